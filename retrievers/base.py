@@ -1,0 +1,206 @@
+"""The types that flow through the harness and the protocols of the things that rank.
+
+Imports numpy and the standard library only; everything else may import this module.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+# Called as progress(done, total, unit); `None` means that nobody watches.
+Progress = Callable[[int, int, str], None]
+
+
+class BadInput(ValueError):
+    """Something that a person gave (file, config key, argument) is wrong; ends with exit code 2.
+
+    The message says what is wrong, where (file:line or config key) and what to do.
+    """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`" Did you mean 'x'?"` for a near miss, else the empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    doc_id: str
+    text: str
+    title: str = ""
+    source: str = ""
+    native_id: int | None = None  # the id as the file had it, where that was a number
+
+    @property
+    def indexed_text(self) -> str:
+        """Title, a space and the text where there is a title, else the text alone."""
+        return f"{self.title} {self.text}" if self.title else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    role: str  # "user", "assistant" or "system"
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query is a conversation of one or more turns; a plain question is one user turn."""
+
+    query_id: str
+    turns: tuple[Turn, ...]
+    native_id: int | None = None  # as in Document
+
+    @classmethod
+    def of(cls, query_id: str, text: str) -> Query:
+        return cls(query_id, (Turn("user", text),))
+
+    @property
+    def user_turns(self) -> list[str]:
+        return [turn.content for turn in self.turns if turn.role == "user"]
+
+    @property
+    def text(self) -> str:
+        """All user turns joined by a space: what retrievers search for."""
+        return " ".join(self.user_turns)
+
+
+@dataclass(frozen=True)
+class Qrels:
+    """Relevance labels: query_id -> {doc_id: grade}, every grade finite and > 0.
+
+    A query that is not a key is unlabelled. A query with an empty dict *needs no retrieval* where
+    `abstention` is true (the contest's labels); in TREC and BEIR labels (`abstention` false) it is
+    judged and has no relevant document.
+    """
+
+    grades: Mapping[str, Mapping[str, float]]
+    abstention: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Lists read from a file and kept as they stand: the order and the duplicates are the file's.
+
+    query_ids: Q unique ids. doc_ids: table of unique ids, in any order. docs: int32 [Q, K], indices
+    into `doc_ids`; -1 pads the end of a row.
+    """
+
+    query_ids: tuple[str, ...]
+    doc_ids: tuple[str, ...]
+    docs: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Ranked documents for a list of queries; checks its order once, here, and nobody sorts again.
+
+    query_ids: Q unique ids, in the order of the data set.
+    doc_ids:   table of D unique ids in ascending code-point order, so that comparing two indices
+               compares their ids.
+    docs:      int32 [Q, K], indices into `doc_ids`, best first; -1 pads at the end of a row.
+    scores:    float64 [Q, K], finite, descending; a pad scores 0. Equal scores stand by ascending
+               doc_id. A row may be empty.
+    """
+
+    query_ids: tuple[str, ...]
+    doc_ids: tuple[str, ...]
+    docs: np.ndarray
+    scores: np.ndarray
+
+    def __post_init__(self) -> None:
+        docs, scores = self.docs, self.scores
+        if docs.dtype != np.int32 or scores.dtype != np.float64:
+            raise ValueError(f"a ranking holds int32 docs and float64 scores, not {docs.dtype}, {scores.dtype}")
+        if docs.ndim != 2 or docs.shape != scores.shape or len(docs) != len(self.query_ids):
+            raise ValueError(f"{len(self.query_ids)} queries, docs {docs.shape} and scores {scores.shape} do not match")
+        if len(set(self.query_ids)) != len(self.query_ids):
+            raise ValueError("a ranking holds each query once")
+        if any(a >= b for a, b in zip(self.doc_ids, self.doc_ids[1:], strict=False)):
+            raise ValueError("a ranking's table of doc_ids is unique and ascending")
+        if docs.size and (docs.min() < -1 or docs.max() >= len(self.doc_ids)):
+            raise ValueError("a ranking's docs are indices into its doc_ids, or -1")
+        present = docs >= 0
+        if not np.isfinite(scores).all() or scores[~present].any():
+            raise ValueError("a ranking's scores are finite, and 0 where a row is padded")
+        if docs.shape[1] > 1:
+            both = present[:, 1:]
+            falls = scores[:, :-1] > scores[:, 1:]
+            tied = (scores[:, :-1] == scores[:, 1:]) & (docs[:, :-1] < docs[:, 1:])
+            if (both & ~present[:, :-1]).any():
+                raise ValueError("a ranking pads only the end of a row")
+            if (both & ~(falls | tied)).any():
+                raise ValueError("a ranking is ordered by score descending, then doc_id ascending")
+            ordered = np.sort(docs, axis=1)
+            if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+                raise ValueError("a ranking holds each document once per query")
+
+    @classmethod
+    def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
+        """Build from {query_id: {doc_id: score}}, sorted by (score descending, doc_id ascending)."""
+        doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
+        place = {doc: i for i, doc in enumerate(doc_ids)}
+        longest = max((len(row) for row in scores.values()), default=0)
+        width = longest if k is None else min(k, longest)
+        docs = np.full((len(scores), width), -1, np.int32)
+        values = np.zeros((len(scores), width))
+        for i, row in enumerate(scores.values()):
+            best = sorted(row.items(), key=lambda item: (-item[1], item[0]))[:width]
+            docs[i, : len(best)] = [place[doc] for doc, _ in best]
+            values[i, : len(best)] = [score for _, score in best]
+        return cls(tuple(scores), doc_ids, docs, values)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [Q]: how many documents each row holds."""
+        return (self.docs >= 0).sum(axis=1)
+
+    def top(self, k: int) -> Ranking:
+        """The first k of every row."""
+        return Ranking(self.query_ids, self.doc_ids, self.docs[:, :k], self.scores[:, :k])
+
+    def where(self, keep: np.ndarray) -> Ranking:
+        """Empty the rows whose `keep` (bool [Q]) is false."""
+        docs = np.where(keep[:, None], self.docs, np.int32(-1))
+        return Ranking(self.query_ids, self.doc_ids, docs, np.where(keep[:, None], self.scores, 0.0))
+
+    def row(self, i: int) -> list[tuple[str, float]]:
+        """(doc_id, score) of row i, best first."""
+        n = int((self.docs[i] >= 0).sum())
+        return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        return {query_id: dict(self.row(i)) for i, query_id in enumerate(self.query_ids)}
+
+    def to_trec(self, tag: str) -> Iterable[str]:
+        """Lines `query_id Q0 doc_id rank score tag`."""
+        for i, query_id in enumerate(self.query_ids):
+            for rank, (doc_id, score) in enumerate(self.row(i), start=1):
+                yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}"
+
+
+class Retriever(Protocol):
+    """Two methods deep. A subclass of nothing; the contract suite in tests/contract.py says the rest.
+
+    Class attributes (both optional): `version`, raised when the same parameters give other scores;
+    `packages`, distributions whose installed version is part of the identity of the results.
+    """
+
+    def index(self, documents: Sequence[Document], folder: Path) -> None:
+        """Build the index of `documents` (ascending doc_id) and keep it in `folder` (exists, empty)."""
+        ...
+
+    def search(self, queries: Sequence[Query], k: int) -> Ranking:
+        """At most k documents a query. Needs `index` or `load` first."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Take up the index that another instance left in `folder`."""
+        ...
