@@ -1,0 +1,29 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench ui
+
+help:  ## these lines
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+run: .venv/.base  ## set up on a fresh machine and run BM25 on the sample
+	@$(BIN)/harness run $(ARGS)
+
+test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.dev  ## lint, types and the fast tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+bench: .venv/.dev  ## measure against rank_bm25, bm25s, pytrec_eval and ranx, as ratios in one run
+	@$(BIN)/python scripts/benchmark.py bm25 && $(BIN)/python scripts/benchmark.py metrics
+
+ui: .venv/.base  ## browse the runs in MLflow
+	@$(BIN)/harness ui $(ARGS)
+
+.venv/.base: pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON) scripts/setup.sh base
+
+.venv/.dev: pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON) scripts/setup.sh dev

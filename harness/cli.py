@@ -1,0 +1,261 @@
+"""`harness VERB [key=value ...]`: verbs to Hydra apps, and what goes wrong to one message and an exit code.
+
+0 = done, 1 = a run failed, 2 = bad input or config (Hydra's own config errors included).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from retrievers.base import BadInput, did_you_mean
+
+
+@dataclass(frozen=True)
+class Verb:
+    function: str  # module:function, imported when it is called
+    does: str
+    example: str
+
+
+VERBS = {
+    "run": Verb(
+        "harness.experiment:run",
+        "one experiment: retrieve, gate, score, log",
+        "harness run dataset=contest dataset.path=data gate=score gate.threshold=9",
+    ),
+    "score": Verb(
+        "harness.experiment:score_file",
+        "score a predictions file that was made elsewhere",
+        "harness score predictions=submission.csv dataset=contest dataset.qrels=qrels.jsonl",
+    ),
+    "search": Verb(
+        "harness.experiment:search",
+        "one query: top documents, the gate's signal and decision",
+        "harness search query='달은 왜 모양이 변해?'",
+    ),
+    "export": Verb(
+        "harness.export:export",
+        "the best run of an experiment as a validated submission",
+        "harness export metric=modified_map@3 submission=best.csv",
+    ),
+    "ui": Verb("harness.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
+    "doctor": Verb("harness.doctor:doctor", "check the set-up and say what to do", "harness doctor"),
+}
+
+# Keys whose value is text whatever it looks like: `experiment_name=2024` stays "2024".
+TEXT_KEYS = re.compile(
+    r"(experiment_name|run_name|predictions|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
+    r"|dataset\.(path|documents|queries|qrels|corpus|qa|split))"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The `harness` command; ends the process with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
+        sys.exit(_complete(words))
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())  # noqa: T201
+        sys.exit(0)
+    if words[0] == "--version":
+        import importlib.metadata
+
+        print(importlib.metadata.version("retrieval-harness"))  # noqa: T201
+        sys.exit(0)
+    if words[0] not in VERBS:
+        _say(f"There is no verb {words[0]!r}.{did_you_mean(words[0], VERBS)} Verbs: {', '.join(VERBS)}.")
+        sys.exit(2)
+    sys.exit(call(words[0], words[1:]))
+
+
+def call(verb: str, words: Sequence[str]) -> int:
+    """Run one verb with its overrides and flags; the exit code."""
+    debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    try:
+        _hydra(verb, words)
+        return 0
+    except SystemExit as end:  # argparse and Hydra's own --help, --cfg
+        return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        _say("Interrupted.")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nobody to tell
+        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        message = _bad_input(error, verb)
+        if message is None:
+            if not debug:
+                traceback.print_exc()
+            _say(f"harness {verb} failed: {type(error).__name__}: {error}")
+            return 1
+        _say(message)
+        return 2
+
+
+def _hydra(verb: str, words: Sequence[str]) -> None:
+    """Compose the verb's config with Hydra and hand it, checked, to the verb's function."""
+    import hydra
+
+    from harness import config as configs
+
+    module, _, name = VERBS[verb].function.partition(":")
+
+    def task(composed: Any) -> Any:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        plain: Any = OmegaConf.to_container(composed, resolve=True)
+        configs.check(plain, verb)
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        choices = {group: choice for group, choice in HydraConfig.get().runtime.choices.items() if "/" not in group}
+        return function(plain, choices)
+
+    _leash_hydra()
+    multirun = any(word in ("-m", "--multirun") for word in words)
+    completing = words[:1] == ["-sc"]
+    sys.argv = ["harness", *(word if completing else quoted(word, multirun) for word in words)]
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise to us instead of printing and exiting with 1
+    try:
+        hydra.main(version_base="1.3", config_path=str(configs.folder()), config_name=verb)(task)()
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
+def _leash_hydra() -> None:
+    """Hydra instantiates its callbacks from the config: keep those on the leash too."""
+    from hydra._internal.callbacks import Callbacks
+    from omegaconf import OmegaConf
+
+    plain_init = Callbacks.__init__
+    if getattr(plain_init, "leashed", False):
+        return
+
+    def init(self: Callbacks, config: Any = None) -> None:
+        from harness.config import target_class
+
+        for name, node in (OmegaConf.select(config, "hydra.callbacks") or {}).items() if config is not None else ():
+            target_class(node, f"hydra.callbacks.{name}")
+        plain_init(self, config)
+
+    init.leashed = True  # type: ignore[attr-defined]
+    Callbacks.__init__ = init  # type: ignore[method-assign]
+
+
+def quoted(word: str, multirun: bool = False) -> str:
+    """An override as Hydra's lexer takes it: text keys are always quoted, other values where it would refuse them.
+
+    In a multirun commas separate values; each is quoted on its own.
+    """
+    key, equals, value = word.partition("=")
+    if not equals or word.startswith("-"):
+        return word
+    bare = key.lstrip("+~")
+    if TEXT_KEYS.fullmatch(bare):
+        parts = value.split(",") if multirun else [value]
+        return key + "=" + ",".join(_quote(part) for part in parts)
+    return word if _parses(word) else f"{key}={_quote(value)}"
+
+
+def _quote(value: str) -> str:
+    if value in ("", "null", "???") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+        return value
+    escaped = re.sub(r"\\+(?='|$)", lambda slashes: slashes.group() * 2, value)
+    return "'" + escaped.replace("'", "\\'") + "'"
+
+
+def _parses(word: str) -> bool:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(word)
+    except HydraException:
+        return False
+    return True
+
+
+def _bad_input(error: BaseException, verb: str) -> str | None:
+    """What to tell a person about bad input or config; None where it is a failure of the run."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(error, BadInput):
+        return str(error)
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return None
+    text = str(error).strip()
+    if error.__cause__ is not None and str(error.__cause__) not in text:
+        text += "\n" + str(error.__cause__)
+    unknown = re.search(r"Could not override '([^']+)'", text)
+    if unknown:
+        return f"{unknown.group(1)} is unknown here.{_near_key(unknown.group(1), verb)}"
+    choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
+    if choice:
+        group, known = choice.group(2), choice.group(3).split()
+        given = choice.group(1).rpartition("/")[2]
+        return f"{group}={given}: there is no such choice.{did_you_mean(given, known)} Known: {', '.join(known)}."
+    missing_group = re.search(r"Could not override '([^']+)'|Could not find '([^']+)'", text)
+    hint = "" if missing_group else f"\nSee `harness {verb} --help`."
+    return re.sub(r"\n?(To append to your config use.*|Set the environment variable.*)", "", text) + hint
+
+
+def _near_key(key: str, verb: str) -> str:
+    """A suggestion for an unknown key: the same last name elsewhere, else a near miss."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    from harness import config as configs
+
+    with initialize_config_dir(str(configs.folder()), version_base="1.3"):
+        composed: Any = OmegaConf.to_container(compose(verb), resolve=False)
+    known = list(configs.flatten(composed)) + list(composed)
+    last = key.lstrip("+~").rpartition(".")[2]
+    same = [name for name in known if name.rpartition(".")[2] == last]
+    if same:
+        return f" Did you mean '{same[0]}'?"
+    return did_you_mean(key, known) or f" Known: {', '.join(composed)}."
+
+
+def _complete(words: Sequence[str]) -> int:
+    """Tab completion: verbs first, then Hydra's own completion of the verb's config."""
+    if words[1:] and not words[1].startswith("query"):
+        return call("run", words)  # install or uninstall, the same for every verb
+    line = os.environ.get("COMP_LINE", "")
+    typed = line.split()
+    if len(typed) > 2 or (len(typed) == 2 and line.endswith(" ")):
+        os.environ["COMP_LINE"] = line.replace(f" {typed[1]}", "", 1)
+        return call(typed[1], words) if typed[1] in VERBS else 0
+    start = typed[1] if len(typed) == 2 else ""
+    print(" ".join(verb for verb in VERBS if verb.startswith(start)))  # noqa: T201
+    return 0
+
+
+def _overview() -> str:
+    width = max(map(len, VERBS))
+    lines = ["harness VERB [key=value ...]: which retriever is really better on your own corpus?", ""]
+    for name, verb in VERBS.items():
+        lines += [f"  {name:<{width}}  {verb.does}", f"  {'':<{width}}    {verb.example}"]
+    lines += [
+        "",
+        "harness VERB --help shows a verb's keys and choices, --cfg job its whole config, -m runs a grid.",
+        'Tab completion: eval "$(harness -sc install=bash)"',
+    ]
+    return "\n".join(lines)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)  # noqa: T201

@@ -1,0 +1,301 @@
+"""Validation of a composed config with messages for people, and `build()`, which makes its parts.
+
+A part is a mapping with a `_target_`: a class of `retrievers.` or `harness.`, nothing else. Its other
+keys are the constructor's arguments; those under `runtime:` (workers, device, batch size) are arguments
+too, but change no result and so are no part of its identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from retrievers.base import BadInput, did_you_mean
+
+LEASH = ("retrievers.", "harness.")
+
+# Called for each part inside a part as wrap(key, config, make); returns what to use in its place.
+Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a plain config key may hold: a type and, for numbers, the least and greatest value."""
+
+    hint: Any
+    least: float | None = None
+    most: float | None = None
+
+
+KEYS: dict[str, Key] = {
+    "outputs": Key(str),
+    "format": Key(Literal["text", "json"]),
+    "experiment_name": Key(str),
+    "run_name": Key(str | None),
+    "top_k": Key(int, least=1),
+    "depth": Key(int, least=1),
+    "metrics": Key(list[str]),
+    "objective": Key(str),
+    "public": Key(float, least=0, most=1),
+    "seed": Key(int, least=0),
+    "missing": Key(Literal["skip", "zero"]),
+    "predictions": Key(str),
+    "metric": Key(str),
+    "run": Key(str | None),
+    "submission": Key(str | None),
+    "against": Key(str | None),
+    "host": Key(str),
+    "port": Key(int, least=1, most=65535),
+    "query.text": Key(Literal["user_turns", "last", "file"]),
+    "query.file": Key(str | None),
+    "store.path": Key(str),
+    "query": Key(str),
+}
+PARTS = ("dataset", "gate", "tracking", "tokenizer")  # keys that hold one part; `retriever` holds named ones
+
+
+def folder() -> Path:
+    """The shipped configs: inside the package where it was installed, beside it in a checkout."""
+    package = Path(__file__).parent
+    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
+
+
+def check(config: Mapping[str, Any], verb: str) -> None:
+    """Refuse what no run can mean: unknown or missing keys, wrong types and ranges, a `_target_` off the leash.
+
+    config: the composed config as plain dicts and lists; verb: the name of its primary config.
+    """
+    for where, node in _nodes(config):
+        if "_target_" in node:
+            target_class(node, where)
+    _check_names(config, _shipped_keys(verb))
+    for name, value in _leaves(config):
+        if name in KEYS:
+            check_value(value, KEYS[name], name)
+    for name in PARTS:
+        if name in config:
+            check_part(config[name], name)
+    for name, node in config.get("retriever", {}).items():
+        check_part(node, f"retriever.{name}")
+    if "top_k" in config and config["depth"] < config["top_k"]:
+        raise BadInput(
+            f"depth={config['depth']} is less than top_k={config['top_k']}: a run cannot return more than it "
+            "retrieves. Raise depth or lower top_k."
+        )
+
+
+def check_value(value: Any, key: Key, name: str) -> None:
+    """Raise BadInput unless `value` has the key's type and lies in its range."""
+    if value == "???":
+        raise BadInput(f"{name} is missing. Give it on the command line: {name}=...")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"{name}={value} is not a finite number.")
+    if not _fits(value, key.hint):
+        choices = [c for c in _choices(key.hint) if c is not None]
+        said = f"one of {', '.join(map(str, choices))}" if choices else _spoken(key.hint)
+        raise BadInput(f"{name}={value!r} is not {said}.{did_you_mean(str(value), map(str, choices))}")
+    if value is not None and key.least is not None and value < key.least:
+        raise BadInput(f"{name}={value} is too small: the least is {key.least}.")
+    if value is not None and key.most is not None and value > key.most:
+        raise BadInput(f"{name}={value} is too large: the most is {key.most}.")
+
+
+def target_class(node: Mapping[str, Any], where: str) -> type:
+    """The class that `_target_` names, which must be a public one of `retrievers.` or `harness.`."""
+    target = node["_target_"]
+    if not isinstance(target, str) or not target.startswith(LEASH) or "._" in target:
+        raise BadInput(
+            f"{where}._target_: {target!r} is not allowed. A config may only name public classes of "
+            "`retrievers.` and `harness.`."
+        )
+    module_name, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise  # a dependency of that module is missing: say which
+        raise BadInput(f"{where}._target_: there is no module {module_name!r}.") from None
+    except AttributeError:
+        known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
+        raise BadInput(f"{where}._target_: {module_name} has no {name!r}.{did_you_mean(name, known)}") from None
+    if not inspect.isclass(found) or not found.__module__.startswith(LEASH):
+        raise BadInput(f"{where}._target_: {target} is not a class of this project.")
+    return found
+
+
+def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments that a part's config gives, those of `runtime:` included."""
+    runtime = node.get("runtime") or {}
+    return {k: v for k, v in node.items() if k not in ("_target_", "runtime")} | dict(runtime)
+
+
+def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "config") -> Any:
+    """Make the object that a part's config describes, parts inside it first."""
+    made = {}
+    for key, value in arguments(node).items():
+        if isinstance(value, Mapping) and "_target_" in value:
+
+            def make(value: Mapping[str, Any] = value, key: str = key) -> Any:
+                return build(value, wrap, f"{where}.{key}")
+
+            made[key] = wrap(key, value, make) if wrap else make()
+        else:
+            made[key] = value
+    return target_class(node, where)(**made)
+
+
+def identity(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a part's results: class, its version and packages, and all arguments but `runtime:`.
+
+    Defaults that the config leaves out are filled in, so that saying a default changes nothing.
+    """
+    cls = target_class(node, "config")
+    given = {k: v for k, v in node.items() if k not in ("_target_", "runtime")}
+    runtime = dict(node.get("runtime") or {})
+    signature = inspect.signature(cls)
+    bound = signature.bind(**given, **runtime)
+    bound.apply_defaults()
+    return {
+        "target": node["_target_"],
+        "version": getattr(cls, "version", 1),
+        "packages": {name: importlib.metadata.version(name) for name in getattr(cls, "packages", ())},
+        "arguments": {
+            k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v
+            for k, v in bound.arguments.items()
+            if k not in runtime
+        },
+    }
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of `value`."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """{'a.b': value} for every leaf; lists are leaves."""
+    return dict(_leaves(config))
+
+
+def check_part(node: Any, where: str) -> None:
+    """The keys and values of a part against its constructor's signature."""
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise BadInput(f"{where} is no part: it needs a `_target_`. Choose a file of conf/{where.split('.')[0]}/.")
+    cls = target_class(node, where)
+    parameters = inspect.signature(cls).parameters
+    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+    given = arguments(node)
+    for key, value in given.items():
+        if key not in parameters:
+            raise BadInput(
+                f"{where}.{key} is unknown: {cls.__name__} takes {', '.join(parameters) or 'no arguments'}."
+                f"{did_you_mean(key, parameters)}"
+            )
+        if isinstance(value, Mapping) and "_target_" in value:
+            check_part(value, f"{where}.{key}")
+        else:
+            check_value(value, Key(hints.get(key, Any)), f"{where}.{key}")
+    lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
+    if lacking:
+        raise BadInput(f"{where} lacks {', '.join(lacking)}: {cls.__name__} needs it.")
+
+
+def _shipped_keys(verb: str) -> dict[str, Any]:
+    """The keys of a verb's shipped config, with the inner keys of its plain groups."""
+    import yaml
+
+    keys: dict[str, Any] = {}
+    config = yaml.safe_load((folder() / f"{verb}.yaml").read_text("utf-8"))
+    for entry in config.pop("defaults"):
+        if isinstance(entry, dict):
+            [(group, choice)] = entry.items()
+            text = (folder() / group / f"{choice}.yaml").read_text("utf-8")
+            keys |= yaml.safe_load(text) if text.startswith("# @package _global_") else {group: None}
+        elif entry != "_self_":
+            keys |= yaml.safe_load((folder() / f"{entry}.yaml").read_text("utf-8"))
+    keys.pop("hydra", None)
+    return keys | config
+
+
+def _check_names(config: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Keys against the shipped config; parts check their own keys."""
+    for key in config:
+        if key not in expected:
+            raise BadInput(f"{key} is unknown here.{did_you_mean(str(key), expected)} Known: {', '.join(expected)}.")
+    for key, value in expected.items():
+        if key not in config:
+            raise BadInput(f"{key} is missing from the config. Leave out the override that removes it.")
+        if isinstance(value, Mapping) and key not in (*PARTS, "retriever"):
+            inner = config[key]
+            if not isinstance(inner, Mapping):
+                raise BadInput(f"{key}={inner!r} stands where a group of keys is expected: {', '.join(value)}.")
+            for name in inner:
+                if name not in value:
+                    raise BadInput(f"{key}.{name} is unknown.{did_you_mean(str(name), value)}")
+
+
+def _nodes(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, Mapping):
+        yield where, value
+        for key, inner in value.items():
+            yield from _nodes(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _nodes(inner, f"{where}[{i}]")
+
+
+def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _leaves(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value (JSON types) has the hinted type; what is no JSON type fits anything."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return value in inner and not isinstance(value, bool)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if hint is str:
+        return isinstance(value, str)
+    if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
+        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    return True
+
+
+def _choices(hint: Any) -> list[Any]:
+    if typing.get_origin(hint) is Literal:
+        return list(typing.get_args(hint))
+    return [c for one in typing.get_args(hint) for c in _choices(one)]
+
+
+def _spoken(hint: Any) -> str:
+    names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
+    if hint in names:
+        return names[hint]
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_spoken(one) for one in inner)
+    return f"a list of {_spoken(inner[0])}" if inner else str(hint)

@@ -1,0 +1,292 @@
+"""The verbs `run`, `score` and `search`: a checked config in, a tracked result out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import metrics, pipeline, report
+from harness.config import build, digest, flatten, identity
+from harness.datasets import Dataset, load
+from harness.predictions import read_predictions, submission_rows, write_json_lines, write_text
+from harness.scores import Scores, score
+from harness.store import Store
+from harness.tracking import RunRecord, Tracker, provenance
+from retrievers.base import BadInput, Query
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Keys that decide where things go and how they look, but no result.
+ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
+
+
+def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+    """One experiment: retrieve, gate, score, log. Returns the JSON document of `harness run format=json`."""
+    began = time.perf_counter()
+    clock = pipeline.Clock()
+    for name in [*config["metrics"], config["objective"]]:
+        metrics.parse(name)
+    with clock.stage("read"):
+        dataset = load(build(config["dataset"], where="dataset"), choices["dataset"])
+    record = RunRecord(
+        config["experiment_name"],
+        config["run_name"] or "-".join(choices[group] for group in ("retriever", "tokenizer", "gate")),
+        params=_params(config, choices),
+        tags=provenance(dataset.fingerprints)
+        | {"harness.verb": "run", "trial_key": trial_key(config, dataset), "objective": config["objective"]},
+        inputs=_inputs(dataset, config["dataset"]),
+    )
+    with _tracked(config, record) as (run_id, unfinished, folder):
+        store = Store(Path(config["store"]["path"]))
+        outcome = pipeline.run(config, dataset, store, clock)
+        _write_files(unfinished, config, dataset, outcome)
+        record.table = report.query_table(outcome, config["objective"])
+        record.metrics |= _logged(outcome.scores) if outcome.scores else {}
+        record.metrics |= {f"seconds/{name}": value for name, value in clock.seconds.items()}
+        record.metrics |= {"peak_memory_mb": _peak_memory(), "index_mb": _index_size(config, dataset, store)}
+    document = {
+        "run_id": run_id,
+        "experiment": config["experiment_name"],
+        "metrics": _json_metrics(outcome.scores),
+        "losses": outcome.scores.to_json()["losses"] if outcome.scores else None,
+        "counts": outcome.scores.counts if outcome.scores else None,
+        "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+
+    def show(console: Console) -> None:
+        for note in dataset.notes:
+            console.print(f"Data: {note}")
+        if outcome.scores:
+            report.show_scores(console, outcome.scores)
+        else:
+            console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
+        console.print(f"Files: {folder}")
+        if run_id:
+            console.print(f"Run {run_id} of experiment {config['experiment_name']!r}. Next:")
+            console.print("  harness ui                                      browse the runs")
+            console.print("  harness run gate=score gate.threshold=9         withhold documents below a score")
+            console.print(f"  harness export run={run_id}  write the submission")
+
+    report.emit(config["format"], document, show)
+    return document
+
+
+def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+    """Score a predictions file that was made elsewhere, logged like a run."""
+    for name in [*config["metrics"], config["objective"]]:
+        metrics.parse(name)
+    path = Path(config["predictions"])
+    predictions = read_predictions(path)
+    source = build(config["dataset"], where="dataset")
+    qrels = source.qrels()
+    if qrels is None:
+        raise BadInput("There are no labels to score with. Give them with dataset.qrels=FILE.")
+    scores = score(
+        predictions,
+        qrels,
+        config["metrics"],
+        missing=config["missing"],
+        public=config["public"],
+        seed=config["seed"],
+    )
+    file_digest = digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
+    labels = digest({query: dict(grades) for query, grades in qrels.grades.items()})
+    record = RunRecord(
+        config["experiment_name"],
+        config["run_name"] or path.name,
+        params=_params(config, choices),
+        tags=provenance({"predictions": file_digest, "qrels": labels})
+        | {"harness.verb": "score", "objective": config["objective"]},
+        inputs={"qrels": (choices["dataset"], labels, _place(config["dataset"], "qrels"), len(qrels.grades))},
+        metrics=_logged(scores),
+    )
+    with _tracked(config, record) as (run_id, unfinished, _):
+        shutil.copyfile(path, unfinished / path.name)
+        write_text(unfinished / "config.yaml", _yaml(config))
+        _draw(scores, unfinished)
+    document = {"run_id": run_id, **scores.to_json()}
+
+    def show(console: Console) -> None:
+        report.show_scores(console, scores)
+        for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
+            if ids:
+                console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
+
+    report.emit(config["format"], document, show)
+    return document
+
+
+def search(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+    """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
+    text = config["query"].strip()
+    if not text:
+        raise BadInput("query is empty. Give the text to search for: harness search query='...'")
+    source = build(config["dataset"], where="dataset")
+    documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
+    dataset = Dataset(choices["dataset"], documents, (Query.of("query", text),), None)
+    store = Store(Path(config["store"]["path"]))
+    clock = pipeline.Clock()
+    rankings = pipeline.retrieve(config["retriever"], dataset, dataset.queries, config["depth"], store, clock)
+    decision = build(config["gate"], where="gate").decide(rankings)
+    found = pipeline.fuse(rankings).top(config["top_k"]).row(0)
+    texts = {document.doc_id: document for document in documents}
+    kept = bool(decision.keep[0])
+    document = {
+        "query": text,
+        "signal": None if decision.signal is None else float(decision.signal[0]),
+        "retrieve": kept,
+        "documents": [
+            {"doc_id": doc_id, "score": value, "title": texts[doc_id].title, "text": texts[doc_id].text}
+            for doc_id, value in found
+        ],
+    }
+
+    def show(console: Console) -> None:
+        for rank, (doc_id, value) in enumerate(found, start=1):
+            console.print(f"{rank}. {doc_id}  {value:.4f}", style="bold")
+            console.print(f"   {report.snippet(texts[doc_id].indexed_text)}", markup=False)
+        if not found:
+            console.print("No document shares a term with the query.")
+        signal = "" if document["signal"] is None else f", signal {document['signal']:.4f}"
+        console.print(f"Gate {choices['gate']}{signal}: {'retrieves' if kept else 'withholds the documents'}.")
+
+    report.emit(config["format"], document, show)
+    return document
+
+
+def trial_key(config: Mapping[str, Any], dataset: Dataset) -> str:
+    """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures."""
+    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, "dataset", "retriever", "tokenizer")}
+    retrievers = {name: identity(node) for name, node in config["retriever"].items()}
+    return digest([decides, retrievers, dataset.fingerprints, metrics.VERSION])
+
+
+@contextmanager
+def _tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[str | None, Path, Path]]:
+    """Open the run, give (run id, folder to write to, its name afterwards), and close the run.
+
+    It ends FINISHED, or FAILED or KILLED with the traceback. The folder gets its name when the run is over: what is
+    half-written never looks like a result.
+    """
+    outputs = Path(config["outputs"]).absolute()
+    tracker: Tracker = build(config["tracking"], where="tracking")
+    tracker.connect(outputs)
+    folder = _new_folder(outputs / "runs")
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    record.folder = unfinished
+    run_id = tracker.begin(record)
+    try:
+        yield run_id, unfinished, folder
+    except BaseException as error:
+        write_text(unfinished / "traceback.txt", traceback.format_exc())
+        failed = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+        tracker.finish(run_id, record, failed)
+        unfinished.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
+        raise
+    tracker.finish(run_id, record, "FINISHED")
+    unfinished.rename(folder)
+
+
+def _new_folder(runs: Path) -> Path:
+    """A fresh `<runs>/<time>[-n]`, claimed by making its unfinished twin."""
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for n in itertools.count(1):
+        folder = runs / (stamp if n == 1 else f"{stamp}-{n}")
+        if not folder.exists():
+            try:
+                folder.with_name(folder.name + ".unfinished").mkdir(parents=True)
+                return folder
+            except FileExistsError:
+                continue
+    raise AssertionError
+
+
+def _write_files(folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome) -> None:
+    """The run's artifacts: resolved config, submission rows, TREC run of what was found, and a figure."""
+    write_text(folder / "config.yaml", _yaml(config))
+    documents = {document.doc_id: document for document in dataset.documents}
+    write_json_lines(folder / "predictions.jsonl", submission_rows(outcome.queries, outcome.final, documents))
+    write_text(folder / "run.trec", "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness")))
+    if outcome.scores:
+        _draw(outcome.scores, folder)
+
+
+def _draw(scores: Scores, folder: Path) -> None:
+    from harness import plots
+
+    plots.overview(scores, folder / "overview.png")
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    """The resolved config, without the tracking address, which may carry a password."""
+    import yaml
+
+    return yaml.safe_dump({k: v for k, v in config.items() if k != "tracking"}, allow_unicode=True, sort_keys=False)
+
+
+def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+    """The choices by group and every plain value that decides a result."""
+    params: dict[str, Any] = dict(choices)
+    shared = flatten(config.get("tokenizer") or {})
+    for name, value in flatten({k: v for k, v in config.items() if k not in ELSEWHERE}).items():
+        repeated = ".tokenizer." in name and shared.get(name.rpartition(".tokenizer.")[2]) == value
+        if not repeated and ".runtime." not in name and not name.endswith("_target_"):
+            params[name] = value
+    return params
+
+
+def _inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, tuple[str, str, str, int]]:
+    sizes = {
+        "documents": len(dataset.documents),
+        "queries": len(dataset.queries),
+        "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
+    }
+    return {
+        name: (f"{dataset.name}-{name}", sha256, _place(source, name), sizes[name])
+        for name, sha256 in dataset.fingerprints.items()
+        if sha256
+    }
+
+
+def _place(source: Mapping[str, Any], name: str) -> str:
+    given = source.get(name) or source.get("path")
+    return os.path.abspath(given) if given else source["_target_"]  # noqa: PTH100
+
+
+def _logged(scores: Scores) -> dict[str, float]:
+    """Every number of the scores by its logged name; what does not apply is left out."""
+    values = {name: summary.mean for name, summary in scores.summary.items()}
+    values |= {f"interval/{name}/low": s.low for name, s in scores.summary.items() if s.low is not None}
+    values |= {f"interval/{name}/high": s.high for name, s in scores.summary.items() if s.high is not None}
+    values |= {f"public/{name}": summary.mean for name, summary in scores.public.items()}
+    values |= {f"private/{name}": summary.mean for name, summary in scores.private.items()}
+    values |= {f"loss/{name}": value for name, value in scores.losses.items()}
+    values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
+    return {name: value for name, value in values.items() if value == value}
+
+
+def _json_metrics(scores: Scores | None) -> dict[str, float | None] | None:
+    return scores.to_json()["metrics"] if scores else None
+
+
+def _index_size(config: Mapping[str, Any], dataset: Dataset, store: Store) -> float:
+    """MB of the indexes of all retrievers."""
+    sizes = [store.size("indexes", pipeline.index_identity(node, dataset)) for node in config["retriever"].values()]
+    return sum(size or 0 for size in sizes) / 1024**2
+
+
+def _peak_memory() -> float:
+    """MB; Linux counts kilobytes, macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

@@ -1,0 +1,187 @@
+"""Lists compared with labels, once: the arrays that every ranking measure reads.
+
+A *hit* is a returned document with a grade > 0, at its first place in the list; a repeated document
+keeps its rank and counts as returned, but is no second hit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from retrievers.base import Predictions, Qrels, Ranking
+
+_CELLS = 1 << 22  # cells compared at once: bounds the memory
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Lists compared with labels, for Q queries, K ranks and at most R relevant documents a query.
+
+    gains:    float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or a pad.
+    repeats:  bool [Q, K], a relevant document that the same list already had.
+    returned: int64 [Q], the length of each list.
+    ideal:    float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
+    needs:    bool [Q], whether the query needs retrieval.
+    signal:   float64 [Q] or None, what the gate decided by; higher means 'needs retrieval'.
+    """
+
+    gains: np.ndarray
+    repeats: np.ndarray
+    returned: np.ndarray
+    ideal: np.ndarray
+    needs: np.ndarray
+    signal: np.ndarray | None = None
+
+    def take(self, rows: np.ndarray) -> Judged:
+        """Some of the queries only; rows: bool [Q] or row numbers."""
+        return Judged(
+            self.gains[rows],
+            self.repeats[rows],
+            self.returned[rows],
+            self.ideal[rows],
+            self.needs[rows],
+            None if self.signal is None else self.signal[rows],
+        )
+
+    # What follows is shared by measures and cut-offs: float64 [Q, K + 1] running totals, to be read
+    # with `at(totals, k)`, where column k is the total of the first k ranks.
+
+    @cached_property
+    def relevant(self) -> np.ndarray:
+        """float64 [Q]: how many documents are relevant."""
+        return (self.ideal > 0).sum(axis=1).astype(np.float64)
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """float64 [Q]: the rank of the first hit, infinite without one."""
+        hits = self.gains > 0
+        if not hits.shape[1]:
+            return np.full(len(hits), np.inf)
+        return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.inf)
+
+    @cached_property
+    def hits(self) -> np.ndarray:
+        return _running(self.gains > 0)
+
+    @cached_property
+    def precisions(self) -> np.ndarray:
+        """Running total of the precision at each hit's rank."""
+        return _precisions(self.gains > 0, self.hits)
+
+    @cached_property
+    def hits_with_repeats(self) -> np.ndarray:
+        return _running((self.gains > 0) | self.repeats) if self.repeats.any() else self.hits
+
+    @cached_property
+    def precisions_with_repeats(self) -> np.ndarray:
+        if not self.repeats.any():
+            return self.precisions
+        return _precisions((self.gains > 0) | self.repeats, self.hits_with_repeats)
+
+    @cached_property
+    def dcg(self) -> np.ndarray:
+        return _discounted(self.gains)
+
+    @cached_property
+    def ideal_dcg(self) -> np.ndarray:
+        return _discounted(self.ideal)
+
+    @cached_property
+    def dcg_exp(self) -> np.ndarray:
+        return _discounted(_exponential(self.gains, self.ideal))
+
+    @cached_property
+    def ideal_dcg_exp(self) -> np.ndarray:
+        return _discounted(_exponential(self.ideal, self.ideal))
+
+
+def judge(
+    lists: Ranking | Predictions,
+    qrels: Qrels,
+    query_ids: Sequence[str] | None = None,
+    signal: np.ndarray | None = None,
+) -> Judged:
+    """Compare lists with labels; query_ids: the Q queries to judge, in order, each labelled.
+
+    By default every labelled query that has a row. A query without a row is judged as wrong as it can
+    be: empty if it needs retrieval, one irrelevant document if it needs none, a signal that says the
+    opposite. signal: float64, one number for each row of `lists`.
+    """
+    if query_ids is None:
+        query_ids = [query_id for query_id in lists.query_ids if query_id in qrels.grades]
+    row_of = {query_id: row for row, query_id in enumerate(lists.query_ids)}
+    rows = np.array([row_of.get(query_id, -1) for query_id in query_ids], np.intp)
+    grades = [qrels.grades[query_id] for query_id in query_ids]
+    counts = np.fromiter((len(graded) for graded in grades), np.intp, len(grades))
+    owner = np.repeat(np.arange(len(grades)), counts)
+    values = np.fromiter((grade for graded in grades for grade in graded.values()), np.float64, len(owner))
+    place = dict(zip(lists.doc_ids, range(len(lists.doc_ids)), strict=True))
+    wanted = np.fromiter((place.get(doc_id, -2) for graded in grades for doc_id in graded), np.int32, len(owner))
+
+    missing = rows < 0
+    docs = np.full((len(rows), lists.docs.shape[1]), -1, np.int32)
+    docs[~missing] = lists.docs[rows[~missing]]
+    gains, repeats = _match(docs, owner, wanted, values)
+    needs = (counts > 0) | (not qrels.abstention)
+    returned = np.where(missing, ~needs, (docs >= 0).sum(axis=1))
+    if signal is not None:
+        if len(signal) != len(lists.query_ids) or np.isnan(signal).any():
+            raise ValueError("a signal holds one number, never NaN, for each row of the lists")
+        given, signal = signal, np.where(needs, -np.inf, np.inf)
+        signal[~missing] = given[rows[~missing]]
+    return Judged(gains, repeats, returned, _ideal(owner, values, counts), needs, signal)
+
+
+def _match(
+    docs: np.ndarray, owner: np.ndarray, wanted: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gains and repeats [Q, K]: each (query, relevant document) pair is compared with the query's row."""
+    gains, repeats = np.zeros(docs.shape), np.zeros(docs.shape, bool)
+    known = wanted >= 0
+    owner, wanted, values = owner[known], wanted[known], values[known]
+    step = max(1, _CELLS // max(1, docs.shape[1]))
+    for start in range(0, len(owner), step):
+        part = slice(start, start + step)
+        pair, rank = np.nonzero(docs[owner[part]] == wanted[part, None])
+        row, again = owner[part][pair], np.zeros(len(pair), bool)
+        again[1:] = pair[1:] == pair[:-1]  # nonzero walks pair by pair, rank by rank
+        gains[row[~again], rank[~again]] = values[part][pair[~again]]
+        repeats[row[again], rank[again]] = True
+    return gains, repeats
+
+
+def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    ideal = np.zeros((len(counts), counts.max(initial=0)))
+    column = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ideal[owner, column] = values[np.lexsort((-values, owner))]
+    return ideal
+
+
+def _running(values: np.ndarray) -> np.ndarray:
+    totals = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=totals[:, 1:])
+    return totals
+
+
+def _precisions(hits: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    return _running(hits * totals[:, 1:] / np.arange(1, hits.shape[1] + 1))
+
+
+def _discounted(gains: np.ndarray) -> np.ndarray:
+    return _running(gains / np.log2(np.arange(2, gains.shape[1] + 2)))
+
+
+def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
+    """2^grade - 1, over 2^(the query's best grade): nDCG is the same and large grades do not overflow."""
+    best = ideal.max(axis=1, initial=0.0, keepdims=True)
+    return np.exp2(grades - best) - np.exp2(-best)
+
+
+def at(totals: np.ndarray, k: int | None) -> np.ndarray:
+    """float64 [Q]: running totals [Q, K + 1] read after the first k ranks, after all of them for None."""
+    last = totals.shape[1] - 1
+    return totals[:, last if k is None else min(k, last)]

@@ -1,0 +1,104 @@
+"""Time every measure here against three measures of pytrec_eval and of ranx, on the same made-up runs.
+
+    python scripts/benchmark_metrics.py [QUERIES] [DEPTH]     # default 10000 100
+
+Ours reads a Ranking and includes the judging; the conversion to the dicts that the others read is
+timed apart, as is ranx's compilation (its first call). Each time is the best of three.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.metrics import MEASURES, Family, judge, parse
+from retrievers.base import Qrels, Ranking
+
+CUTOFFS = (1, 3, 5, 10, 100)
+
+
+def best_of(times: int, function: Callable[[], Any]) -> tuple[float, Any]:
+    seconds, result = [], None
+    for _ in range(times):
+        began = time.perf_counter()
+        result = function()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds), result
+
+
+def make(queries: int, depth: int, documents: int = 50_000) -> tuple[Ranking, Qrels]:
+    """Random rankings, and one to ten graded relevant documents a query, about half of them returned."""
+    rng, generator = random.Random(0), np.random.default_rng(0)
+    docs = np.stack([generator.choice(documents, depth, replace=False) for _ in range(queries)]).astype(np.int32)
+    # Whole numbers: trec_eval holds scores in single precision, where close ones would tie.
+    scores = np.tile(np.arange(depth, 0.0, -1.0), (queries, 1))
+    doc_ids = tuple(f"d{i:06}" for i in range(documents))
+    ranking = Ranking(tuple(f"q{i}" for i in range(queries)), doc_ids, docs, scores)
+    grades = {}
+    for query_id, row in zip(ranking.query_ids, docs, strict=True):
+        found = rng.sample(row.tolist(), rng.randint(0, min(5, depth)))
+        elsewhere = rng.sample(range(documents), rng.randint(1, 5))
+        grades[query_id] = {doc_ids[doc]: float(rng.randint(1, 3)) for doc in (*found, *elsewhere)}
+    return ranking, Qrels(grades, abstention=False)
+
+
+def ours(ranking: Ranking, qrels: Qrels, names: list[str]) -> dict[str, float]:
+    judged = judge(ranking, qrels, signal=ranking.scores[:, 0])
+    means = {}
+    for name in names:
+        one = parse(name)
+        if one.family is Family.POOLED:
+            means[name], _ = one.pooled(judged)
+        else:
+            values = one.values(judged)
+            counted = ~np.isnan(values)
+            means[name] = values[counted].mean() if counted.any() else 0.0
+    return means
+
+
+def main(queries: int = 10_000, depth: int = 100) -> None:
+    import pytrec_eval
+    from ranx import Qrels as RanxQrels
+    from ranx import Run, evaluate
+
+    ranking, qrels = make(queries, depth)
+    names = []
+    for name, (family, _) in MEASURES.items():
+        cuts = CUTOFFS if family in (Family.STANDARD, Family.MODIFIED) else ()
+        names += [name, *(f"{name}@{k}" for k in cuts)]
+    rows = []
+    seconds, means = best_of(3, lambda: ours(ranking, qrels, names))
+    rows.append((f"ours: {len(names)} measures, judging included", seconds))
+
+    converting, run = best_of(1, ranking.to_dict)
+    integers = {query: {doc: int(grade) for doc, grade in row.items()} for query, row in qrels.grades.items()}
+    evaluator = pytrec_eval.RelevanceEvaluator(integers, {"map", "recip_rank", "ndcg"})
+    seconds, found = best_of(3, lambda: evaluator.evaluate(run))
+    rows += [("pytrec_eval: map, recip_rank, ndcg", seconds), ("  its run as dicts", converting)]
+
+    asked = ["map", "mrr", "ndcg"]
+    converting, (their_qrels, their_run) = best_of(1, lambda: (RanxQrels(integers), Run(run)))
+    compiling, _ = best_of(1, lambda: evaluate(their_qrels, their_run, asked))
+    seconds, ranx_means = best_of(3, lambda: evaluate(their_qrels, their_run, asked))
+    rows += [
+        ("ranx: map, mrr, ndcg", seconds),
+        ("  its qrels and run from dicts", converting),
+        ("  its first call", compiling),
+    ]
+
+    for name, trec_name in (("map", "map"), ("mrr", "recip_rank"), ("ndcg", "ndcg")):
+        np.testing.assert_allclose(means[name], np.mean([row[trec_name] for row in found.values()]), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(means[name], ranx_means[name], rtol=0, atol=1e-9)
+    print(f"{queries} queries, {depth} documents each; all three agree on map, mrr and ndcg to 1e-9.\n")
+    print("| what | seconds | times ours |\n|---|---:|---:|")
+    for what, seconds in rows:
+        print(f"| {what} | {seconds:.3f} | {seconds / rows[0][1]:.1f} |")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

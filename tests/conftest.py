@@ -1,0 +1,83 @@
+"""Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """One cache for the whole session, so that the sample is tokenised once; no tracking server from outside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield
+
+
+@pytest.fixture
+def harness(tmp_path, monkeypatch, capsys):
+    """Call `harness VERB ...` in an empty folder: harness("run", "top_k=5") -> Done."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(verb: str, *words: str) -> Done:
+        capsys.readouterr()
+        code = cli.call(verb, list(words))
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def real_data():
+    """The folder of real data beside the checkout; the test is skipped where there is none."""
+    if not DATA.is_dir():
+        pytest.skip("no real data beside this checkout")
+    return DATA
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """A tiny data set in the contest's layout: three documents, three queries, one of which needs no retrieval."""
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    write = {
+        "documents.jsonl": [
+            {"docid": "d1", "src": "toy", "content": "달은 지구의 위성이다"},
+            {"docid": "d2", "src": "toy", "content": "물은 섭씨 100도에서 끓는다"},
+            {"docid": "d3", "src": "toy", "content": "달의 모양은 한 달 동안 변한다"},
+        ],
+        "eval.jsonl": [
+            {"eval_id": 7, "msg": [{"role": "user", "content": "달의 모양은 왜 변해?"}]},
+            {"eval_id": 3, "msg": [{"role": "user", "content": "물은 몇 도에서 끓어?"}]},
+            {"eval_id": 5, "msg": [{"role": "user", "content": "안녕"}]},
+        ],
+        "qrels.jsonl": [
+            {"eval_id": 7, "relevant": {"d3": 2, "d1": 1}},
+            {"eval_id": 3, "relevant": ["d2"]},
+            {"eval_id": 5, "relevant": []},
+        ],
+    }
+    for name, rows in write.items():
+        (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return folder

@@ -1,0 +1,117 @@
+"""The command line: what the lexer would refuse is quoted, errors are for people, exit codes mean something."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness import cli
+
+
+def parsed(word: str, multirun: bool = False):
+    override = OverridesParser.create().parse_override(cli.quoted(word, multirun))
+    value = override.value()
+    return getattr(value, "text", value)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("experiment_name=2024", "2024"),
+        ("experiment_name=007", "007"),
+        ("experiment_name=1e5", "1e5"),
+        ("experiment_name=true", "true"),
+        ("experiment_name=한국어 실험", "한국어 실험"),
+        ("predictions=데이터/x.jsonl", "데이터/x.jsonl"),
+        ("dataset.path=/tmp/a (copy)/b=c", "/tmp/a (copy)/b=c"),
+        ("query=물, 불 그리고 '바람'?", "물, 불 그리고 '바람'?"),
+        ("query=a,b", "a,b"),
+        ("query=it's \\'quoted\\'", "it's \\'quoted\\'"),
+        ("dataset.path=C:\\data\\", "C:\\data\\"),
+        ("run_name='already quoted'", "already quoted"),
+        ("run_name=null", None),
+        ("top_k=5", 5),
+        ("gate.threshold=0.5", 0.5),
+        ("retriever.bm25.variant=okapi", "okapi"),
+        ("tokenizer.tags=[NN*, 'V V']", ["NN*", "V V"]),
+        ("retriever.bm25.note=한국어", "한국어"),  # any other value that the lexer refuses
+    ],
+)
+def test_values_arrive_as_they_were_typed(word, value):
+    assert parsed(word) == value
+
+
+def test_metrics_lists_need_no_quotes():
+    assert parsed("metrics=[modified_map@3,ndcg@10]") == ["modified_map@3", "ndcg@10"]
+
+
+def test_commas_separate_text_values_in_a_multirun():
+    override = OverridesParser.create().parse_override(cli.quoted("dataset.path=가,나 다", multirun=True))
+    assert override.is_sweep_override()
+    assert [getattr(value, "text", value) for value in override.value().list] == ["가", "나 다"]
+
+
+@pytest.mark.parametrize("word", ["--help", "-m", "--config-dir=/a b", "retriever", "~gate"])
+def test_flags_and_bare_words_stay(word):
+    assert cli.quoted(word) == word
+
+
+@given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))
+def test_any_text_survives_the_lexer(text):
+    plain = text not in ("null", "???") and "${" not in text
+    quoted_already = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if plain and not quoted_already:
+        assert parsed(f"experiment_name={text}") == text
+
+
+def harness(*words, cwd=None, **env):
+    return subprocess.run(
+        [sys.executable, "-c", "from harness.cli import main; main()", *words],
+        capture_output=True, text=True, cwd=cwd, env=os.environ | env, timeout=120,
+    )  # fmt: skip
+
+
+def test_help_lists_the_verbs_without_heavy_imports():
+    code = (
+        "import sys; from harness.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: print([m for m in ('hydra', 'numpy.linalg.x', 'mlflow', 'numba', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert all(f"  {verb} " in done.stdout for verb in cli.VERBS)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_each_verb_has_hydras_own_help_and_config(tmp_path):
+    for verb in cli.VERBS:
+        assert "format" in harness(verb, "--cfg", "job", cwd=tmp_path).stdout
+    assert "gate" in harness("run", "--help", cwd=tmp_path).stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("harness s", {"score", "search"}),
+        ("harness run gate=", {"gate=none", "gate=score"}),
+        ("harness run tokeni", {"tokenizer="}),
+        ("harness export met", {"metric="}),
+    ],
+)
+def test_tab_completion(line, expected, tmp_path):
+    done = harness("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line)))
+    assert expected <= set(done.stdout.split()), done.stdout + done.stderr
+
+
+def test_completion_installs():
+    done = harness("-sc", "install=bash")
+    assert "complete" in done.stdout
+    assert done.returncode == 0
+
+
+def test_version():
+    assert harness("--version").stdout.strip().count(".") == 2

@@ -1,0 +1,93 @@
+"""Who may import whom, walked over the sources."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [*sorted((ROOT / "harness").glob("*.py")), *sorted((ROOT / "retrievers").glob("*.py"))]
+LEAVES = {
+    "config",
+    "gate",
+    "judged",
+    "metrics",
+    "plots",
+    "predictions",
+    "progress",
+    "readers",
+    "scores",
+    "stats",
+    "store",
+}
+LEAVES_MAY = {"retrievers.base"} | {f"harness.{leaf}" for leaf in LEAVES}
+MIDDLE_MAY = LEAVES_MAY | {"harness.datasets", "retrievers.tokenize"}
+TOP_MAY = MIDDLE_MAY | {"harness.pipeline", "harness.report", "harness.tracking"}
+MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
+    "datasets": LEAVES_MAY,
+    "pipeline": MIDDLE_MAY,
+    "report": MIDDLE_MAY | {"harness.pipeline"},
+    "tracking": LEAVES_MAY,
+    "experiment": TOP_MAY,
+    "export": TOP_MAY,
+    "ui": TOP_MAY,
+    "doctor": TOP_MAY,
+    "cli": TOP_MAY | {"harness"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of this project that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module in ("harness", "retrievers"):
+                found |= {f"{node.module}.{name.name}" for name in node.names}
+            else:
+                found.add(node.module)
+    return {name for name in found if name.partition(".")[0] in ("harness", "retrievers")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "retrievers").glob("*.py")), ids=lambda path: path.name)
+def test_retrievers_know_nothing_of_the_harness(path):
+    names = imported(path)
+    assert not [name for name in names if name.startswith("harness")]
+    if path.name == "base.py":
+        assert not names
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "harness").glob("*.py")), ids=lambda path: path.name)
+def test_the_harness_imports_downwards(path):
+    if path.stem == "__init__":
+        assert not imported(path)
+        return
+    assert imported(path) <= MAY[path.stem], f"{path.name} imports {sorted(imported(path) - MAY[path.stem])}"
+
+
+HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
+         "pyarrow", "rich", "hydra", "omegaconf"}  # fmt: skip
+COMPILED = {"_bm25_kernels.py"}  # numba at the top, imported where it is used
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((ROOT / "harness").glob("*.py")), *sorted((ROOT / "retrievers").glob("*.py"))],
+    ids=lambda p: p.name,
+)
+def test_heavy_imports_happen_where_they_are_used(path):
+    tops = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {alias.name for node in tops if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in tops if isinstance(node, ast.ImportFrom) and node.module}
+    found = {name.partition(".")[0] for name in names} & HEAVY
+    assert not found or path.name in COMPILED, found
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "harness").glob("*.py"), *(ROOT / "retrievers").glob("*.py")], ids=lambda p: p.name
+)
+def test_modules_stay_readable_and_safe(path):
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 400
+    assert "pickle" not in text.replace("allow_pickle=False", "")

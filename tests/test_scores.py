@@ -1,0 +1,215 @@
+"""Which queries count and which list a measure reads, on tables small enough to check by eye."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.scores import Scores, score
+from harness.stats import split
+from retrievers.base import BadInput, Predictions, Qrels, Ranking
+
+
+def predictions(lists: Mapping[str, list[str]]) -> Predictions:
+    doc_ids = tuple({doc: None for row in lists.values() for doc in row})
+    docs = np.full((len(lists), max(map(len, lists.values()), default=0)), -1, np.int32)
+    for row, returned in enumerate(lists.values()):
+        docs[row, : len(returned)] = [doc_ids.index(doc) for doc in returned]
+    return Predictions(tuple(lists), doc_ids, docs)
+
+
+def ranking(lists: Mapping[str, str]) -> Ranking:
+    return Ranking.from_scores({q: {doc: -float(rank) for rank, doc in enumerate(row)} for q, row in lists.items()})
+
+
+A = {"a": 1.0}
+
+
+def means(scores: Scores) -> dict[str, float]:
+    return {name: summary.mean for name, summary in scores.summary.items()}
+
+
+def test_only_labelled_queries_with_a_row_are_scored() -> None:
+    final = predictions({"u": ["a"], "q1": ["a"], "none": []})
+    scores = score(final, Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
+    assert scores.query_ids == ("q1", "none")
+    assert means(scores) == {"modified_map@3": 1, "hit@3": 1}
+    assert (scores.summary["modified_map@3"].n, scores.summary["hit@3"].n) == (2, 1)
+    assert scores.counts == {
+        "predicted": 3,
+        "labelled": 3,
+        "scored": 2,
+        "needs_no_retrieval": 1,
+        "unlabelled": 1,
+        "missing": 1,
+        "duplicates": 0,
+    }
+    assert scores.missing == ["q2"]
+    assert math.isnan(scores.values["hit@3"][1])
+
+
+def test_missing_queries_as_wrong() -> None:
+    final = predictions({"q1": ["a"], "none": []})
+    qrels = Qrels({"q1": A, "gone": A, "none": {}, "gone_none": {}})
+    names = ["modified_map@3", "map", "abstention_accuracy", "abstention_f1", "abstention_auroc"]
+    scores = score(final, qrels, names, missing="zero", signal=np.array([2.0, 1.0]), keep=np.array([True, False]))
+    assert scores.query_ids == ("q1", "none", "gone", "gone_none")
+    assert scores.values["modified_map@3"].tolist() == [1, 1, 0, 0]
+    # f1: right on `none`, wrong on `gone` (left empty) and on `gone_none` -> 2 / (2 + 1 + 1).
+    # auroc: the pairs (q1, none) right; `gone` below and `gone_none` above everything -> 1 of 4.
+    assert means(scores) == {
+        "modified_map@3": 0.5,
+        "map": 0.5,
+        "abstention_accuracy": 0.5,
+        "abstention_f1": 0.5,
+        "abstention_auroc": 0.25,
+    }
+    assert scores.losses == {"wrongly_returned": 0.25, "wrongly_withheld": 0.25, "not_found": 0, "misranked": 0}
+
+
+def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
+    raw = ranking({"q": "xyzab", "withheld": "a"})
+    gated = raw.where(np.array([True, False]))
+    final = gated.top(3)
+    names = ["hit@3", "hit@4", "hit", "modified_mrr@5", "modified_map@3", "abstention_accuracy"]
+    qrels = Qrels({"q": {"a": 1, "b": 1}, "withheld": A})
+    keep = np.array([True, False])
+    scores = score(final, qrels, names, deep=gated, candidates=raw, keep=keep, rankings={"bm25": raw}, top_k=3)
+    assert {name: values.tolist() for name, values in scores.values.items()} == {
+        "hit@3": [0, 0],
+        "hit@4": [1, 0],
+        "hit": [1, 0],
+        "modified_mrr@5": [0, 0],  # a modified measure scores what is exported
+        "modified_map@3": [0, 0],
+        "abstention_accuracy": [1, 0],
+    }
+    assert scores.losses == {"wrongly_returned": 0, "wrongly_withheld": 0.5, "not_found": 0, "misranked": 0.5}
+    assert scores.first_hit.tolist() == [4, 1]
+    assert scores.ceilings == {"oracle_gate": 0.5, "oracle_rerank": 0.5, "oracle_fusion": 0}
+
+
+def test_without_deep_everything_reads_the_file() -> None:
+    scores = score(predictions({"q": list("xyza")}), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
+    assert means(scores) == {"hit@3": 0, "hit@4": 1, "hit": 1}
+    assert scores.first_hit.tolist() == [4]
+    assert score(predictions({"q": ["x"]}), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
+
+
+def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
+    final = predictions({"q1": list("xaaxb"), "q2": ["a"]})
+    scores = score(final, Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
+    assert scores.duplicates == {"q1": ["a", "x"]}
+    assert scores.counts["duplicates"] == 1
+    assert scores.values["modified_map@3"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 2, 1])
+    assert scores.values["map"].tolist() == [1 / 2, 1]
+
+
+def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
+    names = ["abstention_precision", "abstention_recall", "abstention_f1", "abstention_auroc"]
+    scores = score(predictions({"q": ["a"]}), Qrels({"q": A}), names)
+    assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]
+    assert all("denominator 0" in scores.summary[name].note for name in names[:3])
+    assert math.isnan(scores.summary["abstention_auroc"].mean)
+    assert scores.summary["abstention_auroc"].note == "no gate signal"
+    with_signal = score(predictions({"q": ["a"]}), Qrels({"q": A}), names, signal=np.array([1.0]))
+    assert with_signal.summary["abstention_auroc"].note == "all queries are of one kind"
+
+
+def test_no_query_that_needs_retrieval() -> None:
+    scores = score(predictions({"q": []}), Qrels({"q": {}}), ["map", "modified_map@3"])
+    assert math.isnan(scores.summary["map"].mean)
+    assert scores.summary["map"].note == "denominator 0: none of the queries that need retrieval"
+    assert scores.summary["modified_map@3"].mean == 1
+
+
+def many(n: int = 60) -> tuple[Predictions, Qrels, dict[str, bool]]:
+    generator = np.random.default_rng(0)
+    lists = {f"q{i}": list(generator.permutation(list("abcdef"))[:3]) for i in range(n)}
+    qrels = {query: {} if i % 10 == 0 else {"a": 1.0, "b": 2.0} for i, query in enumerate(lists)}
+    return predictions(lists), Qrels(qrels), {query: i % 7 == 0 for i, query in enumerate(lists)}
+
+
+def test_intervals_and_public_and_private() -> None:
+    final, qrels, multi_turn = many()
+    names = ["modified_map@3", "ndcg@3", "abstention_accuracy", "abstention_f1"]
+    scores = score(final, qrels, names, multi_turn=multi_turn, seed=3)
+    for name in names[:3]:
+        one = scores.summary[name]
+        assert one.low < one.mean < one.high
+        assert one.note == ""
+    assert scores.summary["abstention_f1"].note == "no interval: not a mean of queries"
+    needs = np.array([bool(row) for row in qrels.grades.values()])
+    public = split(list(qrels.grades), needs, np.array(list(multi_turn.values())), 3)
+    for part, rows in ((scores.public, public), (scores.private, ~public)):
+        assert part["modified_map@3"].n == rows.sum()
+        for name in names[:3]:
+            assert part[name].mean == pytest.approx(np.nanmean(scores.values[name][rows]))
+    whole = scores.summary["ndcg@3"]
+    halves = [scores.public["ndcg@3"], scores.private["ndcg@3"]]
+    assert sum(half.mean * half.n for half in halves) == pytest.approx(whole.mean * whole.n)
+
+
+def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
+    final, qrels, _ = many()
+    some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
+    whole, part = score(final, qrels, ["modified_map@3"]), score(some, qrels, ["modified_map@3"])
+    labelled = list(qrels.grades)
+    public = split(labelled, np.array([bool(g) for g in qrels.grades.values()]), np.zeros(60, bool), 0)
+    assert whole.public["modified_map@3"].n == public.sum()
+    assert part.public["modified_map@3"].n == public[:40].sum()
+
+
+def test_order_of_the_file_does_not_matter() -> None:
+    final, qrels, _ = many()
+    back = Predictions(final.query_ids[::-1], final.doc_ids, final.docs[::-1])
+    one, other = (score(lists, qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
+    assert means(one) == pytest.approx(means(other))
+    assert one.public["ndcg@3"].mean == pytest.approx(other.public["ndcg@3"].mean)
+    assert one.losses == pytest.approx(other.losses)
+
+
+def test_to_json_is_json() -> None:
+    scores = score(predictions({"q": ["a", "a"], "none": []}), Qrels({"q": A, "none": {}}), ["map", "abstention_auroc"])
+    plain = scores.to_json()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["values"] == {"map": [1.0, None]}
+    assert plain["first_hit"] == [1.0, None]
+    assert plain["metrics"] == {"map": 1.0, "abstention_auroc": None}
+    assert plain["summary"]["abstention_auroc"]["mean"] is None
+    assert plain["duplicates"] == {"q": ["a"]}
+
+
+def test_nothing_labelled_is_refused_with_an_example_of_both_sides() -> None:
+    with pytest.raises(BadInput, match=r"'q1'.*'0001'"):
+        score(predictions({"q1": ["a"]}), Qrels({"0001": A}), ["map"])
+    with pytest.raises(BadInput, match="0 queries"):
+        score(predictions({}), Qrels({"0001": A}), ["map"])
+
+
+def test_arguments_that_do_not_fit_together() -> None:
+    final, qrels = ranking({"q": "ab"}), Qrels({"q": A})
+    with pytest.raises(BadInput, match="metrics: 'mpa'"):
+        score(final, qrels, ["mpa"])
+    with pytest.raises(ValueError, match="same queries"):
+        score(final, qrels, ["map"], candidates=ranking({"other": "ab"}))
+    with pytest.raises(ValueError, match="top_k"):
+        score(final, qrels, ["map"], deep=final)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.text("abcde", max_size=4), st.sets(st.sampled_from("abc")), st.booleans()), min_size=1),
+    st.booleans(),
+)
+def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]], zero: bool) -> None:
+    lists = {str(i): list(row[0]) for i, row in enumerate(rows) if row[2] or i == 0}
+    qrels = Qrels({str(i): dict.fromkeys(row[1], 1.0) for i, row in enumerate(rows)})
+    scores = score(predictions(lists), qrels, ["modified_map@3"], missing="zero" if zero else "skip", resamples=10)
+    assert sum(scores.losses.values()) == pytest.approx(1 - scores.summary["modified_map@3"].mean, abs=1e-12)
+    assert len(scores.query_ids) == (len(rows) if zero else len(lists))

@@ -1,0 +1,115 @@
+"""What MLflow holds of a run, and that the store survives many processes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.tracking import MlflowTracker, RunRecord, redacted
+from retrievers.base import BadInput
+
+RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+
+
+@pytest.fixture
+def logged(harness, toy, tmp_path):
+    found = harness(*RUN, "gate=score", "gate.threshold=1").json
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    return tracker.client.get_run(found["run_id"]), tracker.client, found
+
+
+def test_params_tags_metrics_and_inputs(logged):
+    run, _, found = logged
+    params, tags, metrics = run.data.params, run.data.tags, run.data.metrics
+    assert (params["retriever"], params["tokenizer"], params["gate"]) == ("bm25", "char_ngram", "score")
+    assert (params["gate.threshold"], params["retriever.bm25.k1"], params["tokenizer.low"]) == ("1", "1.5", "2")
+    assert not [name for name in params if "_target_" in name or "tracking" in name or "outputs" in name]
+    assert tags["harness.verb"] == "run"
+    assert len(tags["trial_key"]) == len(tags["data.documents"]) == 64
+    assert {"version.retrieval-harness", "version.numpy", "git.commit"} <= set(tags)
+    assert metrics["modified_map_at_3"] == found["metrics"]["modified_map@3"]
+    assert {"public/ndcg_at_3", "private/ndcg_at_3", "loss/misranked", "ceiling/oracle_gate", "seconds/retrieve",
+            "peak_memory_mb", "index_mb", "queries/scored"} <= set(metrics)  # fmt: skip
+    inputs = {one.tags[0].value: one for one in run.inputs.dataset_inputs}
+    assert set(inputs) == {"documents", "queries", "qrels"}
+    assert {tag.key: tag.value for tag in inputs["documents"].tags}["sha256"] == tags["data.documents"]
+
+
+def test_files_and_the_table_of_queries(logged):
+    run, client, _ = logged
+    names = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert names == {"config.yaml", "overview.png", "predictions.jsonl", "run.trec", "queries.json"}
+    table = client.load_table(run.info.experiment_id, "queries.json", [run.info.run_id])
+    assert table["query_id"].tolist() == ["7", "3", "5"]
+    assert table["kept"].tolist() == [True, True, False]
+    assert table["first_hit"].tolist()[:2] == [1, 1]
+
+
+def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
+    run, _, _ = logged
+    assert run.info.artifact_uri.startswith((tmp_path / "outputs" / "artifacts").as_uri())
+
+
+def test_the_same_trial_has_the_same_key_wherever_it_writes(harness, toy, tmp_path):
+    keys = set()
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    for words in ((), ("run_name=other", "experiment_name=f"), (f"dataset.path={toy}",)):
+        keys.add(tracker.client.get_run(harness(*RUN, *words).json["run_id"]).data.tags["trial_key"])
+    assert len(keys) == 1
+    other = harness(*RUN, "gate=score", "gate.threshold=2").json["run_id"]
+    assert tracker.client.get_run(other).data.tags["trial_key"] not in keys
+
+
+def test_a_server_that_is_not_there(harness, toy, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    done = harness(*RUN, "tracking.uri=http://user:secret@127.0.0.1:9")
+    assert done.code == 2
+    assert "cannot be used" in done.err
+    assert "secret" not in done.err
+
+
+def test_passwords_are_redacted():
+    assert redacted("http://user:secret@host:5000/x") == "http://***@host:5000/x"
+    assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
+
+
+def test_long_params_are_cut_and_many_fit(tmp_path):
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path)
+    record = RunRecord("e", "n", params={f"p{i}": i for i in range(150)} | {"long": "x" * 9000})
+    run_id = tracker.begin(record)
+    tracker.finish(run_id, record, "FINISHED")
+    params = tracker.client.get_run(run_id).data.params
+    assert len(params) == 151
+    assert len(params["long"]) == 6000
+
+
+def test_a_deleted_experiment_is_said(tmp_path):
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path)
+    record = RunRecord("gone", "n")
+    tracker.begin(record)
+    tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
+    with pytest.raises(BadInput, match="is deleted"):
+        tracker.begin(record)
+
+
+@pytest.mark.slow
+def test_many_processes_on_a_fresh_store(tmp_path):
+    """Without the lock every one of them fails, and the store stays broken."""
+    code = (
+        "from pathlib import Path; from harness.tracking import MlflowTracker, RunRecord\n"
+        f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
+        "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
+        "tracker.finish(tracker.begin(record), record, 'FINISHED')"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code], env=os.environ) for _ in range(4)]
+    assert [process.wait(120) for process in started] == [0] * 4
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path)
+    found = tracker.client.get_experiment_by_name("e")
+    runs = tracker.client.search_runs([found.experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED"] * 4

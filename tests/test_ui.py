@@ -1,0 +1,41 @@
+"""`harness ui` is started, probed and stopped."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+
+@pytest.mark.slow
+def test_ui_serves_the_runs_on_a_free_port_and_stops_on_interrupt(harness, toy, tmp_path):
+    words = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+    harness("run", *words)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = ["ui", "experiment_name=e", f"port={taken.getsockname()[1]}", "format=json"]
+        server = subprocess.Popen(
+            [sys.executable, "-c", "from harness.cli import main; main()", *command],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        )  # fmt: skip
+        try:
+            url = json.loads(server.stdout.readline())["url"]
+            assert f":{taken.getsockname()[1]}/" not in url
+            assert "#/experiments/" in url
+            assert url.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(url.partition("#")[0], timeout=30) as page:
+                assert b"<title>MLflow" in page.read()
+        finally:
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) == 0
+
+
+def test_ui_needs_a_store_and_an_address_of_this_machine(harness):
+    assert "keeps no runs" in harness("ui", "tracking=none").err
+    done = harness("ui", "host=no.such.host.invalid")
+    assert done.code == 2
+    assert "host=" in done.err
