@@ -151,7 +151,10 @@ def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "confi
             made[key] = wrap(key, value, make) if wrap else make()
         else:
             made[key] = value
-    return target_class(node, where)(**made)
+    try:
+        return target_class(node, where)(**made)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
 
 
 def identity(node: Mapping[str, Any]) -> dict[str, Any]:

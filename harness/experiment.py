@@ -115,7 +115,9 @@ def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, 
         shutil.copyfile(path, unfinished / path.name)
         write_text(unfinished / "config.yaml", _yaml(config))
         _draw(scores, unfinished)
-    document = {"run_id": run_id, **scores.to_json()}
+    numbers = scores.to_json()
+    document = {"run_id": run_id, "experiment": config["experiment_name"]}
+    document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
 
     def show(console: Console) -> None:
         report.show_scores(console, scores)
@@ -267,11 +269,12 @@ def _place(source: Mapping[str, Any], name: str) -> str:
 def _logged(scores: Scores) -> dict[str, float]:
     """Every number of the scores by its logged name; what does not apply is left out."""
     values = {name: summary.mean for name, summary in scores.summary.items()}
-    values |= {f"interval/{name}/low": s.low for name, s in scores.summary.items() if s.low is not None}
-    values |= {f"interval/{name}/high": s.high for name, s in scores.summary.items() if s.high is not None}
+    values |= {f"interval/{name}/low": summary.low for name, summary in scores.summary.items()}
+    values |= {f"interval/{name}/high": summary.high for name, summary in scores.summary.items()}
     values |= {f"public/{name}": summary.mean for name, summary in scores.public.items()}
     values |= {f"private/{name}": summary.mean for name, summary in scores.private.items()}
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}
+    values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
     values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
     return {name: value for name, value in values.items() if value == value}
 

@@ -44,7 +44,7 @@ class ScoreGate:
         self, threshold: float = 0.0, source: str | None = None, signal: Signal = "top_score", k: int = 10
     ) -> None:
         if k < 2:
-            raise BadInput(f"gate.k={k} is too small: a mean or a z-score needs at least 2 documents.")
+            raise BadInput(f"k={k} is too small: a mean or a z-score needs at least 2 documents.")
         self.threshold, self.source, self.signal, self.k = threshold, source, signal, k
 
     def decide(self, rankings: Mapping[str, Ranking]) -> Decision:

@@ -304,13 +304,13 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
     At most one of them is above 0 for a query:
     wrongly_returned: needs no retrieval, something came back;
     wrongly_withheld: needs retrieval, the gate emptied the list;
-    not_found: no hit in `candidates` (the lists at depth, before the gate), or an empty list in spite
-        of the gate; with candidates unknown (None), no hit in the first 3;
+    not_found: no hit in `candidates` (the lists at depth, before the gate), which may be empty; with
+        candidates unknown (None), no hit in the first 3;
     misranked: the rest.
     keep: bool [Q], the gate's decision; when unknown (None), every empty list counts as withheld.
     """
     loss = 1.0 - modified_map(final, 3)
-    withheld = _withheld(final, keep)
+    withheld = _withheld(final, candidates, keep)
     hits = at(final.hits, 3) if candidates is None else at(candidates.hits, None)
     lost = (hits == 0) | (final.returned == 0)
     kinds = {
@@ -345,10 +345,13 @@ def ceilings(
     }
     if rankings:
         best = np.max([modified_map(ranking, shown) for ranking in rankings.values()], axis=0)
-        found["oracle_fusion"] = np.where(final.needs, np.where(_withheld(final, keep), 0.0, best), score)
+        found["oracle_fusion"] = np.where(final.needs, np.where(_withheld(final, candidates, keep), 0.0, best), score)
     return found
 
 
-def _withheld(final: Judged, keep: np.ndarray | None) -> np.ndarray:
+def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
+    """bool [Q]: the gate emptied the list. Where no candidate was there, it had nothing to empty."""
     empty = final.returned == 0
+    if candidates is not None:
+        empty &= candidates.returned > 0
     return empty if keep is None else empty & ~keep

@@ -90,9 +90,7 @@ def _number(value: float) -> str:
 
 
 def _interval(summary: Summary) -> str:
-    if summary.low is None or summary.high is None or np.isnan(summary.low):
-        return ""
-    return f"{summary.low:.3f} – {summary.high:.3f}"
+    return "" if np.isnan(summary.low) else f"{summary.low:.3f} – {summary.high:.3f}"
 
 
 def _counted(scores: Scores) -> str:

@@ -53,103 +53,114 @@ def fill_postings(ids, offsets, starts):
 
 @njit(cache=True, nogil=True)
 def search(starts, docs, scores, floors, terms, offsets, first, last, top_docs, top_scores):
-    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k]: the best k documents, best first.
+    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1]: the best k documents, by ascending document.
 
-    Query q holds `terms[offsets[q]:offsets[q + 1]]`. Documents go block by block in ascending order, and each adds up
-    its scores in the order of the query's terms, so equal documents get equal sums. A document that no term touched
-    is told by its sum being -0.0: adding any posting, even 0.0, to -0.0 leaves another bit pattern (IEEE 754, 6.3).
+    Query q holds `terms[offsets[q]:offsets[q + 1]]`. A row is padded by document -1 with score -inf. Of equal scores
+    the smaller document is the better.
+
+    Documents go block by block in ascending order, and each adds up its scores in the order of the query's terms, so
+    equal documents get equal sums. A document that no term touched is told by its sum being -0.0: adding any posting,
+    even 0.0, to -0.0 leaves another bit pattern (IEEE 754, 6.3).
     """
+    k = top_docs.shape[1]
     sums = np.full(BLOCK, -0.0)
+    # Candidates gather here, three times what is asked for, before the worse ones are dropped: that costs less than
+    # keeping the best in a heap.
+    room = 3 * k + STRIPE
+    best_docs, best_scores, scratch = np.empty(room, np.int32), np.empty(room), np.empty(room)
     for q in range(first, last):
         mine = terms[offsets[q] : offsets[q + 1]]
-        cursors, ends = starts[mine], starts[mine + 1]
-        floor = floors[mine].sum()
-        best_docs, best_scores = top_docs[q], top_scores[q]
-        size = 0
+        cursors, ends, floor = starts[mine], starts[mine + 1], floors[mine].sum()
+        size, threshold = 0, -np.inf
         while True:
-            base = NO_DOC
-            for t in range(len(mine)):
-                if cursors[t] < ends[t]:
-                    base = min(base, docs[cursors[t]])
-            if base == NO_DOC:
+            base = _next_block(docs, cursors, ends)
+            if base < 0:
                 break
-            base -= base % BLOCK  # blocks that no term touches are never visited
-            for t in range(len(mine)):
-                cursor = cursors[t]
-                while cursor < ends[t] and docs[cursor] < base + BLOCK:
-                    sums[docs[cursor] - base] += scores[cursor]
-                    cursor += 1
-                cursors[t] = cursor
-            size = _collect(sums, base, floor, best_docs, best_scores, size)
-        _sort(best_docs, best_scores, size)
-        best_docs[size:] = -1
-        best_scores[size:] = 0.0
+            _add_up(docs, scores, cursors, ends, base, sums)
+            for start in range(0, BLOCK, STRIPE):
+                above = 0
+                for i in range(start, start + STRIPE):  # no branch: compiled to vector instructions
+                    above += sums[i] + floor > threshold
+                if above:
+                    for i in range(start, start + STRIPE):
+                        score = sums[i] + floor
+                        touched = sums[i] != 0.0 or math.copysign(1.0, sums[i]) > 0.0
+                        if touched and score > threshold:  # a tie with the k-th loses: it is the larger document
+                            best_docs[size], best_scores[size] = base + i, score
+                            size += 1
+                    if size > room - STRIPE:
+                        size, threshold = _keep(best_docs, best_scores, size, k, scratch)
+            sums[:] = -0.0
+        if size > k:
+            size, threshold = _keep(best_docs, best_scores, size, k, scratch)
+        top_docs[q, :size], top_scores[q, :size] = best_docs[:size], best_scores[:size]
+        top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
 
 
 @njit(cache=True, nogil=True)
-def _collect(sums, base, floor, best_docs, best_scores, size):
-    """Move a block's candidates into the heap of the best and clear the block; returns the heap's size."""
-    k = len(best_docs)
-    for start in range(0, BLOCK, STRIPE):
-        stripe = sums[start : start + STRIPE]
-        threshold = best_scores[0] if size == k else -np.inf
-        above = 0
-        for i in range(STRIPE):  # no branch: compiled to vector instructions
-            above += stripe[i] + floor > threshold
-        if above:
-            for i in range(STRIPE):
-                score = stripe[i] + floor
-                if size == k and score <= best_scores[0]:  # a tie loses: documents come in ascending order
-                    continue
-                if stripe[i] == 0.0 and math.copysign(1.0, stripe[i]) < 0.0:
-                    continue
-                if size < k:
-                    best_docs[size], best_scores[size] = base + start + i, score
-                    size += 1
-                    _rise(best_docs, best_scores, size - 1)
-                else:
-                    best_docs[0], best_scores[0] = base + start + i, score
-                    _sink(best_docs, best_scores, size)
-    sums[:] = -0.0
-    return size
+def _next_block(docs, cursors, ends):
+    """First document of the next block that holds a posting; -1 at the end. Other blocks are never visited."""
+    base = NO_DOC
+    for t in range(len(cursors)):
+        if cursors[t] < ends[t]:
+            base = min(base, docs[cursors[t]])
+    return -1 if base == NO_DOC else base - base % BLOCK
 
 
 @njit(cache=True, nogil=True)
-def _worse(docs, scores, i, j):
-    return scores[i] < scores[j] or (scores[i] == scores[j] and docs[i] > docs[j])
+def _add_up(docs, scores, cursors, ends, base, sums):
+    """Add a block's postings to `sums` and move the cursors behind them."""
+    limit = base + BLOCK
+    for t in range(len(cursors)):
+        at, end = cursors[t], ends[t]
+        while at + 8 <= end and docs[at + 7] < limit:  # ascending: one comparison for eight postings
+            for i in range(at, at + 8):
+                sums[np.uint64(docs[i] - base)] += scores[i]  # unsigned: spares numba's test for negative indices
+            at += 8
+        while at < end and docs[at] < limit:
+            sums[np.uint64(docs[at] - base)] += scores[at]
+            at += 1
+        cursors[t] = at
 
 
 @njit(cache=True, nogil=True)
-def _swap(docs, scores, i, j):
-    docs[i], docs[j] = docs[j], docs[i]
-    scores[i], scores[j] = scores[j], scores[i]
+def _keep(docs, scores, size, k, scratch):
+    """Keep the best k of `size` > k candidates, in their order; returns (k, the k-th best score)."""
+    scratch[:size] = scores[:size]
+    kth = _select(scratch, size, k - 1)
+    ties = k
+    for i in range(size):
+        ties -= scores[i] > kth
+    kept = 0
+    for i in range(size):
+        tied = scores[i] == kth and ties > 0  # the first ones, which are the smaller documents
+        if tied or scores[i] > kth:
+            docs[kept], scores[kept] = docs[i], scores[i]
+            kept += 1
+            ties -= tied
+    return kept, kth
 
 
 @njit(cache=True, nogil=True)
-def _rise(docs, scores, i):
-    """Restore the heap (the worst entry at the root) after entry i was added."""
-    while i > 0 and _worse(docs, scores, i, (i - 1) // 2):
-        _swap(docs, scores, i, (i - 1) // 2)
-        i = (i - 1) // 2
-
-
-@njit(cache=True, nogil=True)
-def _sink(docs, scores, size):
-    """Restore the heap of `size` entries after its root was replaced."""
-    i = 0
-    while 2 * i + 1 < size:
-        child = 2 * i + 1
-        if child + 1 < size and _worse(docs, scores, child + 1, child):
-            child += 1
-        if not _worse(docs, scores, child, i):
+def _select(values, size, place):
+    """The value at `place` of the descending order of `values[:size]`, which it shuffles (Hoare's quickselect)."""
+    low, high = 0, size - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] > pivot:
+                left += 1
+            while values[right] < pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if place <= right:
+            high = right
+        elif place >= left:
+            low = left
+        else:
             break
-        _swap(docs, scores, i, child)
-        i = child
-
-
-@njit(cache=True, nogil=True)
-def _sort(docs, scores, size):
-    """Heap to best first: the worst goes to the end, again and again."""
-    for end in range(size - 1, 0, -1):
-        _swap(docs, scores, 0, end)
-        _sink(docs, scores, end)
+    return values[place]

@@ -37,7 +37,7 @@ OVERRIDES = [
     (["gate=score", "gate.threshold=inf"], r"gate\.threshold=inf is not a finite number"),
     (["gate=score", "gate.signal=topscore"], r"gate\.signal='topscore'.*Did you mean 'top_score'"),
     (["gate=score", "gate.source=dense"], r"gate\.source='dense' is no raw ranking"),
-    (["gate=score", "gate.k=1"], r"gate\.k=1 is too small"),
+    (["gate=score", "gate.k=1"], r"gate: k=1 is too small"),
     (["retriever.bm25.variant=okapy"], r"variant='okapy'.*Did you mean 'okapi'"),
     (["retriever.bm25.k1=-1"], r"k1"),
     (["retriever.bm25.b=2"], r"b"),

@@ -473,10 +473,12 @@ def test_losses_of_a_file_of_predictions() -> None:
     assert set(ceilings(shown)) == {"oracle_gate", "oracle_rerank"}
 
 
-def test_kept_and_still_empty_is_not_found() -> None:
+def test_where_nothing_was_found_the_gate_withheld_nothing() -> None:
     shown = judged({"q": []}, {"q": {"a": 1}})
-    assert losses(shown, shown, np.array([True]))["not_found"].tolist() == [1]
-    assert losses(shown, shown, np.array([False]))["wrongly_withheld"].tolist() == [1]
+    for keep in (True, False):
+        assert losses(shown, shown, np.array([keep]))["not_found"].tolist() == [1]
+    found = judged({"q": ["x"]}, {"q": {"a": 1}})
+    assert losses(shown, found, np.array([False]))["wrongly_withheld"].tolist() == [1]
 
 
 @settings(deadline=None)
