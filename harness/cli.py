@@ -77,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def call(verb: str, words: Sequence[str]) -> int:
     """Run one verb with its overrides and flags; the exit code."""
+    for word in words:
+        if word.startswith("="):
+            _say(f"{word!r} has no key. Overrides are key=value; see `harness {verb} --help`.")
+            return 2
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
         _hydra(verb, words)
@@ -109,19 +113,25 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
     from harness import config as configs
 
     module, _, name = VERBS[verb].function.partition(":")
+    multirun = any(word in ("-m", "--multirun") for word in words)
+    failed: list[Exception] = []
 
     def task(composed: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
-        plain: Any = OmegaConf.to_container(composed, resolve=True)
-        configs.check(plain, verb)
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        choices = {group: choice for group, choice in HydraConfig.get().runtime.choices.items() if "/" not in group}
-        return function(plain, choices)
+        try:
+            plain: Any = OmegaConf.to_container(composed, resolve=True)
+            configs.check(plain, verb)
+            function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+            choices = {group: choice for group, choice in HydraConfig.get().runtime.choices.items() if "/" not in group}
+            return function(plain, choices)
+        except Exception as error:
+            if multirun:
+                raise
+            failed.append(error)  # raised below: Hydra would print a line of its own first
 
     _leash_hydra()
-    multirun = any(word in ("-m", "--multirun") for word in words)
     completing = words[:1] == ["-sc"]
     sys.argv = ["harness", *(word if completing else quoted(word, multirun) for word in words)]
     before = os.environ.get("HYDRA_FULL_ERROR")
@@ -133,6 +143,8 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
             del os.environ["HYDRA_FULL_ERROR"]
         else:
             os.environ["HYDRA_FULL_ERROR"] = before
+    if failed:
+        raise failed[0]
 
 
 def _leash_hydra() -> None:

@@ -85,6 +85,8 @@ def check(config: Mapping[str, Any], verb: str) -> None:
     for name in PARTS:
         if name in config:
             check_part(config[name], name)
+    if not config.get("retriever", True):
+        raise BadInput("retriever holds no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
     for name, node in config.get("retriever", {}).items():
         check_part(node, f"retriever.{name}")
     if "top_k" in config and config["depth"] < config["top_k"]:
@@ -98,6 +100,8 @@ def check_value(value: Any, key: Key, name: str) -> None:
     """Raise BadInput unless `value` has the key's type and lies in its range."""
     if value == "???":
         raise BadInput(f"{name} is missing. Give it on the command line: {name}=...")
+    if value == "":
+        raise BadInput(f"{name} is empty. Give it a value, or leave it out.")
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"{name}={value} is not a finite number.")
     if not _fits(value, key.hint):
@@ -192,7 +196,15 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_part(node: Any, where: str) -> None:
-    """The keys and values of a part against its constructor's signature."""
+    """The keys and values of a part against its constructor's signature, then against the constructor itself.
+
+    Constructors check their arguments and load nothing, so that this costs next to nothing.
+    """
+    _check_arguments(node, where)
+    build(node, where=where)
+
+
+def _check_arguments(node: Any, where: str) -> None:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise BadInput(f"{where} is no part: it needs a `_target_`. Choose a file of conf/{where.split('.')[0]}/.")
     cls = target_class(node, where)
@@ -206,7 +218,7 @@ def check_part(node: Any, where: str) -> None:
                 f"{did_you_mean(key, parameters)}"
             )
         if isinstance(value, Mapping) and "_target_" in value:
-            check_part(value, f"{where}.{key}")
+            _check_arguments(value, f"{where}.{key}")
         else:
             check_value(value, Key(hints.get(key, Any)), f"{where}.{key}")
     lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]

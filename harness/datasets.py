@@ -93,9 +93,7 @@ def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id"):
         if query_id not in expected:
-            raise BadInput(
-                f"{where}: the data set has no query {query_id!r}.{did_you_mean(query_id, expected)} Remove the line."
-            )
+            raise BadInput(f"{where}: the data set has no query {query_id!r}. Remove the line.")
         texts[query_id] = field(row, "standalone_query", str, where)
     missing = [query.query_id for query in dataset.queries if query.query_id not in texts]
     if missing:
@@ -108,7 +106,7 @@ def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: 
     if unknown:
         raise BadInput(
             f"{source.qrels_file}: labels name {len(unknown)} {what} that the data set does not have: {some(unknown)}."
-            f"{did_you_mean(unknown[0], known)} Remove these labels, or give the {what} that they belong to."
+            f" Remove these labels, or give the {what} that they belong to."
         )
 
 

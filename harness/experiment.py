@@ -34,10 +34,9 @@ def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """One experiment: retrieve, gate, score, log. Returns the JSON document of `harness run format=json`."""
     began = time.perf_counter()
     clock = pipeline.Clock()
-    for name in [*config["metrics"], config["objective"]]:
-        metrics.parse(name)
     with clock.stage("read"):
         dataset = load(build(config["dataset"], where="dataset"), choices["dataset"])
+    pipeline.check(config, dataset)
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or "-".join(choices[group] for group in ("retriever", "tokenizer", "gate")),

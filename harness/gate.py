@@ -6,7 +6,7 @@ A position past the end of a row counts as a document of score 0: one that share
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,9 +28,12 @@ class Decision:
 class NoGate:
     """Every query gets its documents. It decides on nothing, yet has the top score as a signal to look at."""
 
+    def source_of(self, names: Collection[str]) -> str:
+        return next(iter(names))
+
     def decide(self, rankings: Mapping[str, Ranking]) -> Decision:
-        first = next(iter(rankings.values()))
-        return Decision(np.ones(len(first.query_ids), bool), signal_of(first, "top_score", 1))
+        ranking = rankings[self.source_of(rankings)]
+        return Decision(np.ones(len(ranking.query_ids), bool), signal_of(ranking, "top_score", 1))
 
 
 class ScoreGate:
@@ -47,17 +50,20 @@ class ScoreGate:
             raise BadInput(f"k={k} is too small: a mean or a z-score needs at least 2 documents.")
         self.threshold, self.source, self.signal, self.k = threshold, source, signal, k
 
-    def decide(self, rankings: Mapping[str, Ranking]) -> Decision:
-        names = list(rankings)
-        source = names[0] if self.source is None and len(names) == 1 else self.source
-        if source is None:
+    def source_of(self, names: Collection[str]) -> str:
+        """The name of the raw ranking that is read; BadInput if it is not clear or not there."""
+        if self.source is None and len(names) > 1:
             raise BadInput(f"gate.source is missing: choose one of the raw rankings {', '.join(names)}.")
-        if source not in rankings:
+        source = next(iter(names)) if self.source is None else self.source
+        if source not in names:
             raise BadInput(
                 f"gate.source={source!r} is no raw ranking of this retriever: choose one of {', '.join(names)}."
                 f"{did_you_mean(source, names)}"
             )
-        ranking = rankings[source]
+        return source
+
+    def decide(self, rankings: Mapping[str, Ranking]) -> Decision:
+        ranking = rankings[self.source_of(rankings)]
         signal = signal_of(ranking, self.signal, self.k)
         return Decision((signal >= self.threshold) & (ranking.lengths > 0), signal)
 

@@ -18,6 +18,7 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 
 from retrievers.base import BadInput, did_you_mean
 
+DAMAGED = (OSError, EOFError, zlib.error)  # what reading a file or a gzip stream raises
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a pair, or a whole one: only encoding tells
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object"}
 
@@ -56,21 +57,20 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 line = _decode(raw.rstrip(b"\r\n"), path, number)
                 if line.strip():
                     yield number, line
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file whole?") from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of every line; refuses other JSON, duplicate keys, NaN and Infinity."""
     for number, line in numbered_lines(path):
-        where = f"{path}:{number}"
         if line.lstrip().startswith("["):
             raise BadInput(
-                f"{where}: a JSON array where lines are expected: one object a line; convert with jq -c .[] {path}"
+                f"{path}:{number}: a JSON array where lines are expected: one object a line; convert with jq -c .[]"
             )
         row = _parse(line, path, number)
         if not isinstance(row, dict):
-            raise BadInput(f"{where}: {row!r:.60} is not a JSON object. Each line must hold one, in braces.")
+            raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must hold one, in braces.")
         yield number, row
 
 
@@ -79,7 +79,7 @@ def json_file(path: Path) -> dict[str, Any]:
     try:
         with opened(path) as file:
             text = _decode(file.read(), path, 1)
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise BadInput(f"{path}: cannot be read ({error}). Is the file whole?") from None
     content = _parse(text, path, None)
     if not isinstance(content, dict):
@@ -178,7 +178,7 @@ def _parse(text: str, path: Path, number: int | None) -> Any:
     """JSON without NaN, Infinity, duplicate keys and halves of characters; number: of the line, None for a file."""
     where = str(path) if number is None else f"{path}:{number}"
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_not_finite)
+        value = _DECODER.decode(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -204,3 +204,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _not_finite(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number. Write null or a finite number.")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_not_finite)

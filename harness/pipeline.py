@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.config import build, digest, identity
 from harness.datasets import Dataset, search_queries
 from harness.gate import Decision
+from harness.metrics import parse
 from harness.progress import watch
 from harness.scores import Scores, score
 from harness.store import Store
@@ -55,6 +56,14 @@ class Clock:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+def check(config: Mapping[str, Any], dataset: Dataset) -> None:
+    """Raise BadInput for what the config alone cannot show to be wrong, before any work is done or logged."""
+    search_queries(dataset, config["query"]["text"], config["query"]["file"])
+    build(config["gate"], where="gate").source_of(config["retriever"])
+    for name in [*config["metrics"], config["objective"]]:
+        parse(name)
 
 
 def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +72,25 @@ def write_text(path: Path, text: str) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collection[str], top_k: int) -> None:
+def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Iterable[str], top_k: int) -> None:
     """Raise BadInput, which lists file:line, unless a contest file has each query once and sound lists.
 
     A list is sound if it has at most top_k ids, each of `doc_ids` and each once.
     """
-    known, rows = set(query_ids), dict[str, str]()
+    known_queries, known_documents, found = set(query_ids), set(doc_ids), set[str]()
     problems = []
     for where, query_id, topk in _contest_rows(path):
-        rows[query_id] = where
-        if query_id not in known:
+        found.add(query_id)
+        if query_id not in known_queries:
             problems.append(f"{where}: the data set has no query {query_id!r}")
         if len(topk) > top_k:
             problems.append(f"{where}: topk has {len(topk)} ids, but top_k is {top_k}")
         if len(set(topk)) < len(topk):
             problems.append(f"{where}: topk names {some(sorted({one for one in topk if topk.count(one) > 1}))} twice")
-        unknown = [doc_id for doc_id in topk if doc_id not in doc_ids]
+        unknown = [doc_id for doc_id in topk if doc_id not in known_documents]
         if unknown:
             problems.append(f"{where}: the data set has no document {some(unknown)}")
-    missing = [query_id for query_id in query_ids if query_id not in rows]
+    missing = [query_id for query_id in query_ids if query_id not in found]
     if missing:
         problems.append(f"{path}: {len(missing)} of {len(query_ids)} queries are missing: {some(missing)}")
     _refuse(path, problems, "Make the file again from the same data set.")
@@ -116,12 +116,8 @@ def validate_against(path: Path, sample_path: Path) -> None:
 def _contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
     """(file:line, query_id, doc_ids) of contest rows; other fields are ignored."""
     for where, query_id, _, row in unique_rows(path, _no_map(path), "eval_id"):
-        yield (
-            where,
-            query_id,
-            native,
-            [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)],
-        )
+        topk = field(row, "topk", list, where)
+        yield where, query_id, [as_id(value, "an id in topk", where)[0] for value in topk]
 
 
 def _no_map(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

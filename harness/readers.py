@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.lines import (
+    DAMAGED,
     as_id,
     field,
     finite,
@@ -135,13 +136,15 @@ class Beir:
 
     @property
     def qrels_file(self) -> Path | None:
-        if not self._qrels and not (self._path and (Path(self._path) / "qrels").is_dir()):
+        if not self._qrels and not self._path:
             return None
         file = _locate("qrels", self._qrels, self._path, f"qrels/{self._split}.tsv")
-        if not self._qrels and not file.exists():
-            splits = sorted({entry.name.partition(".tsv")[0] for entry in file.parent.glob("*.tsv*")})
-            raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
-        return file
+        if self._qrels or file.exists():
+            return file
+        if not file.parent.is_dir():
+            return None
+        splits = sorted({entry.name.partition(".tsv")[0] for entry in file.parent.glob("*.tsv*")})
+        raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
 
     def documents(self) -> list[Document]:
         path = _locate("documents", self._documents, self._path, "corpus.jsonl")
@@ -266,9 +269,6 @@ class Autorag:
         return Qrels(grades)
 
 
-# ---- parts of the formats
-
-
 def _question(query_id: str, text: str, native_id: int | None) -> Query:
     return Query(query_id, (Turn("user", text),), native_id)
 
@@ -376,7 +376,7 @@ def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, An
                 required(names, column, str(path))
             rows = (row for batch in table.iter_batches(columns=list(columns)) for row in batch.to_pylist())
             yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
-    except (ArrowException, OSError, UnicodeDecodeError) as error:
+    except (ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         raise BadInput(f"{path}: not a parquet file that can be read ({error!s:.120}).") from None
 
 

@@ -47,11 +47,18 @@ def show_scores(console: Console, scores: Scores) -> None:
         console.print()
         console.print("Where the score is lost (the losses and modified_map@3 add up to 1):", style="bold")
         for name, value in scores.losses.items():
-            console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}")
+            console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
+        console.print("With one part perfect, modified_map@3 would be:", style="bold")
+        for name, value in scores.ceilings.items():
+            console.print(f"  {name:<26} {value:.4f}")
     console.print()
     console.print(_counted(scores))
-    for note in sorted({summary.note for summary in scores.summary.values() if summary.note}):
-        console.print(f"Note: {note}")
+    notes: dict[str, list[str]] = {}
+    for name, summary in scores.summary.items():
+        if summary.note:
+            notes.setdefault(summary.note, []).append(name)
+    for note, names in notes.items():
+        console.print(f"{', '.join(names)}: {note}.", style="dim")
 
 
 def query_table(outcome: Outcome, objective: str) -> dict[str, list[Any]]:

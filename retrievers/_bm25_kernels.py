@@ -15,7 +15,7 @@ from numba import njit
 
 BLOCK = 4096  # documents scored together: their accumulator (32 KB) stays in the first-level cache
 NO_DOC = np.iinfo(np.int32).max
-STRIPE = 64  # documents of a block compared with the threshold together
+STRIPE = 16  # documents of a block compared with the threshold together
 
 
 @njit(cache=True, nogil=True)
@@ -84,10 +84,9 @@ def search(starts, docs, scores, floors, terms, offsets, first, last, top_docs, 
                 if above:
                     for i in range(start, start + STRIPE):
                         score = sums[i] + floor
-                        touched = sums[i] != 0.0 or math.copysign(1.0, sums[i]) > 0.0
-                        if touched and score > threshold:  # a tie with the k-th loses: it is the larger document
-                            best_docs[size], best_scores[size] = base + i, score
-                            size += 1
+                        touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
+                        best_docs[size], best_scores[size] = base + i, score  # without a branch: often mispredicted
+                        size += touched & (score > threshold)  # a tie with the k-th loses: it is the larger document
                     if size > room - STRIPE:
                         size, threshold = _keep(best_docs, best_scores, size, k, scratch)
             sums[:] = -0.0
@@ -133,34 +132,34 @@ def _keep(docs, scores, size, k, scratch):
         ties -= scores[i] > kth
     kept = 0
     for i in range(size):
-        tied = scores[i] == kth and ties > 0  # the first ones, which are the smaller documents
-        if tied or scores[i] > kth:
-            docs[kept], scores[kept] = docs[i], scores[i]
-            kept += 1
-            ties -= tied
+        tied = (scores[i] == kth) & (ties > 0)  # the first ones, which are the smaller documents
+        docs[kept], scores[kept] = docs[i], scores[i]  # without a branch: often mispredicted
+        kept += tied | (scores[i] > kth)
+        ties -= tied
     return kept, kth
 
 
 @njit(cache=True, nogil=True)
 def _select(values, size, place):
-    """The value at `place` of the descending order of `values[:size]`, which it shuffles (Hoare's quickselect)."""
-    low, high = 0, size - 1
-    while low < high:
+    """The value at `place` of the descending order of `values[:size]`, which it shuffles.
+
+    Quickselect (Hoare 1961) with the middle as pivot. Larger, equal and smaller values are told apart, for equal scores
+    are common, and moved without a branch.
+    """
+    low, high = 0, size
+    while True:
         pivot = values[(low + high) // 2]
-        left, right = low, high
-        while left <= right:
-            while values[left] > pivot:
-                left += 1
-            while values[right] < pivot:
-                right -= 1
-            if left <= right:
-                values[left], values[right] = values[right], values[left]
-                left += 1
-                right -= 1
-        if place <= right:
-            high = right
-        elif place >= left:
-            low = left
-        else:
-            break
-    return values[place]
+        larger = low
+        for i in range(low, high):
+            values[i], values[larger] = values[larger], values[i]
+            larger += values[larger] > pivot
+        if place < larger:
+            high = larger
+            continue
+        equal = larger
+        for i in range(larger, high):
+            values[i], values[equal] = values[equal], values[i]
+            equal += values[equal] == pivot
+        if place < equal:
+            return pivot
+        low = equal

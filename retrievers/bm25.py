@@ -214,11 +214,13 @@ class _Engine(Protocol):
 class _Sparse:
     """Postings by term, each with its score, in memory maps; added up by compiled kernels on all cores."""
 
+    ARRAYS = ("starts", "docs", "scores", "floors")  # see _bm25_kernels
+
     def __init__(self, parameters: _Parameters, threads: int | None) -> None:
         self._parameters = parameters
         self._threads = threads or _cores()
         self._terms: dict[str, int] = {}
-        self._arrays: tuple[np.ndarray, ...] = ()  # starts, docs, scores, floors: see _bm25_kernels
+        self._arrays: tuple[np.ndarray, ...] = ()
 
     def build(self, tokens: Tokens, folder: Path) -> None:
         from retrievers import _bm25_kernels
@@ -230,7 +232,8 @@ class _Sparse:
         self._weigh(starts, docs, scores, idf, np.diff(offsets))
         floors = idf * (self._parameters.delta if VARIANTS[self._parameters.variant].everywhere else 0.0)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
-        for name, values in (("starts", starts), ("docs", docs), ("scores", scores), ("floors", floors)):
+        arrays = (starts, docs, scores, floors)
+        for name, values in zip(self.ARRAYS, arrays, strict=True):
             np.save(folder / f"{name}.npy", values)
 
     def _idf(self, counts: np.ndarray, n_docs: int) -> np.ndarray:
@@ -259,7 +262,7 @@ class _Sparse:
     def load(self, folder: Path) -> None:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         self._terms = {term: i for i, term in enumerate(vocabulary)}
-        self._arrays = tuple(_load(folder, name) for name in ("starts", "docs", "scores", "floors"))
+        self._arrays = tuple(_load(folder, name) for name in self.ARRAYS)
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))

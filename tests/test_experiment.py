@@ -106,7 +106,7 @@ def test_a_hangul_folder_and_experiment_name(harness, toy, tmp_path):
     assert harness("run", *contest(folder), "experiment_name=2024", *QUIET).json["experiment"] == "2024"
 
 
-def test_a_multirun_shares_what_is_slow(harness, toy, capfd):
+def test_a_multirun_shares_what_is_slow(harness, toy):
     done = harness("run", "-m", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5,50")
     assert done.code == 0, done.err
     scores = [json.loads(line)["metrics"]["modified_map@3"] for line in done.out.splitlines()]
