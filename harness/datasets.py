@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.lines import field, json_lines, some, unique_rows
+from harness.lines import field, json_lines, numbered_lines, some, unique_rows
 from harness.readers import Source
 from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
 
@@ -87,6 +88,11 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
     )
 
 
+def conversations(queries: Iterable[Query]) -> dict[str, bool]:
+    """query_id -> whether the user speaks more than once."""
+    return {query.query_id: len(query.user_turns) > 1 for query in queries}
+
+
 def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
     """query_id -> its standalone form in the file."""
     expected = {query.query_id for query in dataset.queries}
@@ -105,9 +111,20 @@ def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: 
     unknown = [one for one in labelled if one not in known]
     if unknown:
         raise BadInput(
-            f"{source.qrels_file}: labels name {len(unknown)} {what} that the data set does not have: {some(unknown)}."
+            f"{_place(source.qrels_file, unknown[0])}: labels name {len(unknown)} {what} that the data set does not "
+            f"have: {some(unknown)}."
             f" Remove these labels, or give the {what} that they belong to."
         )
+
+
+def _place(path: Path | None, wanted: str) -> str:
+    """file:line of the first line of a labels file that holds an id; the file alone where it has no lines to show."""
+    if path is None or path.suffix in (".parquet", ".json"):
+        return str(path)
+    for number, line in numbered_lines(path):
+        if wanted in re.split(r"[\s\",:{}\[\]]+", line):
+            return f"{path}:{number}"
+    return str(path)
 
 
 def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Qrels | None) -> Iterable[str]:

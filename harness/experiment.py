@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import metrics, pipeline, report
 from harness.config import build, digest, flatten, identity
-from harness.datasets import Dataset, load
+from harness.datasets import Dataset, conversations, load
 from harness.predictions import read_predictions, submission_rows, write_json_lines, write_text
 from harness.scores import Scores, score
 from harness.store import Store
@@ -96,6 +96,7 @@ def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, 
         qrels,
         config["metrics"],
         missing=config["missing"],
+        multi_turn=None if _labels_alone(config["dataset"]) else conversations(source.queries()),
         public=config["public"],
         seed=config["seed"],
     )
@@ -238,7 +239,7 @@ def _yaml(config: Mapping[str, Any]) -> str:
 
 def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """The choices by group and every plain value that decides a result."""
-    params: dict[str, Any] = dict(choices)
+    params: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in ELSEWHERE}
     shared = flatten(config.get("tokenizer") or {})
     for name, value in flatten({k: v for k, v in config.items() if k not in ELSEWHERE}).items():
         repeated = ".tokenizer." in name and shared.get(name.rpartition(".tokenizer.")[2]) == value
@@ -276,6 +277,12 @@ def _logged(scores: Scores) -> dict[str, float]:
     values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
     values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
     return {name: value for name, value in values.items() if value == value}
+
+
+def _labels_alone(source: Mapping[str, Any]) -> bool:
+    """Whether a data set's config gives labels without queries: enough to score, if not to tell conversations apart."""
+    given = {name for name, value in source.items() if value}
+    return "qrels" in given and not given & {"path", "queries"}
 
 
 def _json_metrics(scores: Scores | None) -> dict[str, float | None] | None:

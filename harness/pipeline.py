@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import build, digest, identity
-from harness.datasets import Dataset, search_queries
+from harness.datasets import Dataset, conversations, search_queries
 from harness.gate import Decision
 from harness.metrics import parse
 from harness.progress import watch
@@ -88,7 +88,7 @@ def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock)
                 rankings=rankings,
                 signal=decision.signal,
                 top_k=config["top_k"],
-                multi_turn={query.query_id: len(query.user_turns) > 1 for query in dataset.queries},
+                multi_turn=conversations(dataset.queries),
                 public=config["public"],
                 seed=config["seed"],
             )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from harness.metrics import mlflow_name
 from retrievers.base import BadInput, did_you_mean
@@ -91,7 +91,7 @@ class MlflowTracker:
 
     def connect(self, outputs: Path) -> None:
         """Open the store, made under a lock: several processes on a fresh SQLite store break it for good."""
-        self.uri = self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}"
+        self.uri = _without_secrets(self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}")
         if not self.uri.startswith("sqlite:///"):
             self._client = _client(self.uri)
             return
@@ -221,11 +221,24 @@ class MlflowTracker:
 
 
 def redacted(uri: str | None) -> str:
-    """A tracking address without the user and password that it may carry."""
+    """An address as it may be shown: without the user and password that it may carry."""
     parts = urlsplit(uri or "")
     if "@" not in parts.netloc:
         return uri or ""
-    return urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _without_secrets(uri: str) -> str:
+    """A server's address without user and password, which go to MLflow by its environment variables instead.
+
+    So no message, log or artifact can show them. A database's address must keep them.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
+        return uri
+    os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
+    os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password or "")
+    return redacted(uri)
 
 
 def _client(uri: str) -> MlflowClient:

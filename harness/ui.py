@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -35,9 +36,12 @@ def ui(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
         return document
     host = config["host"]
     port = _free_port(host, config["port"])
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracker.uri]
-    command += ["--host", host, "--port", str(port), "--workers", "1"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # noqa: S603
+    command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    # The store's address goes by the environment: a list of processes shows arguments, and it may hold a password.
+    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": tracker.uri}
+    server = subprocess.Popen(  # noqa: S603
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
         _wait(server, f"http://{host}:{port}/health")
         document = {"url": f"http://{host}:{port}/{page}", "store": redacted(tracker.uri)}

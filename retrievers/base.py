@@ -6,10 +6,12 @@ Imports numpy and the standard library only; everything else may import this mod
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 import numpy as np
 
@@ -180,10 +182,14 @@ class Ranking:
         return {query_id: dict(self.row(i)) for i, query_id in enumerate(self.query_ids)}
 
     def to_trec(self, tag: str) -> Iterable[str]:
-        """Lines `query_id Q0 doc_id rank score tag`."""
+        """Lines `query_id Q0 doc_id rank score tag`; white space within an id is written as %20 and the like."""
         for i, query_id in enumerate(self.query_ids):
             for rank, (doc_id, score) in enumerate(self.row(i), start=1):
-                yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}"
+                yield f"{_one_word(query_id)} Q0 {_one_word(doc_id)} {rank} {score!r} {tag}"
+
+
+def _one_word(text: str) -> str:
+    return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 
 class Retriever(Protocol):

@@ -136,6 +136,8 @@ class BM25:
                 raise BadInput(f"delta has no place in variant={variant}: leave it out, or use variant=l or plus.")
         if engine == "rank_bm25" and VARIANTS[variant].library is None:
             raise BadInput(f"engine=rank_bm25 has no variant={variant}: use okapi, l or plus, or engine=sparse.")
+        if engine == "rank_bm25" and k1 == 0:
+            raise BadInput("engine=rank_bm25 divides 0 by 0 at k1=0: use engine=sparse, or k1 above 0.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise BadInput(f"threads is {threads!r}: give a number of threads, at least 1, or null for all cores.")
         self.tokenizer = tokenizer
@@ -211,16 +213,22 @@ class _Engine(Protocol):
         ...
 
 
+class _Postings(NamedTuple):
+    """The index as _bm25_kernels describes it."""
+
+    starts: np.ndarray
+    docs: np.ndarray
+    scores: np.ndarray
+    floors: np.ndarray
+
+
 class _Sparse:
     """Postings by term, each with its score, in memory maps; added up by compiled kernels on all cores."""
-
-    ARRAYS = ("starts", "docs", "scores", "floors")  # see _bm25_kernels
 
     def __init__(self, parameters: _Parameters, threads: int | None) -> None:
         self._parameters = parameters
         self._threads = threads or _cores()
         self._terms: dict[str, int] = {}
-        self._arrays: tuple[np.ndarray, ...] = ()
 
     def build(self, tokens: Tokens, folder: Path) -> None:
         from retrievers import _bm25_kernels
@@ -232,8 +240,7 @@ class _Sparse:
         self._weigh(starts, docs, scores, idf, np.diff(offsets))
         floors = idf * (self._parameters.delta if VARIANTS[self._parameters.variant].everywhere else 0.0)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
-        arrays = (starts, docs, scores, floors)
-        for name, values in zip(self.ARRAYS, arrays, strict=True):
+        for name, values in _Postings(starts, docs, scores, floors)._asdict().items():
             np.save(folder / f"{name}.npy", values)
 
     def _idf(self, counts: np.ndarray, n_docs: int) -> np.ndarray:
@@ -262,7 +269,7 @@ class _Sparse:
     def load(self, folder: Path) -> None:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         self._terms = {term: i for i, term in enumerate(vocabulary)}
-        self._arrays = tuple(_load(folder, name) for name in self.ARRAYS)
+        self._postings = _Postings(*(_load(folder, name) for name in _Postings._fields))
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
@@ -271,8 +278,12 @@ class _Sparse:
             return docs, scores
         from retrievers import _bm25_kernels
 
+        index = self._postings
+
         def run(first: int, last: int) -> None:
-            _bm25_kernels.search(*self._arrays, terms, offsets, first, last, docs, scores)
+            _bm25_kernels.search(
+                index.starts, index.docs, index.scores, index.floors, terms, offsets, first, last, docs, scores
+            )
             # Rows come by ascending document: a stable sort leaves ties that way.
             order = np.argsort(-scores[first:last], axis=1, kind="stable")
             docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
@@ -323,7 +334,8 @@ class _Library:
             unique = set(terms)
             shares = np.array([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
             candidates = np.flatnonzero(shares)
-            values = self._scorer.get_scores(terms)[candidates]
+            with np.errstate(invalid="ignore"):  # at b = 1 it divides 0 by 0 for empty documents, no candidates
+                values = self._scorer.get_scores(terms)[candidates]
             best = np.argsort(-values, kind="stable")[:width]  # stable: ties stay in ascending order of doc_id
             docs[row, : len(best)] = candidates[best]
             scores[row, : len(best)] = values[best]

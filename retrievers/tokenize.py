@@ -12,7 +12,7 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -54,7 +54,7 @@ class Tokens:
         """One list of terms a text: what `of` was given."""
         terms = [self.vocabulary[i] for i in self.ids.tolist()]
         ends = self.offsets.tolist()
-        return [terms[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        return [terms[start:end] for start, end in pairwise(ends)]
 
     def save(self, folder: Path) -> None:
         """Write ids.npy, offsets.npy and vocabulary.json into `folder`, which exists."""
@@ -134,19 +134,15 @@ class CharNgram:
 
 # Articles, pronouns, prepositions, conjunctions, auxiliary verbs and their like; `s`, `t` and so on are what `\w+`
 # leaves of it's and don't.
-STOP_WORDS = {
-    "english": frozenset(
-        """
-        a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its
-        they them their theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose
-        which what when where why how am is are was were be been being have has had having do does did doing will
-        would shall should can could may might must and or but nor so if then else than as because while until though
-        although of at by for with about against between into through during before after above below to from up down
-        in out on off over under again further once here there all any both each few more most other some such no not
-        only own same too very just also s t d ll m re ve
-        """.split()
-    )
-}
+_ENGLISH = """
+a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
+theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
+how am is are was were be been being have has had having do does did doing will would shall should can could may might
+must and or but nor so if then else than as because while until though although of at by for with about against between
+into through during before after above below to from up down in out on off over under again further once here there all
+any both each few more most other some such no not only own same too very just also s t d ll m re ve
+"""
+STOP_WORDS = {"english": frozenset(_ENGLISH.split())}
 
 
 class Snowball:
@@ -186,14 +182,13 @@ class Snowball:
 CONTENT_TAGS = ("NN*", "NR", "NP", "VV*", "VA*", "XR", "SL", "SN", "SH", "MA*")
 
 # kiwi's tag set (Sejong's, extended); a predicate's tag may end in -R or -I (regular, irregular inflection).
-KIWI_TAGS = frozenset(
-    """
-    NNG NNP NNB NR NP VV VV-R VV-I VA VA-R VA-I VX VX-R VX-I VCP VCN MM MAG MAJ IC
-    JKS JKC JKG JKO JKB JKV JKQ JX JC EP EF EC ETN ETM XPN XSN XSV XSA XSA-R XSA-I XSM XR
-    SF SP SS SSO SSC SE SO SW SL SH SN SB UN W_URL W_EMAIL W_HASHTAG W_MENTION W_SERIAL W_EMOJI
-    Z_CODA Z_SIOT USER0 USER1 USER2 USER3 USER4
-    """.split()
-)
+_TAGS = """
+NNG NNP NNB NR NP VV VV-R VV-I VA VA-R VA-I VX VX-R VX-I VCP VCN MM MAG MAJ IC
+JKS JKC JKG JKO JKB JKV JKQ JX JC EP EF EC ETN ETM XPN XSN XSV XSA XSA-R XSA-I XSM XR
+SF SP SS SSO SSC SE SO SW SL SH SN SB UN W_URL W_EMAIL W_HASHTAG W_MENTION W_SERIAL W_EMOJI
+Z_CODA Z_SIOT USER0 USER1 USER2 USER3 USER4
+"""
+KIWI_TAGS = frozenset(_TAGS.split())
 
 
 class Kiwi:

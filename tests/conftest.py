@@ -1,6 +1,8 @@
 """Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
 
 import json
+import shutil
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness import cli
+from harness.tracking import MlflowTracker
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -34,10 +37,23 @@ def cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def fresh_database(tmp_path_factory):
+    """An MLflow database without runs: making one takes seconds, copying it none."""
+    folder = tmp_path_factory.mktemp("database")
+    MlflowTracker().connect(folder)
+    connection = sqlite3.connect(folder / "mlflow.db")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is written ahead goes into the one file
+    connection.close()
+    return folder / "mlflow.db"
+
+
 @pytest.fixture
-def harness(tmp_path, monkeypatch, capsys):
-    """Call `harness VERB ...` in an empty folder: harness("run", "top_k=5") -> Done."""
+def harness(tmp_path, monkeypatch, capsys, fresh_database):
+    """Call `harness VERB ...` in a folder with nothing but a fresh store: harness("run", "top_k=5") -> Done."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs").mkdir()
+    shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
 
     def call(verb: str, *words: str) -> Done:
         capsys.readouterr()

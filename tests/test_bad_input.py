@@ -78,8 +78,8 @@ FILES = [
     ("eval.jsonl", '{"eval_id": 7, "msg": [{"role": "assistant", "content": "가"}]}', r"eval\.jsonl:1.*user"),
     ("eval.jsonl", '{"eval_id": 7, "msg": "가"}', r"eval\.jsonl:1.*msg"),
     ("eval.jsonl", '{"eval_id": NaN, "msg": [{"role": "user", "content": "가"}]}', r"eval\.jsonl:1"),
-    ("qrels.jsonl", '{"eval_id": 7, "relevant": ["d9"]}', r"qrels\.jsonl.*d9"),
-    ("qrels.jsonl", '{"eval_id": 8, "relevant": ["d1"]}', r"qrels\.jsonl.*8"),
+    ("qrels.jsonl", '{"eval_id": 7, "relevant": ["d9"]}', r"qrels\.jsonl:1.*d9"),
+    ("qrels.jsonl", '{"eval_id": 8, "relevant": ["d1"]}', r"qrels\.jsonl:1.*8"),
     ("qrels.jsonl", '{"eval_id": 7, "relevant": {"d1": 0}}', r"qrels\.jsonl:1.*grade"),
     ("qrels.jsonl", '{"eval_id": 7, "relevant": {"d1": "high"}}', r"qrels\.jsonl:1"),
     ("qrels.jsonl", '{"eval_id": 7, "relevant": "d1"}', r"qrels\.jsonl:1.*relevant"),
@@ -109,9 +109,7 @@ def check(done, tmp_path, expected):
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"), OVERRIDES, ids=lambda value: value[0] if type(value) is list else ""
-)
+@pytest.mark.parametrize(("words", "expected"), OVERRIDES, ids=lambda value: value[0] if type(value) is list else "")
 def test_bad_overrides(harness, toy, tmp_path, words, expected):
     check(harness(*RUN, "tracking=mlflow" if "tracking" in words[0] else "tracking=none", *words), tmp_path, expected)
 

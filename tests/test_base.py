@@ -57,6 +57,7 @@ def test_top_where_and_trec():
     assert full.where(np.array([False, True])).to_dict() == {"q1": {}, "q2": {"b": 0.5}}
     assert full.lengths.tolist() == [3, 1]
     assert list(full.to_trec("tag"))[1] == "q1 Q0 a 2 2.0 tag"
+    assert list(Ranking.from_scores({"q 1": {"a\tb": 1.0}}).to_trec("tag")) == ["q%201 Q0 a%09b 1 1.0 tag"]
 
 
 def test_negative_scores_and_empty_rankings_are_legal():

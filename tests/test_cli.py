@@ -90,7 +90,7 @@ def test_each_verb_has_hydras_own_help_and_config(tmp_path):
     for verb in cli.VERBS:
         assert "format" in harness(verb, "--cfg", "job", cwd=tmp_path).stdout
     assert "gate" in harness("run", "--help", cwd=tmp_path).stdout
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())  # looking writes nothing
 
 
 @pytest.mark.parametrize(

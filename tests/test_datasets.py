@@ -121,10 +121,10 @@ def test_fingerprints_hold_across_versions():
 def test_dangling_labels_are_refused(toy):
     labels = toy / "qrels.jsonl"
     labels.write_text('{"eval_id": 7, "relevant": ["d9", "d1"]}\n{"eval_id": 3, "relevant": ["d8"]}\n')
-    with pytest.raises(BadInput, match=r"qrels\.jsonl: labels name 2 documents that .* not have: d8, d9\."):
+    with pytest.raises(BadInput, match=r"qrels\.jsonl:2: labels name 2 documents that .* not have: d8, d9\."):
         read(toy)
     labels.write_text('{"eval_id": 77, "relevant": []}\n{"eval_id": 3, "relevant": ["d2"]}\n')
-    with pytest.raises(BadInput, match=r"labels name 1 queries .* not have: 77\. Remove these labels, or"):
+    with pytest.raises(BadInput, match=r"qrels\.jsonl:1: labels name 1 queries .* not have: 77\. Remove these labels, or"):
         read(toy)
 
 
@@ -133,7 +133,7 @@ def test_dangling_labels_of_other_formats(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "x"}\n')
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\td1\t0\n")
-    with pytest.raises(BadInput, match=r"qrels/test\.tsv: labels name 1 queries .*: z"):
+    with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 queries .*: z"):
         load(Beir(path=str(tmp_path)), "b")
     import pyarrow
     from pyarrow import parquet

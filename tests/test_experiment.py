@@ -147,7 +147,7 @@ def test_score_a_trec_run(harness, tmp_path):
 
 
 def test_search_shows_documents_signal_and_decision(harness, toy):
-    words = (*contest(toy), "query=달의 모양", "top_k=2")
+    words = (*contest(toy), "query=지구 달의 모양", "top_k=2")
     found = harness("search", *words, "format=json").json
     assert [document["doc_id"] for document in found["documents"]] == ["d3", "d1"]
     assert found["retrieve"] is True

@@ -1,8 +1,10 @@
 """What MLflow holds of a run, and that the store survives many processes."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,10 +43,12 @@ def test_files_and_the_table_of_queries(logged):
     run, client, _ = logged
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
     assert names == {"config.yaml", "overview.png", "predictions.jsonl", "run.trec", "queries.json"}
-    table = client.load_table(run.info.experiment_id, "queries.json", [run.info.run_id])
-    assert table["query_id"].tolist() == ["7", "3", "5"]
-    assert table["kept"].tolist() == [True, True, False]
-    assert table["first_hit"].tolist()[:2] == [1, 1]
+    table = json.loads(Path(client.download_artifacts(run.info.run_id, "queries.json")).read_text("utf-8"))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [row["query_id"] for row in rows] == ["7", "3", "5"]
+    assert [row["kept"] for row in rows] == [True, True, False]
+    assert [row["first_hit"] for row in rows] == [1, 1, None]
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "queries.json", "type": "table"}]
 
 
 def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
@@ -65,14 +69,17 @@ def test_the_same_trial_has_the_same_key_wherever_it_writes(harness, toy, tmp_pa
 
 def test_a_server_that_is_not_there(harness, toy, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    done = harness(*RUN, "tracking.uri=http://user:secret@127.0.0.1:9")
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "before")  # restored afterwards
+    done = harness(*RUN, "tracking.uri=http://user:sec%3Aret@127.0.0.1:9")
     assert done.code == 2
-    assert "cannot be used" in done.err
-    assert "secret" not in done.err
+    assert "tracking.uri=http://127.0.0.1:9 cannot be used" in done.err
+    assert "ret@" not in done.err
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "sec:ret"
 
 
-def test_passwords_are_redacted():
-    assert redacted("http://user:secret@host:5000/x") == "http://***@host:5000/x"
+def test_passwords_are_never_shown():
+    assert redacted("postgresql://user:secret@host:5432/x") == "postgresql://host:5432/x"
     assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
 
 
@@ -101,7 +108,7 @@ def test_a_deleted_experiment_is_said(tmp_path):
 def test_many_processes_on_a_fresh_store(tmp_path):
     """Without the lock every one of them fails, and the store stays broken."""
     code = (
-        "from pathlib import Path; from harness.tracking import MlflowTracker, RunRecord\n"
+        "from pathlib import Path; from harness.tracking import MlflowTracker, RunRecord, redacted\n"
         f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
         "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
         "tracker.finish(tracker.begin(record), record, 'FINISHED')"
