@@ -73,9 +73,9 @@ def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
         console.print(f"Files: {folder}")
         if run_id:
             console.print(f"Run {run_id} of experiment {config['experiment_name']!r}. Next:")
-            console.print("  harness ui                                      browse the runs")
-            console.print("  harness run gate=score gate.threshold=9         withhold documents below a score")
-            console.print(f"  harness export run={run_id}  write the submission")
+            console.print(f"  harness ui experiment_name='{config['experiment_name']}'")
+            console.print("  the same command with gate=score gate.threshold=5, to withhold documents below a score")
+            console.print(f"  harness export run={run_id}")
 
     report.emit(config["format"], document, show)
     return document
@@ -269,8 +269,8 @@ def _place(source: Mapping[str, Any], name: str) -> str:
 def _logged(scores: Scores) -> dict[str, float]:
     """Every number of the scores by its logged name; what does not apply is left out."""
     values = {name: summary.mean for name, summary in scores.summary.items()}
-    values |= {f"interval/{name}/low": summary.low for name, summary in scores.summary.items()}
-    values |= {f"interval/{name}/high": summary.high for name, summary in scores.summary.items()}
+    values |= {f"interval_low/{name}": summary.low for name, summary in scores.summary.items()}
+    values |= {f"interval_high/{name}": summary.high for name, summary in scores.summary.items()}
     values |= {f"public/{name}": summary.mean for name, summary in scores.public.items()}
     values |= {f"private/{name}": summary.mean for name, summary in scores.private.items()}
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PARAM_LIMIT = 6000  # characters that MLflow keeps of a param
 TAG_LIMIT = 8000
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the pages for runs, not those for prompts
 
 
 @dataclass
@@ -203,7 +204,7 @@ class MlflowTracker:
         if found is None:
             location = f"{self._artifacts}/{int(time.time() * 1000)}" if self._artifacts else None
             try:
-                return self.client.create_experiment(name, artifact_location=location)
+                return self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS)
             except MlflowException:  # made by another process in the meantime
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
@@ -300,6 +301,7 @@ def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:
     import subprocess
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
+    tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags["version.python"] = platform.python_version()
     for name in ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow", "kiwipiepy"):
         tags[f"version.{name}"] = importlib.metadata.version(name)

@@ -111,7 +111,7 @@ class BM25:
     """
 
     version = 1
-    packages: tuple[str, ...] = ()
+    packages = ("rank_bm25",)
 
     def __init__(
         self,

@@ -12,9 +12,10 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -196,7 +197,7 @@ class Kiwi:
 
     tags: kiwi's tags, such as NNG; a trailing * stands for every tag that begins so (`VV*` for VV, VV-R and VV-I).
     workers: threads, at least 1; None for one a core. It changes the time, not the terms.
-    The model takes about two seconds and 500 MB: it is loaded at the first text and kept.
+    The model takes about two seconds and 500 MB: it is loaded at the first text and kept for the whole process.
     """
 
     version = 1
@@ -208,20 +209,22 @@ class Kiwi:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             raise BadInput(f"tokenizer.workers is {workers!r}: give a number of threads, at least 1, or null for all.")
         self._tags = frozenset(chain.from_iterable(map(_matching_tags, tags)))
-        self._workers = -1 if workers is None else workers
-        self._tokenize: Callable[[Iterable[str]], Iterator] | None = None
+        self._workers = workers
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         if not texts:
             return Tokens.of([])
-        if self._tokenize is None:
-            import kiwipiepy
-
-            self._tokenize = kiwipiepy.Kiwi(num_workers=self._workers).tokenize
         kept = self._tags
-        morphemes = self._tokenize(_normalised(texts))
-        forms = ([m.form.lower() for m in text if m.tag in kept] for text in morphemes)
+        analysed = _kiwi(self._workers).tokenize(_normalised(texts))
+        forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in kept] for text in analysed)
         return _tokens(forms, len(texts), progress)
+
+
+@lru_cache(maxsize=1)
+def _kiwi(workers: int | None) -> Any:
+    import kiwipiepy
+
+    return kiwipiepy.Kiwi(num_workers=-1 if workers is None else workers)
 
 
 def _matching_tags(pattern: str) -> list[str]:

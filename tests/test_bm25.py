@@ -246,6 +246,17 @@ def test_words_of_the_vocabulary_that_no_document_holds_change_nothing(tmp_path)
         assert ranked(KOREAN, asked, tmp_path / f"{variant}-wide", tokenizer=wider, variant=variant) == plain
 
 
+def test_tokens_kept_on_disk_give_the_same_index(tmp_path):
+    def kept(texts, progress=None):
+        folder = tmp_path / f"tokens-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        Whitespace()(texts).save(folder)
+        return Tokens.load(folder)
+
+    plain = ranked(KOREAN, KOREAN_QUERIES, tmp_path / "plain")
+    assert ranked(KOREAN, KOREAN_QUERIES, tmp_path / "kept", tokenizer=kept) == plain
+
+
 def test_progress_reaches_the_tokenizer(tmp_path):
     calls = []
     retriever = BM25(Whitespace())
