@@ -28,7 +28,7 @@ VERBS = {
     "run": Verb(
         "harness.experiment:run",
         "one experiment: retrieve, gate, score, log",
-        "harness run dataset=contest dataset.path=data gate=score gate.threshold=9",
+        "harness run dataset=contest dataset.path=data gate=score gate.threshold=5",
     ),
     "score": Verb(
         "harness.experiment:score_file",

@@ -15,7 +15,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -188,6 +188,14 @@ def digest(value: Any) -> str:
     """sha256 of the canonical JSON of `value`."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_texts(texts: Iterable[str]) -> str:
+    """sha256 of a sequence of texts, read one at a time."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(json.dumps(text).encode() + b"\n")
+    return found.hexdigest()
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

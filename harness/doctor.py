@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FREE_BYTES = 2_000_000_000  # less than this on the disk of the outputs is worth a warning
-MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ def doctor(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]
 
     def show(console: Console) -> None:
         for finding in findings:
-            console.print(f"{MARKS[finding.state]:<9} {finding.about}: {finding.said}")
+            console.print(f"{finding.state:<9}", style=COLOURS[finding.state], end="")
+            console.print(f"{finding.about}: {finding.said}")
             if finding.remedy:
-                console.print(f"          {finding.remedy}")
+                console.print(f"         {finding.remedy}")
 
     report.emit(config["format"], document, show)
     if any(finding.state == "error" for finding in findings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import resource
 import shutil
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import metrics, pipeline, report
-from harness.config import build, digest, flatten, identity
-from harness.datasets import Dataset, conversations, load
+from harness.config import build, digest, digest_texts, flatten, identity
+from harness.datasets import Dataset, conversations, load, search_queries
 from harness.predictions import read_predictions, submission_rows, write_json_lines, write_text
 from harness.scores import Scores, score
 from harness.store import Store
@@ -26,6 +27,8 @@ from retrievers.base import BadInput, Query
 if TYPE_CHECKING:
     from rich.console import Console
 
+log = logging.getLogger(__name__)
+FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where things go and how they look, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
 
@@ -34,6 +37,7 @@ def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """One experiment: retrieve, gate, score, log. Returns the JSON document of `harness run format=json`."""
     began = time.perf_counter()
     clock = pipeline.Clock()
+    config = config | {"dataset": _absolute(config["dataset"]), "query": _absolute(config["query"])}
     with clock.stage("read"):
         dataset = load(build(config["dataset"], where="dataset"), choices["dataset"])
     pipeline.check(config, dataset)
@@ -85,6 +89,7 @@ def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, 
     """Score a predictions file that was made elsewhere, logged like a run."""
     for name in [*config["metrics"], config["objective"]]:
         metrics.parse(name)
+    config = config | {"dataset": _absolute(config["dataset"])}
     path = Path(config["predictions"])
     predictions = read_predictions(path)
     source = build(config["dataset"], where="dataset")
@@ -112,7 +117,7 @@ def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, 
         metrics=_logged(scores),
     )
     with _tracked(config, record) as (run_id, unfinished, _):
-        shutil.copyfile(path, unfinished / path.name)
+        shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
         write_text(unfinished / "config.yaml", _yaml(config))
         _draw(scores, unfinished)
     numbers = scores.to_json()
@@ -157,7 +162,7 @@ def search(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]
     def show(console: Console) -> None:
         for rank, (doc_id, value) in enumerate(found, start=1):
             console.print(f"{rank}. {doc_id}  {value:.4f}", style="bold")
-            console.print(f"   {report.snippet(texts[doc_id].indexed_text)}", markup=False)
+            console.print(f"   {report.snippet(texts[doc_id].indexed_text)}")
         if not found:
             console.print("No document shares a term with the query.")
         signal = "" if document["signal"] is None else f", signal {document['signal']:.4f}"
@@ -169,9 +174,11 @@ def search(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]
 
 def trial_key(config: Mapping[str, Any], dataset: Dataset) -> str:
     """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures."""
-    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, "dataset", "retriever", "tokenizer")}
+    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, "dataset", "query", "retriever", "tokenizer")}
     retrievers = {name: identity(node) for name, node in config["retriever"].items()}
-    return digest([decides, retrievers, dataset.fingerprints, metrics.VERSION])
+    queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
+    asked = digest_texts(query.text for query in queries)
+    return digest([decides, retrievers, asked, dataset.fingerprints, metrics.VERSION])
 
 
 @contextmanager
@@ -184,17 +191,19 @@ def _tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[str
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(outputs)
-    folder = _new_folder(outputs / "runs")
-    unfinished = folder.with_name(folder.name + ".unfinished")
-    record.folder = unfinished
     run_id = tracker.begin(record)
+    folder = _new_folder(outputs / "runs")
+    unfinished = record.folder = folder.with_name(folder.name + ".unfinished")
     try:
         yield run_id, unfinished, folder
     except BaseException as error:
-        write_text(unfinished / "traceback.txt", traceback.format_exc())
         failed = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
-        tracker.finish(run_id, record, failed)
-        unfinished.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
+        write_text(unfinished / "traceback.txt", traceback.format_exc())
+        unfinished = record.folder = unfinished.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
+        try:
+            tracker.finish(run_id, record, failed)
+        except Exception as lost:  # the first error is the one to tell; its traceback is in the folder
+            log.warning("the run could not be closed as %s: %s", failed, lost)
         raise
     tracker.finish(run_id, record, "FINISHED")
     unfinished.rename(folder)
@@ -237,6 +246,11 @@ def _yaml(config: Mapping[str, Any]) -> str:
     return yaml.safe_dump({k: v for k, v in config.items() if k != "tracking"}, allow_unicode=True, sort_keys=False)
 
 
+def _absolute(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A config node whose files are named from the root, so that a run is found again from any folder."""
+    return {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
+
+
 def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """The choices by group and every plain value that decides a result."""
     params: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in ELSEWHERE}
@@ -262,8 +276,7 @@ def _inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, tuple[str,
 
 
 def _place(source: Mapping[str, Any], name: str) -> str:
-    given = source.get(name) or source.get("path")
-    return os.path.abspath(given) if given else source["_target_"]  # noqa: PTH100
+    return source.get(name) or source.get("path") or source["_target_"]
 
 
 def _logged(scores: Scores) -> dict[str, float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config import build, digest, identity
+from harness.config import build, digest, digest_texts, identity
 from harness.datasets import Dataset, conversations, search_queries
 from harness.gate import Decision
 from harness.metrics import parse
@@ -163,5 +163,5 @@ class KeptTokenizer:
         def tokenize(folder: Path) -> None:
             self._make()(texts, progress or self._progress).save(folder)
 
-        asked = {"tokenizer": self._identity, "texts": digest(list(texts))}
+        asked = {"tokenizer": self._identity, "texts": digest_texts(texts)}
         return Tokens.load(self._store.folder("tokens", asked, tokenize))

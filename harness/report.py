@@ -26,7 +26,7 @@ def emit(style: str, document: Mapping[str, Any], show: Callable[[Console], None
         return
     from rich.console import Console
 
-    show(Console(highlight=False, soft_wrap=not sys.stdout.isatty()))
+    show(Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
 
 
 def show_scores(console: Console, scores: Scores) -> None:

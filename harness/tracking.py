@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +21,14 @@ if TYPE_CHECKING:
 PARAM_LIMIT = 6000  # characters that MLflow keeps of a param
 TAG_LIMIT = 8000
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the pages for runs, not those for prompts
+
+# MLflow draws bars for a handful of files, prints addresses to standard output and reports its use over the network.
+QUIET = {
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
 
 
 @dataclass
@@ -87,7 +94,7 @@ class MlflowTracker:
 
     def __init__(self, uri: str | None = None) -> None:
         self.uri = uri
-        self._artifacts: str | None = None
+        self.artifacts: str | None = None  # where a local store keeps files
         self._client: MlflowClient | None = None
 
     def connect(self, outputs: Path) -> None:
@@ -98,7 +105,7 @@ class MlflowTracker:
             return
         database = Path(self.uri.removeprefix("sqlite:///")).absolute()
         self.uri = f"sqlite:///{database}"
-        self._artifacts = (database.parent / "artifacts").as_uri()
+        self.artifacts = (database.parent / "artifacts").as_uri()
         database.parent.mkdir(parents=True, exist_ok=True)
         from filelock import FileLock
 
@@ -154,8 +161,7 @@ class MlflowTracker:
         if record.table is not None:
             self.client.log_table(run_id, record.table, "queries.json")
         if record.folder is not None:
-            with _quiet():
-                self.client.log_artifacts(run_id, str(record.folder))
+            self.client.log_artifacts(run_id, str(record.folder))
         self.client.set_terminated(run_id, status, _now())
 
     def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun:
@@ -192,8 +198,7 @@ class MlflowTracker:
     def download(self, run_id: str, name: str, folder: Path) -> Path:
         """A file of a run, in `folder`. BadInput if the run has none of that name."""
         try:
-            with _quiet():
-                return Path(self.client.download_artifacts(run_id, name, str(folder)))
+            return Path(self.client.download_artifacts(run_id, name, str(folder)))
         except Exception as error:
             raise BadInput(f"run {run_id} has no file {name!r} ({type(error).__name__}): it cannot be used.") from error
 
@@ -202,7 +207,7 @@ class MlflowTracker:
 
         found = self.client.get_experiment_by_name(name)
         if found is None:
-            location = f"{self._artifacts}/{int(time.time() * 1000)}" if self._artifacts else None
+            location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
                 return self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS)
             except MlflowException:  # made by another process in the meantime
@@ -243,7 +248,8 @@ def _without_secrets(uri: str) -> str:
 
 
 def _client(uri: str) -> MlflowClient:
-    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     import logging
 
     from mlflow.exceptions import MlflowException
@@ -267,22 +273,6 @@ def _write_ahead(database: Path) -> None:
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """MLflow draws a bar for every handful of files; a run's own progress is enough."""
-    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
-
-    before = MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.get_raw()
-    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
-    try:
-        yield
-    finally:
-        if before is None:
-            MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.unset()
-        else:
-            MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(before)
 
 
 def _param(value: Any) -> str:

@@ -37,6 +37,8 @@ def ui(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     host = config["host"]
     port = _free_port(host, config["port"])
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    if tracker.artifacts:
+        command += ["--artifacts-destination", tracker.artifacts]  # of runs that are logged through this server
     # The store's address goes by the environment: a list of processes shows arguments, and it may hold a password.
     environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": tracker.uri}
     server = subprocess.Popen(  # noqa: S603

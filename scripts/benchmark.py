@@ -1,8 +1,8 @@
 """Measure against the libraries that people use today, as ratios within one run.
 
-    python scripts/benchmark.py bm25                   # 5,000 and 50,000 generated documents
-    python scripts/benchmark.py bm25 --sizes 500000
-    python scripts/benchmark.py metrics                # 10,000 queries x 100 documents
+python scripts/benchmark.py bm25                   # 5,000 and 50,000 generated documents
+python scripts/benchmark.py bm25 --sizes 500000
+python scripts/benchmark.py metrics                # 10,000 queries x 100 documents
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_ui_serves_the_runs_on_a_free_port_and_stops_on_interrupt(harness, toy, tmp_path):
+def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_on_interrupt(harness, toy, tmp_path):
     words = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
     harness("run", *words)
     with socket.socket() as taken:
@@ -29,6 +29,16 @@ def test_ui_serves_the_runs_on_a_free_port_and_stops_on_interrupt(harness, toy, 
             assert url.startswith("http://127.0.0.1:")
             with urllib.request.urlopen(url.partition("#")[0], timeout=30) as page:
                 assert b"<title>MLflow" in page.read()
+            # The same server takes runs, their files too, under an experiment that it has yet to make.
+            address = f"tracking.uri={url.partition('#')[0].rstrip('/')}"
+            words = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=서버", address)
+            run_id = harness("run", *words, "format=json").json["run_id"]
+            assert (
+                harness("export", "experiment_name=서버", "submission=s.csv", address, "format=json").json["run_id"]
+                == run_id
+            )
+            assert list((tmp_path / "outputs" / "artifacts").rglob(f"{run_id}/artifacts/predictions.jsonl"))
+            assert not (tmp_path / "mlartifacts").exists()
         finally:
             server.send_signal(signal.SIGINT)
             assert server.wait(30) == 0
