@@ -207,6 +207,8 @@ def _bad_input(error: BaseException, verb: str) -> str | None:
 
     if isinstance(error, BadInput):
         return str(error)
+    if isinstance(error, PermissionError | FileExistsError | NotADirectoryError | IsADirectoryError):
+        return f"{error.filename}: {error.strerror}. Choose another place: outputs=FOLDER, store.path=FOLDER."
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     text = str(error).strip()

@@ -49,8 +49,8 @@ def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
         | {"harness.verb": "run", "trial_key": trial_key(config, dataset), "objective": config["objective"]},
         inputs=_inputs(dataset, config["dataset"]),
     )
+    store = Store(Path(config["store"]["path"]))
     with _tracked(config, record) as (run_id, unfinished, folder):
-        store = Store(Path(config["store"]["path"]))
         outcome = pipeline.run(config, dataset, store, clock)
         _write_files(unfinished, config, dataset, outcome)
         record.table = report.query_table(outcome, config["objective"])

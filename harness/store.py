@@ -28,9 +28,10 @@ MANIFEST = "manifest.json"
 
 
 class Store:
-    """root: the cache folder; made when the first result is kept."""
+    """root: the cache folder, made if it is not there."""
 
     def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
         self.root = root
 
     def folder(self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None]) -> Path:

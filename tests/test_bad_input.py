@@ -56,6 +56,8 @@ OVERRIDES = [
     (["=3"], r"'=3' has no key"),
     (["experiment_name="], r"experiment_name"),
     (["tracking.uri=ftp://nowhere"], r"tracking\.uri=ftp://nowhere cannot be used"),
+    (["outputs=toy/eval.jsonl"], r"toy/eval\.jsonl.*(Not a directory|File exists).*outputs=FOLDER"),
+    (["store.path=toy/eval.jsonl"], r"toy/eval\.jsonl.*store\.path=FOLDER"),
     (["--no-such-flag"], r"unrecognized arguments"),
 ]
 
