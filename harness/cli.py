@@ -124,8 +124,9 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
             plain: Any = OmegaConf.to_container(composed, resolve=True)
             configs.check(plain, verb)
             function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-            choices = {group: choice for group, choice in HydraConfig.get().runtime.choices.items() if "/" not in group}
-            return function(plain, choices)
+            job = HydraConfig.get()
+            choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
+            return function(plain, configs.Asked(choices, tuple(job.overrides.task)))
         except Exception as error:
             if multirun:
                 raise

@@ -29,6 +29,17 @@ Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What was asked on the command line, beside the config that came of it.
+
+    choices: config group -> the choice, such as retriever -> bm25. overrides: the words key=value.
+    """
+
+    choices: Mapping[str, str]
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Key:
     """What a plain config key may hold: a type and, for numbers, the least and greatest value."""
 

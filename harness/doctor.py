@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness import report
-from harness.config import build
+from harness.config import Asked, build
 from harness.tracking import redacted
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+def doctor(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Check versions, tracking store, cache, disk and model hub. Ends with exit code 1 if something is broken."""
     checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (_versions, _tracking, _cache, _disk, _hub)
     findings = [finding for check in checks for finding in check(config)]

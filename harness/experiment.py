@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import metrics, pipeline, report
-from harness.config import build, digest, digest_texts, flatten, identity
+from harness.config import Asked, build, digest, digest_texts, flatten, identity
 from harness.datasets import Dataset, conversations, load, search_queries
 from harness.predictions import read_predictions, submission_rows, write_json_lines, write_text
 from harness.scores import Scores, score
@@ -33,18 +33,18 @@ FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
 
 
-def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """One experiment: retrieve, gate, score, log. Returns the JSON document of `harness run format=json`."""
     began = time.perf_counter()
     clock = pipeline.Clock()
     config = config | {"dataset": _absolute(config["dataset"]), "query": _absolute(config["query"])}
     with clock.stage("read"):
-        dataset = load(build(config["dataset"], where="dataset"), choices["dataset"])
+        dataset = load(build(config["dataset"], where="dataset"), asked.choices["dataset"])
     pipeline.check(config, dataset)
     record = RunRecord(
         config["experiment_name"],
-        config["run_name"] or "-".join(choices[group] for group in ("retriever", "tokenizer", "gate")),
-        params=_params(config, choices),
+        config["run_name"] or _name(asked),
+        params=_params(config, asked.choices),
         tags=provenance(dataset.fingerprints)
         | {"harness.verb": "run", "trial_key": trial_key(config, dataset), "objective": config["objective"]},
         inputs=_inputs(dataset, config["dataset"]),
@@ -85,7 +85,7 @@ def run(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     return document
 
 
-def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Score a predictions file that was made elsewhere, logged like a run."""
     for name in [*config["metrics"], config["objective"]]:
         metrics.parse(name)
@@ -110,10 +110,10 @@ def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, 
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or path.name,
-        params=_params(config, choices),
+        params=_params(config, asked.choices),
         tags=provenance({"predictions": file_digest, "qrels": labels})
         | {"harness.verb": "score", "objective": config["objective"]},
-        inputs={"qrels": (choices["dataset"], labels, _place(config["dataset"], "qrels"), len(qrels.grades))},
+        inputs={"qrels": (asked.choices["dataset"], labels, _place(config["dataset"], "qrels"), len(qrels.grades))},
         metrics=_logged(scores),
     )
     with _tracked(config, record) as (run_id, unfinished, _):
@@ -134,14 +134,14 @@ def score_file(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, 
     return document
 
 
-def search(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
     text = config["query"].strip()
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
     source = build(config["dataset"], where="dataset")
     documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
-    dataset = Dataset(choices["dataset"], documents, (Query.of("query", text),), None)
+    dataset = Dataset(asked.choices["dataset"], documents, (Query.of("query", text),), None)
     store = Store(Path(config["store"]["path"]))
     clock = pipeline.Clock()
     rankings = pipeline.retrieve(config["retriever"], dataset, dataset.queries, config["depth"], store, clock)
@@ -166,7 +166,7 @@ def search(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]
         if not found:
             console.print("No document shares a term with the query.")
         signal = "" if document["signal"] is None else f", signal {document['signal']:.4f}"
-        console.print(f"Gate {choices['gate']}{signal}: {'retrieves' if kept else 'withholds the documents'}.")
+        console.print(f"Gate {asked.choices['gate']}{signal}: {'retrieves' if kept else 'withholds the documents'}.")
 
     report.emit(config["format"], document, show)
     return document
@@ -249,6 +249,14 @@ def _yaml(config: Mapping[str, Any]) -> str:
 def _absolute(node: Mapping[str, Any]) -> dict[str, Any]:
     """A config node whose files are named from the root, so that a run is found again from any folder."""
     return {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
+
+
+def _name(asked: Asked) -> str:
+    """What was chosen, and what was set besides: `bm25-kiwi-score gate.threshold=5`."""
+    chosen = "-".join(asked.choices[group] for group in ("retriever", "tokenizer", "gate"))
+    unsaid = (*asked.choices, *ELSEWHERE, "metrics", "objective")
+    said = [word for word in asked.overrides if word.partition("=")[0] not in unsaid]
+    return " ".join([chosen, *(word for word in said if not word.startswith(("dataset.", "tracking.", "store.")))])
 
 
 def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:

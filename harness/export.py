@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import metrics, report
-from harness.config import build, check_part
+from harness.config import Asked, build, check_part
 from harness.datasets import Dataset, load
 from harness.predictions import validate_against, validate_submission, write_text
 from harness.tracking import LoggedRun, Tracker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def export(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Write the submission of the best run by `metric`, or of `run`; refuse it if anything about it is wrong."""
     metrics.parse(config["metric"])
     outputs = Path(config["outputs"]).absolute()

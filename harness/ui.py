@@ -8,12 +8,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import report
-from harness.config import build
+from harness.config import Asked, build
 from harness.tracking import redacted
 from retrievers.base import BadInput
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120  # a cold start takes 12 to 31
 
 
-def ui(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
+def ui(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Start the server, say where it is once it answers, and stop it on Ctrl-C."""
     tracker = build(config["tracking"], where="tracking")
     tracker.connect(Path(config["outputs"]).absolute())
@@ -71,7 +70,7 @@ def ui(config: dict[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
 
 def _page(tracker: Any, experiment: str) -> str:
     found = tracker.client.get_experiment_by_name(experiment)
-    return f"#/experiments/{found.experiment_id}" if found else ""
+    return f"#/experiments/{found.experiment_id}/runs" if found else ""
 
 
 def _free_port(host: str, wanted: int) -> int:

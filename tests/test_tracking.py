@@ -29,6 +29,7 @@ def test_params_tags_metrics_and_inputs(logged):
     assert (params["gate.threshold"], params["retriever.bm25.k1"], params["tokenizer.low"]) == ("1", "1.5", "2")
     assert not [name for name in params if "_target_" in name or "tracking" in name or "outputs" in name]
     assert tags["harness.verb"] == "run"
+    assert run.info.run_name == "bm25-char_ngram-score gate.threshold=1"
     assert len(tags["trial_key"]) == len(tags["data.documents"]) == 64
     assert {"version.retrieval-harness", "version.numpy", "git.commit"} <= set(tags)
     assert metrics["modified_map_at_3"] == found["metrics"]["modified_map@3"]
