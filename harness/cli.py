@@ -96,7 +96,7 @@ def call(verb: str, words: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        message = _bad_input(error, verb)
+        message = _bad_input(error, verb, words)
         if message is None:
             if not debug:
                 traceback.print_exc()
@@ -201,7 +201,7 @@ def _parses(word: str) -> bool:
     return True
 
 
-def _bad_input(error: BaseException, verb: str) -> str | None:
+def _bad_input(error: BaseException, verb: str, words: Sequence[str]) -> str | None:
     """What to tell a person about bad input or config; None where it is a failure of the run."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -217,7 +217,7 @@ def _bad_input(error: BaseException, verb: str) -> str | None:
         text += "\n" + str(error.__cause__)
     unknown = re.search(r"Could not override '([^']+)'", text)
     if unknown:
-        return f"{unknown.group(1)} is unknown here.{_near_key(unknown.group(1), verb)}"
+        return f"{unknown.group(1)} is unknown here.{_near_key(unknown.group(1), verb, words)}"
     choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
     if choice:
         group, known = choice.group(2), choice.group(3).split()
@@ -228,15 +228,16 @@ def _bad_input(error: BaseException, verb: str) -> str | None:
     return re.sub(r"\n?(To append to your config use.*|Set the environment variable.*)", "", text) + hint
 
 
-def _near_key(key: str, verb: str) -> str:
+def _near_key(key: str, verb: str, words: Sequence[str]) -> str:
     """A suggestion for an unknown key: the same last name elsewhere, else a near miss."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
     from harness import config as configs
 
+    choices = [word for word in words if (configs.folder() / word.partition("=")[0]).is_dir()]
     with initialize_config_dir(str(configs.folder()), version_base="1.3"):
-        composed: Any = OmegaConf.to_container(compose(verb), resolve=False)
+        composed: Any = OmegaConf.to_container(compose(verb, choices), resolve=False)
     known = list(configs.flatten(composed)) + list(composed)
     last = key.lstrip("+~").rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == last]

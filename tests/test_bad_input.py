@@ -16,6 +16,7 @@ OVERRIDES = [
     (["gate.threshold=3"], r"gate\.threshold is unknown"),  # gate=none takes no threshold
     (["top_kk=3"], r"top_kk is unknown here\. Did you mean 'top_k'"),
     (["retriever.k1=1.2"], r"Did you mean 'retriever\.bm25\.k1'"),
+    (["gate=score", "gate.treshold=1"], r"gate\.treshold is unknown here\. Did you mean 'gate\.threshold'"),
     (["+foo=1"], r"foo is unknown here"),
     (["+query.mode=last"], r"query\.mode is unknown"),
     (["~gate"], r"gate is missing from the config"),
