@@ -15,7 +15,8 @@ from numba import njit
 
 BLOCK = 4096  # documents scored together: their accumulator (32 KB) stays in the first-level cache
 NO_DOC = np.iinfo(np.int32).max
-STRIPE = 16  # documents of a block compared with the threshold together
+STRIPE = 8  # documents of a block compared with the threshold together
+GROUPS = 512  # of documents in a block, whose best scores give the first threshold
 
 
 @njit(cache=True, nogil=True)
@@ -77,6 +78,8 @@ def search(starts, docs, scores, floors, terms, offsets, first, last, top_docs, 
             if base < 0:
                 break
             _add_up(docs, scores, cursors, ends, base, sums)
+            if size == 0:  # the first block
+                threshold = _first_threshold(sums, floor, k)
             for start in range(0, BLOCK, STRIPE):
                 above = 0
                 for i in range(start, start + STRIPE):  # no branch: compiled to vector instructions
@@ -120,6 +123,23 @@ def _add_up(docs, scores, cursors, ends, base, sums):
             sums[np.uint64(docs[at] - base)] += scores[at]
             at += 1
         cursors[t] = at
+
+
+@njit(cache=True, nogil=True)
+def _first_threshold(sums, floor, k):
+    """Just below a score that at least k documents of a block reach; -inf where this finds none.
+
+    The k-th best of the groups' best scores is such a score: k groups hold a document each that reaches it. Above 0, no
+    untouched document is among them. Most of a first block is thus never a candidate.
+    """
+    if k > GROUPS:
+        return -np.inf
+    best = sums[:GROUPS].copy()
+    for start in range(GROUPS, BLOCK, GROUPS):
+        for i in range(GROUPS):  # a group is every GROUPS-th document: compiled to vector instructions
+            best[i] = max(best[i], sums[start + i])
+    kth = _select(best, GROUPS, k - 1)
+    return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
 
 
 @njit(cache=True, nogil=True)
