@@ -314,3 +314,18 @@ def test_misuse_is_refused(tmp_path):
 def test_bad_options_are_named(options, message):
     with pytest.raises(BadInput, match=message):
         BM25(Whitespace(), **options)
+
+
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "plus"])
+def test_a_smaller_k_is_the_head_of_a_larger_one_over_several_blocks(variant, tmp_path):
+    # More documents than two blocks of the kernel, many of them tied; k below, at and above its number of groups.
+    # Without a threshold to start from (k = all) every touched document is a candidate: the reference.
+    generator = np.random.default_rng(5)
+    texts = [" ".join(f"w{i}" for i in generator.zipf(1.4, size) if i < 60) for size in generator.integers(0, 9, 9000)]
+    asked = ["w1", "w1 w2 w3", "w7 w40", "w59", "w2 w2 w50"]
+    bm25 = BM25(Whitespace(), variant=variant)
+    bm25.index([Document(f"{i:04d}", text) for i, text in enumerate(texts)], tmp_path)
+    queries = [Query.of(str(i), text) for i, text in enumerate(asked)]
+    whole = bm25.search(queries, len(texts))
+    for k in (1, 99, 511, 512, 513, 2000):
+        assert same(bm25.search(queries, k), whole.top(k))
