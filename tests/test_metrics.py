@@ -10,22 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics import MEASURES, Family, Judged, ceilings, judge, losses, mlflow_name, parse
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import BadInput, Qrels, Ranking
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 STANDARD = [name for name, (family, _) in MEASURES.items() if family is Family.STANDARD]
-
-
-def predictions(lists: Mapping[str, list[str]]) -> Predictions:
-    doc_ids = tuple({doc: None for row in lists.values() for doc in row})
-    docs = np.full((len(lists), max(map(len, lists.values()), default=0)), -1, np.int32)
-    for row, returned in enumerate(lists.values()):
-        docs[row, : len(returned)] = [doc_ids.index(doc) for doc in returned]
-    return Predictions(tuple(lists), doc_ids, docs)
 
 
 def judged(

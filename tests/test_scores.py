@@ -8,20 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.scores import Scores, score
 from harness.stats import split
 from retrievers.base import BadInput, Predictions, Qrels, Ranking
-
-
-def predictions(lists: Mapping[str, list[str]]) -> Predictions:
-    doc_ids = tuple({doc: None for row in lists.values() for doc in row})
-    docs = np.full((len(lists), max(map(len, lists.values()), default=0)), -1, np.int32)
-    for row, returned in enumerate(lists.values()):
-        docs[row, : len(returned)] = [doc_ids.index(doc) for doc in returned]
-    return Predictions(tuple(lists), doc_ids, docs)
 
 
 def ranking(lists: Mapping[str, str]) -> Ranking:

@@ -1,0 +1,59 @@
+"""Where the seconds of `harness run` on the sample go, everything kept by an earlier run.
+
+python scripts/profile_run.py      # the second call is the one to read
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+began = time.perf_counter()
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import experiment, tracking  # noqa: E402
+from harness.cli import call  # noqa: E402
+
+spent: dict[str, float] = {}
+
+
+def timed(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*arguments, **named)
+        finally:
+            spent[label] = spent.get(label, 0.0) + time.perf_counter() - start
+
+    return wrapper
+
+
+def connect(self: tracking.MlflowTracker, outputs: Path) -> None:
+    timed("import mlflow", importlib.import_module)("mlflow")
+    timed("import its SQL store", importlib.import_module)("mlflow.store.tracking.sqlalchemy_store")
+    timed("open the store", plain_connect)(self, outputs)
+
+
+def run(*arguments: Any) -> Any:
+    spent["start, Hydra, checks"] = time.perf_counter() - began
+    return plain_run(*arguments)
+
+
+plain_connect, plain_run = tracking.MlflowTracker.connect, experiment.run
+tracking.MlflowTracker.connect = connect  # type: ignore[method-assign]
+tracking.MlflowTracker.begin = timed("log the run", tracking.MlflowTracker.begin)  # type: ignore[method-assign]
+tracking.MlflowTracker.finish = timed("log the run", tracking.MlflowTracker.finish)  # type: ignore[method-assign]
+experiment.pipeline.run = timed("ranking from the cache, scores, intervals", experiment.pipeline.run)
+experiment._draw = timed("import matplotlib, draw the figure", experiment._draw)
+experiment.run = run
+
+if __name__ == "__main__":
+    code = call("run", ["format=json"])
+    spent["all in all"] = time.perf_counter() - began
+    for label, seconds in spent.items():
+        print(f"| {label} | {seconds:.2f} |", file=sys.stderr)
+    sys.exit(code)
