@@ -6,9 +6,11 @@ Imports numpy and the standard library only; everything else may import this mod
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -110,12 +112,15 @@ class Ranking:
     docs:      int32 [Q, K], indices into `doc_ids`, best first; -1 pads at the end of a row.
     scores:    float64 [Q, K], finite, descending; a pad scores 0. Equal scores stand by ascending
                doc_id. A row may be empty.
+    measured:  what the retriever found out about itself while it searched, such as the recall of an approximate
+               index; logged with the run.
     """
 
     query_ids: tuple[str, ...]
     doc_ids: tuple[str, ...]
     docs: np.ndarray
     scores: np.ndarray
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         docs, scores = self.docs, self.scores
@@ -166,7 +171,7 @@ class Ranking:
 
     def top(self, k: int) -> Ranking:
         """The first k of every row."""
-        return Ranking(self.query_ids, self.doc_ids, self.docs[:, :k], self.scores[:, :k])
+        return Ranking(self.query_ids, self.doc_ids, self.docs[:, :k], self.scores[:, :k], self.measured)
 
     def where(self, keep: np.ndarray) -> Ranking:
         """Empty the rows whose `keep` (bool [Q]) is false."""
@@ -192,21 +197,92 @@ def _one_word(text: str) -> str:
     return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 
+class DocIds:
+    """The doc_ids of an index: one text and where each ends in it, a fifth of the memory of a list, and as fast."""
+
+    def __init__(self, folder: Path) -> None:
+        self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
+        self._ends = np.load(folder / "doc_id_ends.npy", mmap_mode="r", allow_pickle=False)
+
+    @staticmethod
+    def save(folder: Path, documents: Sequence[Document]) -> None:
+        """Keep the ids of `documents` in `folder`; ValueError unless they are unique and ascend."""
+        if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
+            raise ValueError("documents are indexed in ascending order of their unique doc_id")
+        ids = [document.doc_id for document in documents]
+        (folder / "doc_ids.txt").write_bytes("".join(ids).encode("utf-8", "surrogatepass"))
+        np.save(folder / "doc_id_ends.npy", np.cumsum([0, *map(len, ids)], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, indices: np.ndarray) -> tuple[str, ...]:
+        spans = zip(self._ends[indices].tolist(), self._ends[indices + 1].tolist(), strict=True)
+        return tuple(self._text[start:end] for start, end in spans)
+
+    def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
+        """The ranking of rows that name documents by their place in the index; its table holds those that occur."""
+        found = np.zeros(len(self) + 1, bool)  # the last place is for -1, which pads
+        found[docs] = True
+        found[-1] = False
+        places = np.cumsum(found, dtype=np.int32) - 1
+        places[-1] = -1
+        table = self[np.flatnonzero(found)]
+        return Ranking(tuple(query.query_id for query in queries), table, places[docs], scores, measured)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Retriever(Protocol):
     """Two methods deep. A subclass of nothing; the contract suite in tests/contract.py says the rest.
 
-    Class attributes (both optional): `version`, raised when the same parameters give other scores;
-    `packages`, distributions whose installed version is part of the identity of the results.
+    Class attributes (all optional): `version`, raised when the same parameters give other scores; `packages`,
+    distributions whose installed version is part of the identity of the results; `resumes`, whether `index` goes on
+    from what an interrupted call left in the folder.
+    Class method (optional): `identify(**arguments) -> dict`, what stands for the constructor's arguments in the
+    identity of the results, where that is not the arguments without `runtime:`.
+    Attribute (optional): `progress`, set before the work begins.
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Build the index of `documents` (ascending doc_id) and keep it in `folder` (exists, empty)."""
+        """Build the index of `documents` (ascending doc_id) and keep it in `folder` (exists; empty, or resumed)."""
         ...
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k documents a query. Needs `index` or `load` first."""
+        """At most k documents a query; a smaller k gives the head of a larger one. Needs `index` or `load` first."""
         ...
 
     def load(self, folder: Path) -> None:
         """Take up the index that another instance left in `folder`."""
+        ...
+
+
+class Fusion(Protocol):
+    """One ranking from several; a pure function that never searches.
+
+    `check(names)` raises BadInput where the arguments name a ranking that is not among `names`.
+    """
+
+    def check(self, names: Collection[str]) -> None: ...
+
+    def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
+        """At most k documents a query from rankings (one or more) of the same queries in the same order."""
+        ...
+
+
+class Reranker(Protocol):
+    """Scores (query text, document text) pairs. `version`, `packages`, `identify` as in Retriever.
+
+    depth: how many documents of a ranking it is given for each query, at least 1.
+    """
+
+    depth: int
+
+    def score(
+        self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (places in `pairs` int64 [n], scores float64 [n]) in any order, as they are computed."""
         ...

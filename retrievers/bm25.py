@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput, Document, Progress, Query, Ranking, did_you_mean
+from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking, cores, did_you_mean
 from retrievers.tokenize import Tokenizer, Tokens
 
 LARGEST = 1e6  # of k1, delta, epsilon: far above any sense, far below overflow
@@ -145,13 +144,11 @@ class BM25:
         self._parameters = _Parameters(variant, k1, b, (default or 0.0) if delta is None else delta, epsilon)
         self._identity = {"version": self.version, "engine": engine, **self._parameters._asdict()}
         self._engine: _Engine = ENGINES[engine](self._parameters, threads)
-        self._doc_ids: _DocIds | None = None
+        self._doc_ids: DocIds | None = None
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`, and be ready to search."""
-        if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
-            raise ValueError("documents are indexed in ascending order of their unique doc_id")
-        _DocIds.save(folder, [document.doc_id for document in documents])
+        DocIds.save(folder, documents)
         self._engine.build(self.tokenizer([document.indexed_text for document in documents], self.progress), folder)
         (folder / "bm25.json").write_text(json.dumps(self._identity), encoding="ascii")
         self.load(folder)
@@ -162,7 +159,7 @@ class BM25:
         if found != self._identity:
             raise ValueError(f"the index in {folder} was made with {found}, not with {self._identity}")
         self._engine.load(folder)
-        self._doc_ids = _DocIds(folder)
+        self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """At most k >= 0 documents for each query, all queries in one go."""
@@ -172,33 +169,7 @@ class BM25:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         width = min(k, len(self._doc_ids))
         docs, scores = self._engine.search(self.tokenizer([query.text for query in queries], self.progress), width)
-        found = np.zeros(len(self._doc_ids) + 1, bool)  # the last place is for -1, which pads
-        found[docs] = True
-        found[-1] = False
-        places = np.cumsum(found, dtype=np.int32) - 1
-        places[-1] = -1
-        table = self._doc_ids[np.flatnonzero(found)]
-        return Ranking(tuple(query.query_id for query in queries), table, places[docs], scores)
-
-
-class _DocIds:
-    """All doc_ids as one text and where each ends in it: a fifth of the memory of a list, and as fast."""
-
-    def __init__(self, folder: Path) -> None:
-        self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
-        self._ends = _load(folder, "doc_id_ends")
-
-    @staticmethod
-    def save(folder: Path, doc_ids: Sequence[str]) -> None:
-        (folder / "doc_ids.txt").write_bytes("".join(doc_ids).encode("utf-8", "surrogatepass"))
-        np.save(folder / "doc_id_ends.npy", np.cumsum([0, *map(len, doc_ids)], dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, indices: np.ndarray) -> tuple[str, ...]:
-        spans = zip(self._ends[indices].tolist(), self._ends[indices + 1].tolist(), strict=True)
-        return tuple(self._text[start:end] for start, end in spans)
+        return self._doc_ids.ranking(queries, docs, scores)
 
 
 class _Engine(Protocol):
@@ -227,7 +198,7 @@ class _Sparse:
 
     def __init__(self, parameters: _Parameters, threads: int | None) -> None:
         self._parameters = parameters
-        self._threads = threads or _cores()
+        self._threads = threads or cores()
         self._terms: dict[str, int] = {}
 
     def build(self, tokens: Tokens, folder: Path) -> None:
@@ -363,8 +334,3 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
