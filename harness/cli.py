@@ -24,6 +24,11 @@ class Verb:
     example: str
 
 
+def primary(verb: str) -> str:
+    """The name of a verb's primary config; Hydra takes no bare words, so that two words are joined."""
+    return verb.replace(" ", "_")
+
+
 VERBS = {
     "run": Verb(
         "harness.experiment:run",
@@ -47,6 +52,9 @@ VERBS = {
     ),
     "ui": Verb("harness.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
     "doctor": Verb("harness.doctor:doctor", "check the set-up and say what to do", "harness doctor"),
+    "doctor cache": Verb(
+        "harness.doctor:cache", "list and prune what the cache keeps", "harness doctor cache prune.unused_days=30"
+    ),
 }
 
 # Keys whose value is text whatever it looks like: `experiment_name=2024` stays "2024".
@@ -69,10 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         print(importlib.metadata.version("retrieval-harness"))  # noqa: T201
         sys.exit(0)
-    if words[0] not in VERBS:
+    verb = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in VERBS), None)
+    if verb is None:
         _say(f"There is no verb {words[0]!r}.{did_you_mean(words[0], VERBS)} Verbs: {', '.join(VERBS)}.")
         sys.exit(2)
-    sys.exit(call(words[0], words[1:]))
+    sys.exit(call(verb, words[len(verb.split()) :]))
 
 
 def call(verb: str, words: Sequence[str]) -> int:
@@ -122,7 +131,7 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
 
         try:
             plain: Any = OmegaConf.to_container(composed, resolve=True)
-            configs.check(plain, verb)
+            configs.check(plain, primary(verb))
             function: Callable[..., Any] = getattr(importlib.import_module(module), name)
             job = HydraConfig.get()
             choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
@@ -138,7 +147,7 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise to us instead of printing and exiting with 1
     try:
-        hydra.main(version_base="1.3", config_path=str(configs.folder()), config_name=verb)(task)()
+        hydra.main(version_base="1.3", config_path=str(configs.folder()), config_name=primary(verb))(task)()
     finally:
         if before is None:
             del os.environ["HYDRA_FULL_ERROR"]
@@ -237,7 +246,7 @@ def _near_key(key: str, verb: str, words: Sequence[str]) -> str:
 
     choices = [word for word in words if (configs.folder() / word.partition("=")[0]).is_dir()]
     with initialize_config_dir(str(configs.folder()), version_base="1.3"):
-        composed: Any = OmegaConf.to_container(compose(verb, choices), resolve=False)
+        composed: Any = OmegaConf.to_container(compose(primary(verb), choices), resolve=False)
     known = list(configs.flatten(composed)) + list(composed)
     last = key.lstrip("+~").rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == last]
@@ -253,8 +262,9 @@ def _complete(words: Sequence[str]) -> int:
     line = os.environ.get("COMP_LINE", "")
     typed = line.split()
     if len(typed) > 2 or (len(typed) == 2 and line.endswith(" ")):
-        os.environ["COMP_LINE"] = line.replace(f" {typed[1]}", "", 1)
-        return call(typed[1], words) if typed[1] in VERBS else 0
+        verb = " ".join(typed[1:3]) if " ".join(typed[1:3]) in VERBS else typed[1]
+        os.environ["COMP_LINE"] = line.replace(f" {verb}", "", 1)
+        return call(verb, words) if verb in VERBS else 0
     start = typed[1] if len(typed) == 2 else ""
     print(" ".join(verb for verb in VERBS if verb.startswith(start)))  # noqa: T201
     return 0

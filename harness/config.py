@@ -70,9 +70,14 @@ KEYS: dict[str, Key] = {
     "query.text": Key(Literal["user_turns", "last", "file"]),
     "query.file": Key(str | None),
     "store.path": Key(str),
+    "sort": Key(Literal["size", "age"]),
+    "show": Key(int, least=1),
+    "prune.unused_days": Key(float | None, least=0),
+    "prune.keep_gb": Key(float | None, least=0),
     "query": Key(str),
 }
-PARTS = ("dataset", "gate", "tracking", "tokenizer")  # keys that hold one part; `retriever` holds named ones
+SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
+PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", *SHARED)  # one part each; `retriever` holds named ones
 
 
 def folder() -> Path:
@@ -100,6 +105,10 @@ def check(config: Mapping[str, Any], verb: str) -> None:
         raise BadInput("retriever holds no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
     for name, node in config.get("retriever", {}).items():
         check_part(node, f"retriever.{name}")
+    if "retriever" in config:
+        build(config["gate"], where="gate").source_of(config["retriever"])
+        if len(config["retriever"]) > 1:
+            build(config["fusion"], where="fusion").check(config["retriever"])
     if "top_k" in config and config["depth"] < config["top_k"]:
         raise BadInput(
             f"depth={config['depth']} is less than top_k={config['top_k']}: a run cannot return more than it "
@@ -175,24 +184,41 @@ def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "confi
 def identity(node: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a part's results: class, its version and packages, and all arguments but `runtime:`.
 
-    Defaults that the config leaves out are filled in, so that saying a default changes nothing.
+    Defaults that the config leaves out are filled in, so that saying a default changes nothing. A class that has
+    `identify(**arguments)` says itself what stands for its arguments, such as a model's checksum for its path.
     """
-    cls = target_class(node, "config")
-    given = {k: v for k, v in node.items() if k not in ("_target_", "runtime")}
+    cls: Any = target_class(node, "config")
     runtime = dict(node.get("runtime") or {})
-    signature = inspect.signature(cls)
-    bound = signature.bind(**given, **runtime)
+    bound = inspect.signature(cls).bind(**arguments(node))
     bound.apply_defaults()
+    if hasattr(cls, "identify"):
+        decides = cls.identify(**bound.arguments)
+    else:
+        decides = {k: v for k, v in bound.arguments.items() if k not in runtime}
     return {
         "target": node["_target_"],
         "version": getattr(cls, "version", 1),
-        "packages": {name: importlib.metadata.version(name) for name in getattr(cls, "packages", ())},
-        "arguments": {
-            k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v
-            for k, v in bound.arguments.items()
-            if k not in runtime
-        },
+        "packages": {name: _installed(name, node["_target_"]) for name in getattr(cls, "packages", ())},
+        "arguments": {k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v for k, v in decides.items()},
     }
+
+
+def used(config: Mapping[str, Any]) -> list[str]:
+    """The groups beside `retriever` and `gate` that have a say in a run: parts in use, fusion of several, reranking."""
+    nodes = config["retriever"].values()
+    found = [name for name in SHARED if any(node.get(name) == config[name] for node in nodes)]
+    found += ["fusion"] if len(config["retriever"]) > 1 else []
+    return found + (["rerank"] if build(config["rerank"], where="rerank").depth else [])
+
+
+def _installed(package: str, target: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise BadInput(
+            f"{target} needs the package {package}: pip install 'retrieval-harness[dense]'. "
+            "Without it: retriever=bm25, retriever=hybrid_lexical, or encoder=lsa."
+        ) from None
 
 
 def digest(value: Any) -> str:
@@ -238,7 +264,7 @@ def _check_arguments(node: Any, where: str) -> None:
             )
         if isinstance(value, Mapping) and "_target_" in value:
             _check_arguments(value, f"{where}.{key}")
-        else:
+        elif (type(value), value) != (type(parameters[key].default), parameters[key].default):
             check_value(value, Key(hints.get(key, Any)), f"{where}.{key}")
     lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
     if lacking:

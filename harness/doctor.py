@@ -1,4 +1,4 @@
-"""The verb `doctor`: is everything here that a run needs, and what to do about what is not."""
+"""The verbs `doctor` and `doctor cache`: what a run needs, what is wrong with it, and what the cache holds."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness import report
 from harness.config import Asked, build
+from harness.store import Entry, Store
 from harness.tracking import redacted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+DAY = 86_400
 FREE_BYTES = 2_000_000_000  # less than this on the disk of the outputs is worth a warning
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -49,6 +52,86 @@ def doctor(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     if any(finding.state == "error" for finding in findings):
         sys.exit(1)
     return document
+
+
+def cache(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """List what the cache keeps by size or age, and prune it: first what is long unused, then down to a size."""
+    store = Store(Path(config["store"]["path"]).absolute())
+    now = time.time()
+    kept, pruned, busy = _pruned(store, config["prune"]["unused_days"], config["prune"]["keep_gb"], now)
+    kept.sort(key=lambda entry: -entry.bytes if config["sort"] == "size" else entry.used)
+    kinds = {kind: [entry for entry in kept if entry.kind.split("/")[0] == kind] for kind in _kinds(kept)}
+    document: dict[str, Any] = {
+        "path": str(store.root),
+        "bytes": sum(entry.bytes for entry in kept),
+        "pruned": {"entries": len(pruned), "bytes": sum(entry.bytes for entry in pruned)},
+        "busy": len(busy),
+        "kinds": {k: {"entries": len(some), "bytes": sum(e.bytes for e in some)} for k, some in kinds.items()},
+        "entries": [
+            {"kind": entry.kind, "key": entry.key, "bytes": entry.bytes, "about": _about(entry.identity)}
+            | {"unused_days": round((now - entry.used) / DAY, 3), "finished": entry.finished}
+            for entry in kept
+        ],
+    }
+
+    def show(console: Console) -> None:
+        from rich.table import Table
+
+        table = Table(box=None)
+        for column in ("MB", "days unused", "kind", "of", "key"):
+            table.add_column(column, justify="right" if column in ("MB", "days unused") else "left")
+        for entry in document["entries"][: config["show"]]:
+            kind = entry["kind"].split("/")[0] + ("" if entry["finished"] else " (unfinished)")
+            size, days = f"{entry['bytes'] / 1e6:,.1f}", f"{entry['unused_days']:.1f}"
+            table.add_row(size, days, kind, entry["about"], entry["key"][:12])
+        console.print(table)
+        for kind, sums in document["kinds"].items():
+            console.print(f"{kind}: {sums['entries']} entries, {sums['bytes'] / 1e6:,.1f} MB")
+        console.print(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
+        if pruned:
+            console.print(f"Pruned {len(pruned)} entries, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
+        if busy:
+            console.print(f"Left {len(busy)} that a process is at work on.")
+
+    report.emit(config["format"], document, show)
+    return document
+
+
+def _pruned(store: Store, unused_days: float | None, keep_gb: float | None, now: float) -> tuple[list[Entry], ...]:
+    """(kept, pruned, those to prune that are in use)."""
+    pruned: list[Entry] = []
+    while True:  # again after each round: a file that two entries share is freed with the second
+        kept, gone, busy = [], [], []
+        entries = sorted(store.entries(), key=lambda entry: entry.used)
+        size = sum(entry.bytes for entry in entries)
+        for entry in entries:
+            old = unused_days is not None and now - entry.used > unused_days * DAY
+            if not old and (keep_gb is None or size <= keep_gb * 1e9):
+                kept.append(entry)
+            elif store.remove(entry):
+                gone.append(entry)
+                size -= entry.bytes
+            else:
+                busy.append(entry)
+        pruned += gone
+        if not gone:
+            return kept + busy, pruned, busy
+
+
+def _kinds(entries: Iterable[Entry]) -> list[str]:
+    return sorted({entry.kind.split("/")[0] for entry in entries})
+
+
+def _about(identity: Any) -> str:
+    """The classes and models that an identity names, such as `BM25 Kiwi` or `SentenceEncoder BAAI/bge-m3`."""
+    found = []
+    if isinstance(identity, Mapping):
+        if isinstance(identity.get("target"), str):
+            found.append(identity["target"].rpartition(".")[2])
+        if isinstance(identity.get("model"), str):
+            found.append(identity["model"])
+        found += [_about(value) for value in identity.values()]
+    return " ".join(one for one in found if one)
 
 
 def _versions(config: Mapping[str, Any]) -> Iterator[Finding]:
@@ -100,7 +183,7 @@ def _cache(config: Mapping[str, Any]) -> Iterator[Finding]:
         )
         return
     sizes = [path.stat().st_size for path in root.rglob("*") if path.is_file()]
-    yield Finding("cache", "ok", f"{root}, {sum(sizes) / 1e6:,.1f} MB; it may be deleted at any time")
+    yield Finding("cache", "ok", f"{root}, {sum(sizes) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it")
 
 
 def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import metrics, pipeline, report
-from harness.config import Asked, build, digest, digest_texts, flatten, identity
+from harness.config import SHARED, Asked, build, digest, digest_texts, flatten, identity, used
 from harness.datasets import Dataset, conversations, load, search_queries
 from harness.predictions import read_predictions, submission_rows, write_json_lines, write_text
 from harness.scores import Scores, score
 from harness.store import Store
 from harness.tracking import RunRecord, Tracker, provenance
-from retrievers.base import BadInput, Query
+from retrievers.base import BadInput, Query, Ranking
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where things go and how they look, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
+OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that some runs make no use of
 
 
 def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     pipeline.check(config, dataset)
     record = RunRecord(
         config["experiment_name"],
-        config["run_name"] or _name(asked),
+        config["run_name"] or _name(config, asked),
         params=_params(config, asked.choices),
         tags=provenance(dataset.fingerprints)
         | {"harness.verb": "run", "trial_key": trial_key(config, dataset), "objective": config["objective"]},
@@ -55,12 +56,14 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         _write_files(unfinished, config, dataset, outcome)
         record.table = report.query_table(outcome, config["objective"])
         record.metrics |= _logged(outcome.scores) if outcome.scores else {}
+        record.metrics |= measured(outcome.rankings)
         record.metrics |= {f"seconds/{name}": value for name, value in clock.seconds.items()}
         record.metrics |= {"peak_memory_mb": _peak_memory(), "index_mb": _index_size(config, dataset, store)}
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
         "metrics": _json_metrics(outcome.scores),
+        "measured": measured(outcome.rankings),
         "losses": outcome.scores.to_json()["losses"] if outcome.scores else None,
         "counts": outcome.scores.counts if outcome.scores else None,
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
@@ -74,6 +77,8 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
             report.show_scores(console, outcome.scores)
         else:
             console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
+        for name, value in measured(outcome.rankings).items():
+            console.print(f"{name} {value:.4f}")
         console.print(f"Files: {folder}")
         if run_id:
             console.print(f"Run {run_id} of experiment {config['experiment_name']!r}. Next:")
@@ -146,7 +151,7 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     clock = pipeline.Clock()
     rankings = pipeline.retrieve(config["retriever"], dataset, dataset.queries, config["depth"], store, clock)
     decision = build(config["gate"], where="gate").decide(rankings)
-    found = pipeline.fuse(rankings).top(config["top_k"]).row(0)
+    found = pipeline.order(config, rankings, dataset, dataset.queries, store, clock).top(config["top_k"]).row(0)
     texts = {document.doc_id: document for document in documents}
     kept = bool(decision.keep[0])
     document = {
@@ -172,10 +177,16 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return document
 
 
+def measured(rankings: Mapping[str, Ranking]) -> dict[str, float]:
+    """What the retrievers found out about themselves, such as `index_recall/dense`."""
+    return {f"{key}/{name}": value for name, found in rankings.items() for key, value in found.measured.items()}
+
+
 def trial_key(config: Mapping[str, Any], dataset: Dataset) -> str:
     """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures."""
-    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, "dataset", "query", "retriever", "tokenizer")}
-    retrievers = {name: identity(node) for name, node in config["retriever"].items()}
+    parts = {group: config[group] for group in used(config) if group in ("fusion", "rerank")}
+    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever")}
+    retrievers = {name: identity(node) for name, node in (*config["retriever"].items(), *parts.items())}
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     asked = digest_texts(query.text for query in queries)
     return digest([decides, retrievers, asked, dataset.fingerprints, metrics.VERSION])
@@ -251,9 +262,9 @@ def _absolute(node: Mapping[str, Any]) -> dict[str, Any]:
     return {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
 
 
-def _name(asked: Asked) -> str:
+def _name(config: Mapping[str, Any], asked: Asked) -> str:
     """What was chosen, and what was set besides: `bm25-kiwi-score gate.threshold=5`."""
-    chosen = "-".join(asked.choices[group] for group in ("retriever", "tokenizer", "gate"))
+    chosen = "-".join(asked.choices[group] for group in ("retriever", *used(config), "gate"))
     unsaid = (*asked.choices, *ELSEWHERE, "metrics", "objective")
     said = [word for word in asked.overrides if word.partition("=")[0] not in unsaid]
     return " ".join([chosen, *(word for word in said if not word.startswith(("dataset.", "tracking.", "store.")))])
@@ -261,10 +272,12 @@ def _name(asked: Asked) -> str:
 
 def _params(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """The choices by group and every plain value that decides a result."""
-    params: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in ELSEWHERE}
-    shared = flatten(config.get("tokenizer") or {})
-    for name, value in flatten({k: v for k, v in config.items() if k not in ELSEWHERE}).items():
-        repeated = ".tokenizer." in name and shared.get(name.rpartition(".tokenizer.")[2]) == value
+    unused = (*ELSEWHERE, *(set(OPTIONAL) - set(used(config)) if "retriever" in config else ()))
+    params: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
+    shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
+    for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
+        _, _, inner = name.removeprefix("retriever.").partition(".")
+        repeated = name.startswith("retriever.") and inner in shared and shared[inner] == value
         if not repeated and ".runtime." not in name and not name.endswith("_target_"):
             params[name] = value
     return params

@@ -55,6 +55,13 @@ class ScoreGate:
         if self.source is None and len(names) > 1:
             raise BadInput(f"gate.source is missing: choose one of the raw rankings {', '.join(names)}.")
         source = next(iter(names)) if self.source is None else self.source
+        if source == "fused" and len(names) > 1:
+            first = next(iter(names))
+            raise BadInput(
+                "gate.source=fused is no raw ranking. Fused scores are normalised for each query (by min_max the best "
+                "is always 1), so that no threshold tells a good query from a bad one. Write the name of a raw "
+                f"ranking, such as gate.source={first}: {', '.join(names)}."
+            )
         if source not in names:
             raise BadInput(
                 f"gate.source={source!r} is no raw ranking of this retriever: choose one of {', '.join(names)}."

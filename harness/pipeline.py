@@ -1,37 +1,41 @@
-"""The one place that orders the steps: retrieve (kept), fuse, gate, cut, score.
+"""The one place that orders the steps: retrieve (kept), fuse, rerank (kept), gate, cut, score.
 
-Only `retrieve` is slow, and what it gives is kept by content: a retriever is built on a miss alone. Everything
-after it is array arithmetic.
+Only `retrieve` and `rerank` are slow, and what they give is kept by content: retrievers and models are loaded on a
+miss alone. Everything else is array arithmetic.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config import build, digest, digest_texts, identity
+import numpy as np
+
+from harness.config import build, digest, identity
 from harness.datasets import Dataset, conversations, search_queries
 from harness.gate import Decision
+from harness.kept import keeping
 from harness.metrics import parse
 from harness.progress import watch
 from harness.scores import Scores, score
 from harness.store import Store
-from retrievers.base import BadInput, Query, Ranking
+from retrievers.base import Query, Ranking
 
 if TYPE_CHECKING:
-    from retrievers.base import Progress, Retriever
-    from retrievers.tokenize import Tokenizer, Tokens
+    from retrievers.base import Progress, Reranker, Retriever
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What one experiment gives. All rankings have the rows of `queries`.
 
-    rankings: name -> raw ranking at `depth`. candidates: fused, before the gate. final: gated and cut to top_k.
+    rankings: name -> raw ranking at `depth`. candidates: fused and reranked, before the gate.
+    final:    gated and cut to top_k.
     scores:   None where the data set has no labels.
     """
 
@@ -61,7 +65,6 @@ class Clock:
 def check(config: Mapping[str, Any], dataset: Dataset) -> None:
     """Raise BadInput for what the config alone cannot show to be wrong, before any work is done or logged."""
     search_queries(dataset, config["query"]["text"], config["query"]["file"])
-    build(config["gate"], where="gate").source_of(config["retriever"])
     for name in [*config["metrics"], config["objective"]]:
         parse(name)
 
@@ -70,7 +73,7 @@ def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock)
     """The road, from a data set to scores. `config` is a checked run config."""
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     rankings = retrieve(config["retriever"], dataset, queries, config["depth"], store, clock)
-    candidates = fuse(rankings)
+    candidates = order(config, rankings, dataset, queries, store, clock)
     with clock.stage("gate"):
         decision = build(config["gate"], where="gate").decide(rankings)
         gated = candidates.where(decision.keep)
@@ -95,6 +98,21 @@ def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock)
     return Outcome(queries, rankings, candidates, decision, final, scores)
 
 
+def order(
+    config: Mapping[str, Any],
+    rankings: Mapping[str, Ranking],
+    dataset: Dataset,
+    queries: Sequence[Query],
+    store: Store,
+    clock: Clock,
+) -> Ranking:
+    """The ranking that is gated and cut: fused and reranked."""
+    with clock.stage("fuse"):
+        fused = fuse(config["fusion"], rankings, config["depth"])
+    with clock.stage("rerank"):
+        return rerank(config["rerank"], fused, dataset, queries, store)
+
+
 def retrieve(
     retrievers: Mapping[str, Any], dataset: Dataset, queries: Sequence[Query], depth: int, store: Store, clock: Clock
 ) -> dict[str, Ranking]:
@@ -104,7 +122,9 @@ def retrieve(
     for name, node in retrievers.items():
         index = index_identity(node, dataset)
 
-        def search(name: str = name, node: Mapping[str, Any] = node, index: Mapping[str, Any] = index) -> Ranking:
+        def search(
+            depth: int, name: str = name, node: Mapping[str, Any] = node, index: Mapping[str, Any] = index
+        ) -> Ranking:
             with watch(name) as progress:
                 with clock.stage("index"):
                     retriever = _indexed(node, name, index, dataset, store, progress)
@@ -112,7 +132,7 @@ def retrieve(
                     return retriever.search(queries, depth)
 
         with clock.stage("retrieve"):  # index and search are parts of it; both are absent where the ranking was kept
-            rankings[name] = store.ranking({"index": index, "queries": asked, "depth": depth}, search)
+            rankings[name] = store.ranking({"index": index, "queries": asked}, depth, search)
     return rankings
 
 
@@ -121,11 +141,37 @@ def index_identity(node: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
     return {"retriever": identity(node), "documents": dataset.fingerprints["documents"]}
 
 
-def fuse(rankings: Mapping[str, Ranking]) -> Ranking:
-    """The ranking that is gated and cut: the only raw one."""
-    if len(rankings) != 1:
-        raise BadInput(f"retriever holds {len(rankings)} retrievers ({', '.join(rankings)}): give exactly one.")
-    return next(iter(rankings.values()))
+def fuse(node: Mapping[str, Any], rankings: Mapping[str, Ranking], depth: int) -> Ranking:
+    """One ranking from the raw ones; the only raw one is taken as it is."""
+    if len(rankings) == 1:
+        return next(iter(rankings.values()))
+    fused: Ranking = build(node, where="fusion").fuse(rankings, depth)
+    return fused
+
+
+def rerank(
+    node: Mapping[str, Any], candidates: Ranking, dataset: Dataset, queries: Sequence[Query], store: Store
+) -> Ranking:
+    """The first `depth` documents of each query in the order of the reranker's scores, the others below them.
+
+    A pair of query and document text is scored once for all runs. depth = 0: nothing is reranked.
+    """
+    reranker: Reranker = build(node, where="rerank")
+    head = candidates.top(reranker.depth)
+    if not head.docs.size:
+        return candidates
+    known = {document.doc_id: document for document in dataset.documents}
+    texts = [known[doc_id].indexed_text for doc_id in head.doc_ids]
+    places = _pair_keys(queries, texts, head)
+
+    def compute(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        pairs = [(queries[row].text, texts[head.docs[row, column]]) for row, column, _ in (places[i] for i in missing)]
+        with watch("rerank") as progress:
+            yield from reranker.score(pairs, progress)
+
+    scores = np.zeros(head.docs.shape)
+    scores[head.docs >= 0] = store.pairs(identity(node), [key for _, _, key in places], compute)
+    return candidates.rescored(scores)
 
 
 def _indexed(
@@ -137,31 +183,22 @@ def _indexed(
     progress: Progress,
 ) -> Retriever:
     """A retriever that is ready to search, its index built or taken from the store."""
-
-    def keep(key: str, part: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        return KeptTokenizer(store, identity(part), make, progress) if key == "tokenizer" else make()
+    retriever = build(node, keeping(store, str(index["documents"]), progress), f"retriever.{name}")
+    retriever.progress = progress
 
     def build_index(folder: Path) -> None:
-        build(node, keep, f"retriever.{name}").index(dataset.documents, folder)
+        retriever.index(dataset.documents, folder)
 
-    retriever = build(node, keep, f"retriever.{name}")
-    retriever.load(store.folder("indexes", index, build_index))
+    resumes = getattr(type(retriever), "resumes", False)
+    retriever.load(store.folder("indexes", index, build_index, resumes))
     return retriever
 
 
-class KeptTokenizer:
-    """A tokenizer that keeps what it made in the store; the real one is made only on a miss."""
-
-    def __init__(
-        self, store: Store, identity: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
-    ) -> None:
-        self._store, self._identity, self._make, self._progress = store, identity, make, progress
-
-    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        from retrievers.tokenize import Tokens
-
-        def tokenize(folder: Path) -> None:
-            self._make()(texts, progress or self._progress).save(folder)
-
-        asked = {"tokenizer": self._identity, "texts": digest_texts(texts)}
-        return Tokens.load(self._store.folder("tokens", asked, tokenize))
+def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:
+    """(row, place in the row, sha256 of query and document text) for every document of a ranking."""
+    asked = [hashlib.sha256(query.text.encode("utf-8", "surrogatepass")).digest() for query in queries]
+    told = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    rows, columns = np.nonzero(head.docs >= 0)
+    documents = head.docs[rows, columns].tolist()
+    places = zip(rows.tolist(), columns.tolist(), documents, strict=True)
+    return [(row, column, hashlib.sha256(asked[row] + told[doc]).digest()) for row, column, doc in places]

@@ -178,6 +178,22 @@ class Ranking:
         docs = np.where(keep[:, None], self.docs, np.int32(-1))
         return Ranking(self.query_ids, self.doc_ids, docs, np.where(keep[:, None], self.scores, 0.0))
 
+    def rescored(self, scores: np.ndarray) -> Ranking:
+        """Give the first columns new scores (float64 [Q, n <= K], 0 at pads) and order them by these.
+
+        The documents behind them keep their order and stand below: the first of them scores 1 less than the least
+        new score of the row, each further one 1 less again.
+        """
+        width = scores.shape[1]
+        head, tail = self.docs[:, :width], self.docs[:, width:]
+        keys = np.where(head >= 0, -scores, np.inf)
+        ranked = np.lexsort((head, keys), axis=1)
+        least = np.min(np.where(head >= 0, scores, np.inf), axis=1, initial=np.inf, keepdims=True)
+        below = np.where(tail >= 0, least - np.arange(1, tail.shape[1] + 1), 0.0)
+        docs = np.hstack([np.take_along_axis(head, ranked, axis=1), tail])
+        values = np.hstack([np.take_along_axis(np.where(head >= 0, scores, 0.0), ranked, axis=1), below])
+        return Ranking(self.query_ids, self.doc_ids, docs, values, self.measured)
+
     def row(self, i: int) -> list[tuple[str, float]]:
         """(doc_id, score) of row i, best first."""
         n = int((self.docs[i] >= 0).sum())

@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 what=$1
 python=${PYTHON:-python3}
 need_mb=2500
+[ "$what" = base ] || need_mb=5000
 
 stop() { echo "setup: $1" >&2; exit 1; }
 

@@ -1,6 +1,8 @@
 """Small stand-ins that several tests build their cases from."""
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -13,3 +15,25 @@ def predictions(lists: Mapping[str, list[str]]) -> Predictions:
     for row, returned in enumerate(lists.values()):
         docs[row, : len(returned)] = [doc_ids.index(doc) for doc in returned]
     return Predictions(tuple(lists), doc_ids, docs)
+
+
+class TrigramEncoder:
+    """Counts of a text's character trigrams, hashed to 64 places, at length 1; a text without letters is all 0."""
+
+    version = 1
+    packages: tuple[str, ...] = ()
+    learns = False
+
+    def encode_documents(self, texts: Sequence[str], folder: Path, progress=None) -> None:
+        np.save(folder / "embeddings.npy", self.encode_queries(texts, folder, progress))
+
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress=None) -> np.ndarray:
+        vectors = np.zeros((len(texts), 64), np.float32)
+        for row, text in enumerate(texts):
+            words = f" {' '.join(text.split())} " if any(map(str.isalnum, text)) else ""
+            for start in range(len(words) - 2):
+                vectors[row, zlib.crc32(words[start : start + 3].encode()) % 64] += 1
+            if progress:
+                progress(row + 1, len(texts), "texts")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(lengths > 0, lengths, 1)

@@ -88,7 +88,7 @@ def test_help_lists_the_verbs_without_heavy_imports():
 
 def test_each_verb_has_hydras_own_help_and_config(tmp_path):
     for verb in cli.VERBS:
-        assert "format" in harness(verb, "--cfg", "job", cwd=tmp_path).stdout
+        assert "format" in harness(*verb.split(), "--cfg", "job", cwd=tmp_path).stdout
     assert "gate" in harness("run", "--help", cwd=tmp_path).stdout
     assert not list(tmp_path.iterdir())  # looking writes nothing
 
@@ -100,6 +100,7 @@ def test_each_verb_has_hydras_own_help_and_config(tmp_path):
         ("harness run gate=", {"gate=none", "gate=score"}),
         ("harness run tokeni", {"tokenizer="}),
         ("harness export met", {"metric="}),
+        ("harness doctor cache sor", {"sort="}),
     ],
 )
 def test_tab_completion(line, expected, tmp_path):

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from harness.config import digest
 from harness.store import Store, load_ranking, save_ranking
 from retrievers.base import BadInput, Ranking
 
@@ -104,7 +105,7 @@ def test_two_processes_build_once(tmp_path):
 
 def _killed_build(root):
     def build(folder):
-        (folder / "data.txt").write_text("half")
+        (folder / "half.txt").write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
     Store(root).folder("things", {}, build)
@@ -118,6 +119,173 @@ def test_a_killed_builder_is_not_believed(tmp_path):
     build = Counter()
     assert (Store(tmp_path).folder("things", {}, build) / "data.txt").read_text() == "내용"
     assert build.calls == 1
+
+
+def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
+    def build(folder):
+        done = len(list(folder.iterdir()))
+        (folder / f"part{done}").write_text("x")
+        if done < 2:
+            raise RuntimeError("interrupted")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            Store(tmp_path).folder("things", {}, build, resume=True)
+    entry = Store(tmp_path).folder("things", {}, build, resume=True)
+    assert sorted(path.name for path in entry.iterdir()) == ["manifest.json", "part0", "part1", "part2"]
+
+
+def test_leftovers_are_cleared_for_a_builder_that_does_not_resume(tmp_path):
+    left = tmp_path / "things" / f"{digest({})}.unfinished"
+    left.mkdir(parents=True)
+    (left / "half.txt").write_text("half")
+    assert not (Store(tmp_path).folder("things", {}, Counter()) / "half.txt").exists()
+
+
+def test_the_words_for_a_full_disk_come_when_resuming_too(tmp_path):
+    def fill(folder):
+        (folder / "part").write_text("x")
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with pytest.raises(BadInput, match="No space left"):
+        Store(tmp_path).folder("things", {}, fill, resume=True)
+    assert [entry.finished for entry in Store(tmp_path).entries()] == [False]
+
+
+class Searches:
+    """Rankings of ten documents, and at which depths they were asked for."""
+
+    def __init__(self):
+        self.depths = []
+
+    def __call__(self, depth):
+        self.depths.append(depth)
+        whole = Ranking.from_scores({"q": {f"d{i}": float(10 - i) for i in range(10)}})
+        return Ranking(whole.query_ids, whole.doc_ids, whole.docs[:, :depth], whole.scores[:, :depth], {"recall": 0.5})
+
+
+def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
+    search, store = Searches(), Store(tmp_path)
+    assert len(store.ranking({"a": 1}, 4, search).row(0)) == 4
+    assert store.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
+    assert [doc for doc, _ in store.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
+    assert len(store.ranking({"a": 1}, 7, search).row(0)) == 7
+    assert search.depths == [4, 8]
+    store.ranking({"a": 2}, 2, search)
+    assert search.depths == [4, 8, 2], "another identity is another ranking"
+
+
+def test_a_damaged_deeper_ranking_is_searched_again_at_its_depth(tmp_path):
+    search, store = Searches(), Store(tmp_path)
+    store.ranking({}, 8, search)
+    next((tmp_path / "rankings").glob("*-8")).joinpath("docs.npy").write_bytes(b"")
+    assert len(store.ranking({}, 2, search).row(0)) == 2
+    assert search.depths == [8, 8]
+    assert len(store.ranking({}, 8, search).row(0)) == 8
+
+
+class Scorer:
+    """Scores a place by its key's first byte; counts what it scores, and fails after `limit` keys."""
+
+    def __init__(self, keys, limit=None):
+        self.keys, self.limit, self.scored = keys, limit, []
+
+    def __call__(self, places):
+        for i, place in enumerate(places):
+            if len(self.scored) == self.limit:
+                raise RuntimeError("interrupted")
+            self.scored.append(place)
+            yield np.array([i]), np.array([float(self.keys[place][0])])
+
+
+def keys(*numbers):
+    return [bytes([n]) * 32 for n in numbers]
+
+
+def test_pairs_are_scored_once(tmp_path):
+    asked = keys(5, 3, 5, 9)
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({"m": 1}, asked, scorer).tolist() == [5, 3, 5, 9]
+    assert len(scorer.scored) == 3, "equal keys once"
+    more = keys(9, 7, 3)
+    scorer = Scorer(more)
+    assert Store(tmp_path).pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
+    assert scorer.scored == [1]
+    scorer = Scorer(more)
+    Store(tmp_path).pairs({"m": 2}, more, scorer)
+    assert len(scorer.scored) == 3, "another model, other scores"
+    assert Store(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
+
+
+def test_pairs_scored_before_a_failure_are_kept(tmp_path):
+    asked = keys(1, 2, 3, 4)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        Store(tmp_path).pairs({}, asked, Scorer(asked, limit=3))
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2, 3, 4]
+    assert len(scorer.scored) == 1
+
+
+def test_damaged_pairs_are_scored_again(tmp_path, caplog):
+    asked = keys(1, 2)
+    Store(tmp_path).pairs({}, asked, Scorer(asked))
+    kept = next(tmp_path.rglob("scores.npy"))
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data)
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    assert len(scorer.scored) == 2
+    assert "damaged" in caplog.text
+
+
+def test_entries_are_listed_and_removed(tmp_path):
+    store = Store(tmp_path)
+    first = store.folder("b_second", {"x": 1}, Counter())
+    store.folder("a_first", {"x": 2}, lambda folder: os.link(first / "data.txt", folder / "linked"))
+    asked = keys(1)
+    store.pairs({"m": 1}, asked, Scorer(asked))
+    with pytest.raises(RuntimeError):
+        store.folder("things", {}, _fail, resume=True)
+    found = {entry.kind.partition("/")[0]: entry for entry in store.entries()}
+    assert set(found) == {"a_first", "b_second", "pairs", "things"}
+    assert [entry.finished for entry in found.values()] == [True, True, True, False]
+    assert found["a_first"].identity == {"x": 2}
+    data = (first / "data.txt").stat().st_size
+    assert found["b_second"].bytes == (first / "manifest.json").stat().st_size, "the shared file counts once"
+    assert found["a_first"].bytes > data
+    for entry in found.values():
+        assert store.remove(entry)
+    assert store.entries() == []
+    build = Counter()
+    store.folder("b_second", {"x": 1}, build)
+    assert build.calls == 1
+
+
+def _fail(folder):
+    (folder / "half").write_text("x")
+    raise RuntimeError("no")
+
+
+def test_use_makes_an_entry_young(tmp_path):
+    store = Store(tmp_path)
+    place = store.folder("things", {}, Counter())
+    os.utime(place / "manifest.json", (0, 0))
+    assert store.entries()[0].used == 0
+    store.folder("things", {}, Counter())
+    assert store.entries()[0].used > time.time() - 60
+
+
+def test_an_entry_under_work_is_not_removed(tmp_path):
+    store = Store(tmp_path)
+    removed = []
+
+    def build(folder):
+        (folder / "part").write_text("x")
+        removed.append(store.remove(store.entries()[0]))
+
+    store.folder("things", {}, build)
+    assert removed == [False]
 
 
 def test_a_ranking_survives_the_store(tmp_path):
