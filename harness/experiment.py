@@ -189,7 +189,8 @@ def trial_key(config: Mapping[str, Any], dataset: Dataset) -> str:
     retrievers = {name: identity(node) for name, node in (*config["retriever"].items(), *parts.items())}
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     asked = digest_texts(query.text for query in queries)
-    return digest([decides, retrievers, asked, dataset.fingerprints, metrics.VERSION])
+    depth = parts["rerank"]["depth"] if "rerank" in parts else 0  # no part of the identity: pairs are scored alike
+    return digest([decides, retrievers, depth, asked, dataset.fingerprints, metrics.VERSION])
 
 
 @contextmanager

@@ -34,8 +34,13 @@ def _bar(label: str) -> Iterator[Progress]:
     )
     with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None, rate="", visible=False)
+        stage = (0, "")
 
         def progress(done: int, total: int, unit: str) -> None:
+            nonlocal stage
+            if stage != (total, unit):  # what is done already was done before, and counts for no speed
+                stage = (total, unit)
+                bar.reset(task, total=total, completed=done)
             speed = bar.tasks[0].speed
             rate = f"{speed:,.0f} {unit}/s" if speed else unit
             bar.update(task, completed=done, total=total, rate=rate, visible=True)
@@ -45,13 +50,16 @@ def _bar(label: str) -> Iterator[Progress]:
 
 def _lines(label: str) -> Progress:
     began = said = time.monotonic()
+    stage, before = (0, ""), 0
 
     def progress(done: int, total: int, unit: str) -> None:
-        nonlocal said
+        nonlocal began, said, stage, before
         now = time.monotonic()
-        if now - said >= QUIET_SECONDS:
+        if stage != (total, unit):  # what is done already was done before, and counts for no speed
+            stage, before, began, said = (total, unit), done, now, now
+        elif now - said >= QUIET_SECONDS:
             said = now
-            rate = done / (now - began)
+            rate = (done - before) / (now - began)
             remaining = f", {(total - done) / rate:,.0f} s left" if rate else ""
             print(f"{label}: {done:,}/{total:,} {unit} ({rate:,.0f}/s{remaining})", file=sys.stderr)  # noqa: T201
 

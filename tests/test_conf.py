@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import tiny_models
 import yaml
 
 from harness import config
@@ -16,11 +17,61 @@ def test_the_configs_of_a_checkout_are_found():
     assert config.folder() == CONF
 
 
-@pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] not in ("dataset", "task", "tracking")])
-def test_every_choice_runs_on_a_tiny_data_set(harness, toy, group, choice):
-    tokenizer = () if group == "tokenizer" else ("tokenizer=word",)
-    found = harness("run", "dataset=contest", "dataset.path=toy", *tokenizer, *QUIET, f"{group}={choice}").json
-    assert found["counts"]["scored"] == 3
+# What else a choice needs, so that it is made use of.
+WITH = {
+    "encoder": ["retriever=dense"],
+    "index": ["retriever=dense", "encoder=lsa"],
+    "fusion": ["retriever=hybrid_lexical"],
+    "gate": [],
+    "rerank": [],
+    "retriever": [],
+    "tokenizer": [],
+}
+ALSO = {
+    ("encoder", "local"): ["encoder.path=model"],
+    ("index", "ivf_pq"): ["index.bits=4", "encoder.dimensions=32"],
+}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A hub's cache in which a tiny model stands for every model that a config names."""
+    folder = tmp_path_factory.mktemp("hub")
+    with pytest.MonkeyPatch.context() as patch:  # as long as the configs ask for
+        patch.setattr(tiny_models, "LENGTH", 8192)
+        patch.setitem(tiny_models.HIDDEN, "max_position_embeddings", 8194)
+        encoder = tiny_models.tiny_bge_m3(folder / "encoder")
+        reranker = tiny_models.tiny_cross_encoder(folder / "reranker")
+    nodes = [yaml.safe_load((CONF / group / f"{choice}.yaml").read_text("utf-8")) for group, choice in CHOICES]
+    parts = [part for node in nodes for part in (node, *node.values()) if _names_model(part)]
+    for name, revision in {(part["model"], part["revision"]) for part in parts}:
+        commit = revision if revision and len(revision) == 40 else tiny_models.COMMIT
+        tiny_models.hub_cache(folder / "cache", name, reranker if "reranker" in name else encoder, commit)
+    return folder
+
+
+def _names_model(part):
+    return isinstance(part, dict) and isinstance(part.get("model"), str)
+
+
+@pytest.fixture
+def models(hub, monkeypatch, tmp_path):
+    tiny_models.use_hub_cache(monkeypatch, hub / "cache")
+    (tmp_path / "model").symlink_to(hub / "encoder")
+
+
+@pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
+def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, group, choice):
+    words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
+    if group != "index":  # three documents are no corpus to approximate
+        words += ["dataset=contest", "dataset.path=toy"]
+    if group != "tokenizer":
+        words += ["tokenizer=word"]
+    assert harness("run", *words).json["counts"]["scored"] == (60 if group == "index" else 3)
+
+
+def test_every_group_of_choices_is_tried():
+    assert {group for group, _ in CHOICES} == {*WITH, "dataset", "task", "tracking"}
 
 
 def test_every_dataset_names_a_source_that_exists():
@@ -29,7 +80,7 @@ def test_every_dataset_names_a_source_that_exists():
         assert config.target_class(node, "dataset").__module__ == "harness.readers"
 
 
-@pytest.mark.parametrize("verb", ["run", "score", "search", "export", "ui", "doctor"])
+@pytest.mark.parametrize("verb", ["run", "score", "search", "export", "ui", "doctor", "doctor_cache"])
 def test_every_key_is_known_to_the_checks(verb):
     """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
     plain = config.flatten(yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8")))
