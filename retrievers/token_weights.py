@@ -1,0 +1,148 @@
+"""Weights of tokens in texts: put on the disk while they are computed, and searched by token."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+KEPT_EVERY = 30.0  # seconds of work that an interruption loses at most
+
+
+class Weights(NamedTuple):
+    """Token weights of texts, text after text, each with its tokens ascending.
+
+    rows: int64 [n], the texts. lengths: int64 [n], how many tokens each has. tokens: int32 [T]. weights: float32 [T],
+    above 0.
+    """
+
+    rows: np.ndarray
+    lengths: np.ndarray
+    tokens: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Weights]) -> Weights:
+        none = cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+        return cls(*(np.concatenate(columns) for columns in zip(none, *parts, strict=True)))
+
+
+def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
+    """The greatest weight of each token in each row, of those places that count; arrays [n, L]."""
+    where, column = np.nonzero(counts)
+    tokens, values = ids[where, column], weights[where, column]
+    order = np.lexsort((-values, tokens, where))
+    where, tokens, values = where[order], tokens[order], values[order]
+    new = np.ones(len(where), bool)
+    new[1:] = (where[1:] != where[:-1]) | (tokens[1:] != tokens[:-1])
+    lengths = np.bincount(where[new], minlength=len(rows))
+    return Weights(rows, lengths, tokens[new].astype(np.int32), values[new].astype(np.float32))
+
+
+class Postings(NamedTuple):
+    """The corpus by token: token t has weight data[i] in document indices[i], for i from indptr[t] to indptr[t + 1].
+
+    indptr: int64 [V + 1]. indices: int32 [T], ascending within a token. data: float32 [T].
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+    @classmethod
+    def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
+        """text_of: int64 [N], which text of `weights` a document has."""
+        from scipy.sparse import csr_array
+
+        starts = np.concatenate([[0], np.cumsum(weights.lengths)])
+        size = int(weights.tokens.max(initial=-1)) + 1
+        texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
+        place = np.unique(weights.rows, return_index=True)[1]  # a text may have been encoded twice: the first counts
+        matrix = texts[place[text_of]].T.tocsr()
+        matrix.sort_indices()
+        return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
+
+    def save(self, folder: Path) -> None:
+        for name, values in self._asdict().items():
+            write_whole(folder / f"{name}.npy", partial(_save, values))
+
+    def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(docs, scores float64) of the k best documents that score above 0, for one query."""
+        spans = [
+            (slice(self.indptr[token], self.indptr[token + 1]), weight)
+            for token, weight in zip(tokens.tolist(), weights.astype(np.float64), strict=True)
+            if token + 1 < len(self.indptr)  # tokens beyond stand in no document
+        ]
+        if not spans:
+            return np.empty(0, np.int32), np.empty(0)
+        docs = np.concatenate([self.indices[span] for span, _ in spans])
+        scores = np.bincount(docs, np.concatenate([self.data[span] * weight for span, weight in spans]))
+        found = np.flatnonzero(scores > 0)
+        if len(found) > k:  # those that reach the k-th score, ties included
+            found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
+        order = np.argsort(-scores[found], kind="stable")[:k]  # stable: ties stay by ascending document
+        return found[order], scores[found[order]]
+
+
+class Blocks:
+    """Token weights on the disk, a file for every half minute of work, named by its checksum."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: list[Weights] = []
+        self._began = time.monotonic()
+
+    def add(self, part: Weights) -> None:
+        self._parts.append(part)
+        if time.monotonic() - self._began >= KEPT_EVERY:
+            self.keep()
+
+    def keep(self) -> None:
+        """Put what was added on the disk."""
+        if self._parts:
+            buffer = io.BytesIO()
+            np.savez(buffer, **Weights.joined(self._parts)._asdict())
+            content = buffer.getvalue()
+            write_whole(self._folder / f"block-{_digest(content)}.npz", lambda file: file.write(content))
+        self._parts, self._began = [], time.monotonic()
+
+    def read(self) -> Weights:
+        """All that was kept; a damaged file is deleted and so computed again."""
+        found = []
+        for path in sorted(self._folder.glob("block-*.npz")):
+            content = path.read_bytes()
+            if path.stem != f"block-{_digest(content)}":
+                path.unlink()
+                continue
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                found.append(Weights(**{name: arrays[name] for name in Weights._fields}))
+        return Weights.joined(found)
+
+    def remove(self) -> None:
+        for path in self._folder.glob("block-*"):
+            path.unlink()
+
+
+def _save(values: np.ndarray, file: BinaryIO) -> None:
+    np.save(file, values, allow_pickle=False)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a file that is either whole or not there, also after a crash."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
