@@ -149,7 +149,7 @@ class Sparse:
     tokens that it shares with the query, of the product of both weights; one that shares none is never returned.
     Equal texts score equally. Scores compare roughly across queries: longer queries reach higher ones.
 
-    model, revision: a name on the hub and its branch, tag or commit; path: a folder. Exactly one of model and path.
+    model, revision: a name on the hub and its branch, tag or commit; path: a folder in place of both.
     max_length: tokens of a text that count, from 3 to what the model takes. dtype: what the transformer computes in;
     `auto` as models.dtype_for says. device: None for the best there is. batch_tokens: tokens computed at a time,
     padding included; None as models.batch_limit says.

@@ -45,15 +45,10 @@ def check_arguments(
     batch_tokens: int | None,
 ) -> None:
     """What the constructor of anything that holds a model checks; BadInput, and nothing is loaded."""
-    if (model is None) == (path is None):
-        raise BadInput(
-            f"model is {model!r} and path is {path!r}: give one of them, the name of a model on the hub or a folder, "
-            "and leave the other null."
-        )
+    if model is None and path is None:
+        raise BadInput("model and path are null: give one of them, the name of a model on the hub or a folder.")
     if model is not None and not _NAME.fullmatch(model):
         raise BadInput(f"model is {model!r}: give a name of the hub, such as BAAI/bge-m3. A folder is given as path.")
-    if path is not None and revision is not None:
-        raise BadInput(f"revision is {revision!r}: a folder (path) has no revisions. Leave it null.")
     if dtype not in DTYPES:
         raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.{did_you_mean(dtype, DTYPES)}")
     if device is not None and not _DEVICE.fullmatch(device):
@@ -183,14 +178,21 @@ def check_length(max_length: int | None, config: Any, tokenizer: Any) -> None:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """BadInput where `package` is not installed or cannot read the model in `folder`."""
+    """Quietly; BadInput where `package` is not installed or cannot read the model in `folder`."""
     _need(package)
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # a bar of a second, for what takes a second
     try:
         yield
     except BadInput:
         raise
     except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} holds no model that {package} can load: {error}") from error
+        raise BadInput(f"{folder} holds no model that {package.replace('_', '-')} can load: {error}") from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def not_finite(what: str) -> BadInput:
@@ -294,8 +296,8 @@ def _ways_out(model: str, revision: str | None, reason: str) -> str:
         f"the model {model}{f' at {revision}' if revision else ''} cannot be had: {reason}. Ways out: "
         f"(1) fill the hub's cache on a machine that reaches the hub, `hf download {model}{option}`, and copy it here "
         "(HF_HOME names its folder); HF_ENDPOINT can name a mirror. "
-        "(2) Copy the model to a folder and name that: path=FOLDER with model=null, for encoders encoder=local "
-        "encoder.path=FOLDER. (3) Do without: encoder=lsa or retriever=hybrid_lexical need no model, nor does "
+        "(2) Copy the model to a folder and name that as path, such as encoder=local encoder.path=FOLDER or "
+        "rerank.path=FOLDER. (3) Do without: encoder=lsa or retriever=hybrid_lexical need no model, nor does "
         "rerank=none."
     )
 

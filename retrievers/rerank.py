@@ -27,7 +27,7 @@ class CrossEncoder:
     The score goes through the activation that the model names, by default the sigmoid: then it lies between 0 and 1,
     and scores compare across queries.
 
-    model, revision: a name on the hub and its branch, tag or commit; path: a folder. Exactly one of model and path.
+    model, revision: a name on the hub and its branch, tag or commit; path: a folder in place of both.
     depth: documents of a query that are scored, at least 1. max_length: tokens of both texts together, from 3 to what
     the model takes; the longer text is cut first. None for what the model takes. dtype: `auto` as models.dtype_for
     says. device: None for the best there is. batch_tokens: tokens computed at a time, padding included; None as

@@ -1,21 +1,30 @@
 """Measure against the libraries that people use today, as ratios within one run.
 
-python scripts/benchmark.py bm25                   # 5,000 and 50,000 generated documents
-python scripts/benchmark.py bm25 --sizes 500000
-python scripts/benchmark.py metrics                # 10,000 queries x 100 documents
+    python scripts/benchmark.py bm25            # 5,000 and 50,000 generated documents
+    python scripts/benchmark.py bm25 500000
+    python scripts/benchmark.py metrics         # 10,000 queries x 100 documents
+    python scripts/benchmark.py dense           # encoding by MiniLM, exact search, the memory that search takes
+    python scripts/benchmark.py gpu             # encoding by a model of bge-m3's size
+
+Each is a script of its own, which --help describes.
 """
 
 from __future__ import annotations
 
-import importlib
+import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = {"bm25": "benchmark_bm25", "metrics": "benchmark_metrics"}
+BENCHMARKS = {
+    "bm25": [["benchmark_bm25.py"]],
+    "metrics": [["benchmark_metrics.py"]],
+    "dense": [["benchmark_encode.py"], ["benchmark_search.py", "search"], ["benchmark_search.py", "memory"]],
+    "gpu": [["benchmark_gpu.py"]],
+}
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
         sys.exit(__doc__)
-    sys.path.insert(0, str(Path(__file__).parent))
-    name = sys.argv.pop(1)
-    importlib.import_module(BENCHMARKS[name]).main()
+    for script, *words in BENCHMARKS[sys.argv[1]]:
+        path = str(Path(__file__).with_name(script))
+        subprocess.run([sys.executable, path, *words, *sys.argv[2:]], check=True)

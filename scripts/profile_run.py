@@ -1,6 +1,9 @@
-"""Where the seconds of `harness run` on the sample go, everything kept by an earlier run.
+"""Where the seconds of `harness run` go, everything kept by an earlier run.
 
-python scripts/profile_run.py      # the second call is the one to read
+    python scripts/profile_run.py                                                   # the sample, BM25
+    python scripts/profile_run.py retriever=dense encoder=local encoder.path=FOLDER
+
+The second call is the one to read.
 """
 
 from __future__ import annotations
@@ -52,8 +55,10 @@ experiment._draw = timed("import matplotlib, draw the figure", experiment._draw)
 experiment.run = run
 
 if __name__ == "__main__":
-    code = call("run", ["format=json"])
+    code = call("run", ["format=json", *sys.argv[1:]])
     spent["all in all"] = time.perf_counter() - began
     for label, seconds in spent.items():
         print(f"| {label} | {seconds:.2f} |", file=sys.stderr)
+    heavy = [name for name in ("torch", "sentence_transformers", "faiss", "kiwipiepy", "numba") if name in sys.modules]
+    print(f"imported: {', '.join(heavy) or 'no model and no index'}", file=sys.stderr)
     sys.exit(code)

@@ -310,10 +310,8 @@ GOOD |= {"batch_tokens": None}
     ("arguments", "words"),
     [
         ({"model": None}, "give one of them"),
-        ({"path": "/somewhere"}, "give one of them"),
         ({"model": "/data/bge-m3"}, "A folder is given as path"),
         ({"model": "a b/c"}, "name of the hub"),
-        ({"model": None, "path": "folder", "revision": "main"}, "no revisions"),
         ({"dtype": "bfloat"}, "Did you mean 'bfloat16'"),
         ({"device": "gpu"}, "give cpu, cuda"),
         ({"device": "cuda:x"}, "give cpu, cuda"),

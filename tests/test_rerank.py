@@ -143,7 +143,6 @@ def test_more_tokens_than_the_model_takes_are_refused(make):
     ("arguments", "words"),
     [
         ({"model": None}, "give one of them"),
-        ({"path": "x"}, "give one of them"),
         ({"depth": 0}, "rerank=none"),
         ({"dtype": "half"}, "dtype is 'half'"),
         ({"device": "gpu"}, "device is 'gpu'"),
