@@ -10,7 +10,7 @@ from numba import njit
 
 from retrievers._bm25_kernels import _select
 
-STRIPE = 16  # scores compared with the threshold together
+STRIPE = 32  # scores compared with the threshold together
 LANES = 16  # partial sums of a product: enough for vector instructions, and few to add up at the end
 
 # The product of two float32 is exact in float64: whether it is fused with the sum that it is added to changes no bit.
@@ -32,9 +32,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
         mine, approximate = docs[q], scores[q]
         for start in range(0, len(row), STRIPE):
             stop = min(start + STRIPE, len(row))
-            above = 0
-            for i in range(start, stop):  # no branch: compiled to vector instructions
-                above += row[i] >= threshold
+            above = _reaches(row, start, threshold) if stop - start == STRIPE else True
             if above:
                 for i in range(start, stop):
                     mine[size], approximate[size] = base + i, row[i]
@@ -43,6 +41,15 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
                     size, bound = _narrow(queries[q], vectors, mine, approximate, size, k, slack[q])
                     threshold = np.nextafter(np.float32(bound), np.float32(-np.inf))
         sizes[q], thresholds[q] = size, threshold
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _reaches(row, start, threshold):
+    """Whether one of STRIPE scores reaches the threshold; in a fixed number of steps, for vector instructions."""
+    above = np.int32(0)
+    for i in range(np.uint64(STRIPE)):
+        above += np.int32(row[np.uint64(start) + i] >= threshold)
+    return above > 0
 
 
 @njit(cache=True, nogil=True)

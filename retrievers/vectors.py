@@ -10,19 +10,16 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput, cores
+from retrievers.base import BadInput
+from retrievers.inner_product import Propose, exact, greatest_length, ranked
 
 SEED = 1234  # of the clustering
-DOCUMENTS, QUERIES = 4096, 256  # scored at a time by one matrix product
-ROOM = 1 << 23  # candidates kept at a time, over all queries
 PROPOSED = 64  # queries that an approximate index answers at a time
 TRAINING = 39  # vectors for each list of an inverted file, below which faiss calls the training poor
 
@@ -68,7 +65,7 @@ class Flat:
     packages: tuple[str, ...] = ()
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
-        (folder / "flat.json").write_text(json.dumps({"longest": _longest(vectors)}), encoding="ascii")
+        (folder / "flat.json").write_text(json.dumps({"longest": greatest_length(vectors)}), encoding="ascii")
         self.load(folder)
 
     def load(self, folder: Path) -> None:
@@ -76,11 +73,7 @@ class Flat:
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Answer:
         _check_queries(queries, vectors)
-        return *_exact(queries, vectors, self._longest, min(k, len(vectors))), {}
-
-
-# Float32 [n, D] queries to each one's candidates: query i has `docs[offsets[i]:offsets[i + 1]]`, int32, ascending.
-_Propose = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+        return *exact(queries, vectors, self._longest, min(k, len(vectors))), {}
 
 
 class _Approximate(ABC):
@@ -103,7 +96,7 @@ class _Approximate(ABC):
     def load(self, folder: Path) -> None:
         self._flat.load(folder)
         self._folder = folder
-        self._propose: _Propose | None = None  # opened by the first search
+        self._propose: Propose | None = None  # opened by the first search
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Answer:
         """As in VectorIndex; measures `index_recall`, the mean share of Flat's documents that were found.
@@ -118,7 +111,7 @@ class _Approximate(ABC):
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
         if self._propose is None:
             self._propose = self._open(self._folder)
-        docs, scores = _ranked(queries, vectors, width, PROPOSED, self._propose)
+        docs, scores = ranked(queries, vectors, width, PROPOSED, self._propose)
         best, _, _ = self._flat.search(queries, vectors, k)
         return docs, scores, _recall(docs, best)
 
@@ -127,7 +120,7 @@ class _Approximate(ABC):
         """Write what `_open` reads; there may be no vectors at all."""
 
     @abstractmethod
-    def _open(self, folder: Path) -> _Propose: ...
+    def _open(self, folder: Path) -> Propose: ...
 
 
 class HNSW(_Approximate):
@@ -158,7 +151,7 @@ class HNSW(_Approximate):
             faiss.omp_set_num_threads(threads)
         faiss.write_index(index, str(folder / "hnsw.faiss"))
 
-    def _open(self, folder: Path) -> _Propose:
+    def _open(self, folder: Path) -> Propose:
         import faiss
 
         index: Any = faiss.read_index(str(folder / "hnsw.faiss"), faiss.IO_FLAG_MMAP_IFC)
@@ -200,8 +193,8 @@ class _Inverted(_Approximate):
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Queries to (their lists int32 [n, nprobe], the centroids' scores): exact, so alike whoever asks with them."""
         centroids = _load(folder, "centroids")
-        nprobe, longest = min(self._nprobe, len(centroids)), _longest(centroids)
-        return lambda queries: _exact(queries, centroids, longest, nprobe)
+        nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
+        return lambda queries: exact(queries, centroids, longest, nprobe)
 
 
 class IVFFlat(_Inverted):
@@ -209,12 +202,12 @@ class IVFFlat(_Inverted):
 
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         centroids = self._cluster(vectors, folder)
-        lists, _ = _exact(vectors, centroids, _longest(centroids), 1)
+        lists, _ = exact(vectors, centroids, greatest_length(centroids), 1)
         lists = np.maximum(lists[:, 0], 0)  # vectors of zeros, which are nearest to none, stand in the first
         np.save(folder / "docs.npy", np.argsort(lists, kind="stable").astype(np.int32))
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
-    def _open(self, folder: Path) -> _Propose:
+    def _open(self, folder: Path) -> Propose:
         probe, docs, starts = self._prober(folder), _load(folder, "docs"), _load(folder, "starts")
 
         def propose(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -261,7 +254,7 @@ class IVFPQ(_Inverted):
         index.add(vectors)
         faiss.write_index(index, str(folder / "ivf_pq.faiss"))
 
-    def _open(self, folder: Path) -> _Propose:
+    def _open(self, folder: Path) -> Propose:
         import faiss
 
         probe = self._prober(folder)
@@ -276,94 +269,6 @@ class IVFPQ(_Inverted):
         return propose
 
 
-def _exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k <= N best of all documents, as VectorIndex.search; longest: of the vectors' lengths."""
-    vectors, at_once = _read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
-    return _ranked(queries, vectors, k, at_once, lambda some: _scan(some, vectors, longest, k))
-
-
-def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Candidates, as _Propose gives them: those that, within the rounding error of float32, may be the k best."""
-    from retrievers import _vector_kernels as kernels
-
-    n, slack = len(queries), _rounding(queries, longest)
-    # A product that may overflow tells nothing: 0 takes its place, and a slack of infinity makes all candidates.
-    plain = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
-    docs, scores = np.empty((n, _room(k)), np.int32), np.empty((n, _room(k)))
-    sizes, thresholds = np.zeros(n, np.int64), np.full(n, -np.inf, np.float32)
-    products = np.empty(n * DOCUMENTS, np.float32)
-    with ThreadPoolExecutor(cores()) as pool:
-        for base in range(0, len(vectors), DOCUMENTS):
-            some = vectors[base : base + DOCUMENTS]
-            block = products[: n * len(some)].reshape(n, len(some))
-            np.matmul(plain, some.T, out=block)
-            state = (queries, vectors, slack, k, docs, scores, sizes, thresholds)
-            _in_parts(pool, n, partial(kernels.collect, block, base, *state))
-        _in_parts(pool, n, partial(kernels.finish, slack, k, docs, scores, sizes))
-    return docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)])
-
-
-def _ranked(
-    queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int, propose: _Propose
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best candidates, as VectorIndex.search; `at_once` queries go to `propose` together."""
-    docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
-    asked = np.flatnonzero(queries.any(axis=1))
-    if k == 0 or not len(asked):
-        return docs, scores
-    from retrievers import _vector_kernels as kernels
-
-    vectors = _read_only(vectors)
-
-    def run(task: tuple[Any, ...], best: np.ndarray, values: np.ndarray, first: int, last: int) -> None:
-        kernels.rank(*task, best, values, first, last)  # type: ignore[call-arg]
-        # Rows come by ascending document: a stable sort leaves ties that way.
-        order = np.argsort(-values[first:last], axis=1, kind="stable")
-        best[first:last] = np.take_along_axis(best[first:last], order, axis=1)
-        values[first:last] = np.take_along_axis(values[first:last], order, axis=1)
-
-    with ThreadPoolExecutor(cores()) as pool:
-        for start in range(0, len(asked), at_once):
-            rows = asked[start : start + at_once]
-            some, best, values = _read_only(queries[rows]), docs[rows], scores[rows]
-            _in_parts(pool, len(rows), partial(run, (some, vectors, *propose(some)), best, values))
-            docs[rows], scores[rows] = best, values
-    scores[docs < 0] = 0.0
-    return docs, scores
-
-
-def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
-    """work(first, last) for parts of range(n), all cores at once."""
-    borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()
-    list(pool.map(work, borders[:-1], borders[1:]))
-
-
-def _room(k: int) -> int:
-    """Candidates kept for a query: several times k, so that the worse ones are seldom dropped."""
-    return 4 * max(k, 64)
-
-
-def _rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """float64 [Q]: how far an inner product in float32 may be from the one in float64; infinity where it may overflow.
-
-    At most gamma * |q| * |d| whatever the order of summation, with gamma = D u / (1 - D u) and u = 2 ** -24. A
-    thousandth more is for float64's own rounding, the last term for underflow.
-    """
-    width = queries.shape[1]
-    reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest
-    gamma = width * 2.0**-24 / (1 - width * 2.0**-24)
-    return np.where(reach < 2.0**126, 1.001 * gamma * reach + width * 2.0**-125, np.inf)
-
-
-def _longest(vectors: np.ndarray) -> float:
-    """The greatest length of a vector, 0 without any; ValueError if a vector is not finite."""
-    blocks = (vectors[base : base + DOCUMENTS].astype(np.float64) for base in range(0, len(vectors), DOCUMENTS))
-    lengths = [float(np.linalg.norm(block, axis=1).max()) for block in blocks]
-    if not np.isfinite(lengths).all():
-        raise ValueError("vectors are finite")
-    return max(lengths, default=0.0)
-
-
 def _check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries are float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
@@ -372,7 +277,7 @@ def _check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
 
 
 def _listed(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Documents in any order, [n, w], padded by -1, as _Propose gives them."""
+    """Documents in any order, [n, w], padded by -1, as Propose gives them."""
     ascending = np.sort(found, axis=1).astype(np.int32)
     there = ascending >= 0
     return ascending[there], np.concatenate([[0], np.cumsum(there.sum(axis=1))])
@@ -392,9 +297,3 @@ def _count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int
 
 def _load(folder: Path, name: str) -> np.ndarray:
     return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-
-
-def _read_only(values: np.ndarray) -> np.ndarray:
-    view = np.asarray(values).view()
-    view.flags.writeable = False
-    return view

@@ -502,9 +502,7 @@ def test_identity_leaves_out_what_changes_no_score(folder):
 
 
 @pytest.mark.parametrize("cls", [Sparse, MultiVector])
-@pytest.mark.parametrize(
-    "arguments", [{"model": None}, {"model": "a/b", "max_length": 1}, {"model": "a b"}]
-)
+@pytest.mark.parametrize("arguments", [{"model": None}, {"model": "a/b", "max_length": 1}, {"model": "a b"}])
 def test_constructors_check(cls, arguments):
     cls("a/b")
     with pytest.raises(BadInput):

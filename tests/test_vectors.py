@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retrievers import vectors as module
+from retrievers import inner_product
 from retrievers.base import BadInput
 from retrievers.vectors import HNSW, IVFPQ, Flat, IVFFlat
 
@@ -142,8 +142,8 @@ def test_small_whole_numbers_in_any_arrangement(tmp_path, data):
     vectors = whole(data.draw(st.lists(numbers, max_size=60))).reshape(-1, width)
     queries = whole(data.draw(st.lists(numbers.filter(any), max_size=6))).reshape(-1, width)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "DOCUMENTS", 7)
-        patch.setattr(module, "QUERIES", 2)
+        patch.setattr(inner_product, "DOCUMENTS", 7)
+        patch.setattr(inner_product, "QUERIES", 2)
         docs, scores, _ = searched(vectors, queries, k, tmp_path)
     order, expected = sorted_out(queries, vectors, k)
     assert docs.tolist() == order.tolist()
