@@ -135,19 +135,25 @@ def _about(identity: Any) -> str:
 
 
 def _versions(config: Mapping[str, Any]) -> Iterator[Finding]:
-    """Python and every declared dependency against the version that the package asks for."""
+    """Python and every declared dependency, those of dense retrieval too, against the version that is asked for."""
     from packaging.requirements import Requirement
 
     python = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", "ok", python)
     for line in importlib.metadata.requires("retrieval-harness") or ():
         wanted = Requirement(line)
-        if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
-            continue  # belongs to an extra
+        extras = ("", "dense")
+        extra = next((one for one in extras if not wanted.marker or wanted.marker.evaluate({"extra": one})), None)
+        if extra is None:
+            continue  # belongs to another extra
         try:
             found = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(wanted.name, "error", "not installed", "pip install retrieval-harness")
+            if extra:
+                said = "not installed: dense retrieval, but for encoder=lsa, needs it"
+                yield Finding(wanted.name, "warning", said, "pip install 'retrieval-harness[dense]'")
+            else:
+                yield Finding(wanted.name, "error", "not installed", "pip install retrieval-harness")
             continue
         if wanted.specifier.contains(found, prereleases=True):
             yield Finding(wanted.name, "ok", found)

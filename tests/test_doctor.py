@@ -19,7 +19,7 @@ def findings(done):
 
 def test_a_sound_set_up(harness):
     found = findings(harness("doctor", "format=json"))
-    assert {"python", "mlflow", "hydra-core", "tracking", "cache", "disk", "model hub"} <= set(found)
+    assert {"python", "mlflow", "hydra-core", "faiss-cpu", "tracking", "cache", "disk", "model hub"} <= set(found)
     assert {one["state"] for name, one in found.items() if name not in ("model hub", "disk")} == {"ok"}
     assert found["model hub"]["state"] == "warning"
     assert "HF_ENDPOINT" in found["model hub"]["remedy"]
@@ -91,12 +91,14 @@ def test_what_is_broken_ends_with_1_and_a_remedy(harness, tmp_path, monkeypatch)
     real = importlib.metadata.version
 
     def version(name):
-        if name == "rank-bm25":
+        if name in ("rank-bm25", "torch"):
             raise importlib.metadata.PackageNotFoundError(name)
         return "0.1" if name == "rich" else real(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     done = harness("doctor", "store.path=file", "tracking.uri=ftp://nowhere")
     assert done.code == 1
+    assert "warning  torch: not installed: dense retrieval" in done.out
+    assert "pip install 'retrieval-harness[dense]'" in done.out
     for expected in ("rank-bm25: not installed", "rich: 0.1, but", "store.path=FOLDER", "ftp://nowhere cannot be used"):
         assert expected in done.out
