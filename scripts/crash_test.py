@@ -3,10 +3,10 @@
     python scripts/crash_test.py [--kills 24] [--model FOLDER] [--documents 800] [--seed 0]
 
 A child process runs `harness run retriever=dense index=hnsw` on made-up documents. It is killed at a random time after
-its start, shortly after the encoder has written to the disk, or shortly after the making of the index has begun, in
-turn; the next one goes on with the same cache, until one gets through; then all begins again with an empty cache. After
-each kill the rows that were finished (those of the journal) must not be encoded again; each run that gets through
-must return the documents that a run without any kill returned, and leave nothing unfinished.
+its start, shortly after the encoder has written to the disk for the n-th time, or shortly after the making of the index
+has begun, in turn; the next one goes on with the same cache, until one gets through; then all begins again with an
+empty cache. After each kill the rows that were finished (those of the journal) must not be encoded again; each run that
+gets through must return the documents that a run without any kill returned, and leave nothing unfinished.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Trial:
 
     def stage(self) -> str:
         if list(self.cache.glob("rankings/*/manifest.json")):
-            return "after the ranking"
+            return "scoring"
         if list(self.cache.glob("indexes/*/manifest.json")):
             return "search"
         if list(self.cache.glob("embeddings/*/manifest.json")):
@@ -106,12 +106,13 @@ class Trial:
 
 def kill(child: subprocess.Popen[str], trial: Trial, how: str, whole: float, chance: random.Random) -> str | None:
     """Kill the child; the stage it was in, or None where it was through before."""
-    began, written = time.monotonic(), trial.written()
+    began, written, writes = time.monotonic(), trial.written(), chance.randint(1, 6)
     moment = began + chance.uniform(0, whole) if how == "time" else None
     while child.poll() is None and (moment is None or time.monotonic() < moment):
         time.sleep(0.001)
         if moment is None and how == "write" and trial.written() != written:
-            moment = time.monotonic() + chance.uniform(0, 0.02)
+            written, writes = trial.written(), writes - 1
+            moment = None if writes else time.monotonic() + chance.uniform(0, 0.02)
         if moment is None and how == "index" and list(trial.cache.glob("indexes/*.unfinished/*/embeddings.npy")):
             moment = time.monotonic() + chance.uniform(0, 0.2)
     if child.poll() is not None:
@@ -169,7 +170,7 @@ def main(arguments: list[str]) -> None:
                 sys.exit("a run after kills returned other documents than one without")
             if left := list(trial.cache.rglob("*.unfinished")):
                 sys.exit(f"left unfinished: {left}")
-    stages = ", ".join(f"{count} in {stage}" for stage, count in killed.items())
+    stages = ", ".join(f"{stage} {count}" for stage, count in killed.items())
     print(
         f"{killed.total()} kills ({stages}); {through} runs got through, all with the right documents; "
         f"{repeated} finished rows were encoded again"
