@@ -152,6 +152,8 @@ class Store:
     def _kept_pairs(self, place: Path) -> dict[bytes, float]:
         known: dict[bytes, float] = {}
         for manifest in place.glob(f"*/{MANIFEST}"):
+            if manifest.parent.name.endswith(UNFINISHED):
+                continue  # another process is about to give it its name
             if _intact(segment := manifest.parent):
                 keys = np.load(segment / "keys.npy", allow_pickle=False)
                 scores = np.load(segment / "scores.npy", allow_pickle=False)

@@ -226,6 +226,17 @@ def test_pairs_scored_before_a_failure_are_kept(tmp_path):
     assert len(scorer.scored) == 1
 
 
+def test_a_segment_that_has_no_name_yet_is_left_alone(tmp_path):
+    """Its builder is about to rename it, or was killed before it could."""
+    asked = keys(1, 2)
+    Store(tmp_path).pairs({}, asked, Scorer(asked))
+    segment = next(tmp_path.rglob("scores.npy")).parent
+    segment.rename(segment.with_name(segment.name + ".unfinished"))
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    assert len(scorer.scored) == 2
+
+
 def test_damaged_pairs_are_scored_again(tmp_path, caplog):
     asked = keys(1, 2)
     Store(tmp_path).pairs({}, asked, Scorer(asked))
