@@ -12,9 +12,12 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from retrievers.base import BadInput, did_you_mean
+from harness.config import primary
+from harness.errors import explain
+from retrievers.base import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,20 @@ class Verb:
     example: str
 
 
-def primary(verb: str) -> str:
-    """The name of a verb's primary config; Hydra takes no bare words, so that two words are joined."""
-    return verb.replace(" ", "_")
-
+# Hydra's flags that say what to do, so that --multirun is not to be added.
+SHOWS = {"-c", "--cfg", "-h", "--help", "--hydra-help", "-i", "--info", "-sc", "--shell-completion", "-m", "--multirun"}
+PLUGINS = str(Path(__file__).parent / "plugins")
 
 VERBS = {
     "run": Verb(
         "harness.experiment:run",
         "one experiment: retrieve, gate, score, log",
         "harness run dataset=contest dataset.path=data gate=score gate.threshold=5",
+    ),
+    "sweep": Verb(
+        "harness.sweep:unplanned",
+        "many runs over a grid or a search, resumable, each retrieval computed once",
+        "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
     ),
     "score": Verb(
         "harness.experiment:score_file",
@@ -62,6 +69,7 @@ TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
     r"|dataset\.(path|documents|queries|qrels|corpus|qa|split))"
 )
+MANY = ("dataset.", "query.file", "experiment_name", "run_name")  # of these, those that a multirun may give several of
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,7 +113,7 @@ def call(verb: str, words: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        message = _bad_input(error, verb, words)
+        message = explain(error, verb, words)
         if message is None:
             if not debug:
                 traceback.print_exc()
@@ -122,7 +130,7 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
     from harness import config as configs
 
     module, _, name = VERBS[verb].function.partition(":")
-    multirun = any(word in ("-m", "--multirun") for word in words)
+    multirun = verb == "sweep" or any(word in ("-m", "--multirun") for word in words)
     failed: list[Exception] = []
 
     def task(composed: Any) -> Any:
@@ -142,8 +150,12 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
             failed.append(error)  # raised below: Hydra would print a line of its own first
 
     _leash_hydra()
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)  # where Hydra, which looks once a process, finds the sweeper of `harness sweep`
     completing = words[:1] == ["-sc"]
-    sys.argv = ["harness", *(word if completing else quoted(word, multirun) for word in words)]
+    shows = any(word.partition("=")[0] in SHOWS for word in words)
+    flags = ["--multirun"] if verb == "sweep" and not shows else []
+    sys.argv = ["harness", *flags, *(word if completing else quoted(word, multirun) for word in words)]
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise to us instead of printing and exiting with 1
     try:
@@ -187,7 +199,7 @@ def quoted(word: str, multirun: bool = False) -> str:
         return word
     bare = key.lstrip("+~")
     if TEXT_KEYS.fullmatch(bare):
-        parts = value.split(",") if multirun else [value]
+        parts = value.split(",") if multirun and bare.startswith(MANY) else [value]
         return key + "=" + ",".join(_quote(part) for part in parts)
     return word if _parses(word) else f"{key}={_quote(value)}"
 
@@ -208,51 +220,6 @@ def _parses(word: str) -> bool:
     except HydraException:
         return False
     return True
-
-
-def _bad_input(error: BaseException, verb: str, words: Sequence[str]) -> str | None:
-    """What to tell a person about bad input or config; None where it is a failure of the run."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    if isinstance(error, BadInput):
-        return str(error)
-    if isinstance(error, PermissionError | FileExistsError | NotADirectoryError | IsADirectoryError):
-        return f"{error.filename}: {error.strerror}. Choose another place: outputs=FOLDER, store.path=FOLDER."
-    if not isinstance(error, HydraException | OmegaConfBaseException):
-        return None
-    text = str(error).strip()
-    if error.__cause__ is not None and str(error.__cause__) not in text:
-        text += "\n" + str(error.__cause__)
-    unknown = re.search(r"Could not override '([^']+)'", text)
-    if unknown:
-        return f"{unknown.group(1)} is unknown here.{_near_key(unknown.group(1), verb, words)}"
-    choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
-    if choice:
-        group, known = choice.group(2), choice.group(3).split()
-        given = choice.group(1).rpartition("/")[2]
-        return f"{group}={given}: there is no such choice.{did_you_mean(given, known)} Known: {', '.join(known)}."
-    missing_group = re.search(r"Could not override '([^']+)'|Could not find '([^']+)'", text)
-    hint = "" if missing_group else f"\nSee `harness {verb} --help`."
-    return re.sub(r"\n?(To append to your config use.*|Set the environment variable.*)", "", text) + hint
-
-
-def _near_key(key: str, verb: str, words: Sequence[str]) -> str:
-    """A suggestion for an unknown key: the same last name elsewhere, else a near miss."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    from harness import config as configs
-
-    choices = [word for word in words if (configs.folder() / word.partition("=")[0]).is_dir()]
-    with initialize_config_dir(str(configs.folder()), version_base="1.3"):
-        composed: Any = OmegaConf.to_container(compose(primary(verb), choices), resolve=False)
-    known = list(configs.flatten(composed)) + list(composed)
-    last = key.lstrip("+~").rpartition(".")[2]
-    same = [name for name in known if name.rpartition(".")[2] == last]
-    if same:
-        return f" Did you mean '{same[0]}'?"
-    return did_you_mean(key, known) or f" Known: {', '.join(composed)}."
 
 
 def _complete(words: Sequence[str]) -> int:

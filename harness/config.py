@@ -7,6 +7,7 @@ too, but change no result and so are no part of its identity.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -75,9 +76,16 @@ KEYS: dict[str, Key] = {
     "prune.unused_days": Key(float | None, least=0),
     "prune.keep_gb": Key(float | None, least=0),
     "query": Key(str),
+    "dry_run": Key(bool),
+    "objectives": Key(list[str] | None),
 }
 SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
-PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", *SHARED)  # one part each; `retriever` holds named ones
+PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", *SHARED)  # one part each, beside `retriever`
+
+
+def primary(verb: str) -> str:
+    """The name of a verb's primary config; Hydra takes no bare words, so that two words are joined."""
+    return verb.replace(" ", "_")
 
 
 def folder() -> Path:
@@ -94,7 +102,7 @@ def check(config: Mapping[str, Any], verb: str) -> None:
     for where, node in _nodes(config):
         if "_target_" in node:
             target_class(node, where)
-    _check_names(config, _shipped_keys(verb))
+    _check_names(config, shipped_keys(verb))
     for name, value in _leaves(config):
         if name in KEYS:
             check_value(value, KEYS[name], name)
@@ -189,7 +197,7 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
     """
     cls: Any = target_class(node, "config")
     runtime = dict(node.get("runtime") or {})
-    bound = inspect.signature(cls).bind(**arguments(node))
+    bound = _signature(cls).bind(**arguments(node))
     bound.apply_defaults()
     if hasattr(cls, "identify"):
         decides = cls.identify(**bound.arguments)
@@ -211,6 +219,7 @@ def used(config: Mapping[str, Any]) -> list[str]:
     return found + (["rerank"] if build(config["rerank"], where="rerank").depth else [])
 
 
+@functools.cache
 def _installed(package: str, target: str) -> str:
     try:
         return importlib.metadata.version(package)
@@ -249,12 +258,22 @@ def check_part(node: Any, where: str) -> None:
     build(node, where=where)
 
 
+@functools.cache
+def _signature(cls: type) -> inspect.Signature:
+    return inspect.signature(cls)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a constructor's arguments."""
+    return typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+
+
 def _check_arguments(node: Any, where: str) -> None:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise BadInput(f"{where} is no part: it needs a `_target_`. Choose a file of conf/{where.split('.')[0]}/.")
     cls = target_class(node, where)
-    parameters = inspect.signature(cls).parameters
-    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+    parameters, hints = _signature(cls).parameters, _hints(cls)
     given = arguments(node)
     for key, value in given.items():
         if key not in parameters:
@@ -271,21 +290,24 @@ def _check_arguments(node: Any, where: str) -> None:
         raise BadInput(f"{where} lacks {', '.join(lacking)}: {cls.__name__} needs it.")
 
 
-def _shipped_keys(verb: str) -> dict[str, Any]:
-    """The keys of a verb's shipped config, with the inner keys of its plain groups."""
+@functools.cache
+def shipped_keys(name: str) -> dict[str, Any]:
+    """The keys of a shipped config, with the inner keys of its plain groups and those of the configs it builds on."""
     import yaml
 
     keys: dict[str, Any] = {}
-    config = yaml.safe_load((folder() / f"{verb}.yaml").read_text("utf-8"))
-    for entry in config.pop("defaults"):
+    config = yaml.safe_load((folder() / f"{name}.yaml").read_text("utf-8"))
+    for entry in config.pop("defaults", ()):
         if isinstance(entry, dict):
             [(group, choice)] = entry.items()
+            if choice is None or group.startswith("override "):
+                continue
             text = (folder() / group / f"{choice}.yaml").read_text("utf-8")
             keys |= yaml.safe_load(text) if text.startswith("# @package _global_") else {group: None}
         elif entry != "_self_":
-            keys |= yaml.safe_load((folder() / f"{entry}.yaml").read_text("utf-8"))
-    keys.pop("hydra", None)
-    return keys | config
+            keys |= shipped_keys(entry)
+    config.pop("hydra", None)
+    return keys | {key: value for key, value in config.items() if key not in keys or key not in PARTS}
 
 
 def _check_names(config: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

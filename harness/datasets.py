@@ -33,6 +33,11 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     @cached_property
+    def by_id(self) -> dict[str, Document]:
+        """doc_id -> document."""
+        return {document.doc_id: document for document in self.documents}
+
+    @cached_property
     def fingerprints(self) -> dict[str, str | None]:
         """sha256 of the content of "documents", "queries" and "qrels" (None without labels).
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harness import metrics, report
 from harness.config import Asked, build, check_part
 from harness.datasets import Dataset, load
-from harness.predictions import validate_against, validate_submission, write_text
+from harness.predictions import validate_against, validate_submission, with_contents, write_text
 from harness.tracking import LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -38,11 +38,10 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         resolved = _resolved(tracker.download(run.run_id, "config.yaml", Path(folder)))
         dataset = _dataset(resolved, run)
         query_ids = [query.query_id for query in dataset.queries]
-        doc_ids = {document.doc_id for document in dataset.documents}
-        validate_submission(rows, query_ids, doc_ids, resolved["top_k"])
+        validate_submission(rows, query_ids, dataset.by_id, resolved["top_k"])
         if config["against"]:
             validate_against(rows, Path(config["against"]))
-        text = rows.read_text("utf-8")
+        text = with_contents(rows, dataset.by_id)
     target.parent.mkdir(parents=True, exist_ok=True)
     value = run.metrics.get(metrics.mlflow_name(config["metric"]))
     sha256 = hashlib.sha256(text.encode()).hexdigest()

@@ -6,13 +6,15 @@ keeps its rank and counts as returned, but is no second hit.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.base import Predictions, Qrels, Ranking, remembered
 
 _CELLS = 1 << 22  # cells compared at once: bounds the memory
 
@@ -115,25 +117,54 @@ def judge(
         query_ids = [query_id for query_id in lists.query_ids if query_id in qrels.grades]
     row_of = {query_id: row for row, query_id in enumerate(lists.query_ids)}
     rows = np.array([row_of.get(query_id, -1) for query_id in query_ids], np.intp)
-    grades = [qrels.grades[query_id] for query_id in query_ids]
-    counts = np.fromiter((len(graded) for graded in grades), np.intp, len(grades))
-    owner = np.repeat(np.arange(len(grades)), counts)
-    values = np.fromiter((grade for graded in grades for grade in graded.values()), np.float64, len(owner))
-    place = dict(zip(lists.doc_ids, range(len(lists.doc_ids)), strict=True))
-    wanted = np.fromiter((place.get(doc_id, -2) for graded in grades for doc_id in graded), np.int32, len(owner))
+    labels = _labels(qrels, query_ids=tuple(query_ids))
 
     missing = rows < 0
     docs = np.full((len(rows), lists.docs.shape[1]), -1, np.int32)
     docs[~missing] = lists.docs[rows[~missing]]
-    gains, repeats = _match(docs, owner, wanted, values)
-    needs = (counts > 0) | (not qrels.abstention)
-    returned = np.where(missing, ~needs, (docs >= 0).sum(axis=1))
+    gains, repeats = _match(docs, labels.owner, _places(lists, labels.doc_ids), labels.values)
+    returned = np.where(missing, ~labels.needs, (docs >= 0).sum(axis=1))
     if signal is not None:
         if len(signal) != len(lists.query_ids) or np.isnan(signal).any():
             raise ValueError("a signal holds one number, never NaN, for each row of the lists")
-        given, signal = signal, np.where(needs, -np.inf, np.inf)
+        given, signal = signal, np.where(labels.needs, -np.inf, np.inf)
         signal[~missing] = given[rows[~missing]]
-    return Judged(gains, repeats, returned, _ideal(owner, values, counts), needs, signal)
+    return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal)
+
+
+class _Labels(NamedTuple):
+    """The labels of Q queries as N pairs of a query and a relevant document.
+
+    doc_ids: the N documents.  owner: int64 [N], the query's place.  values: float64 [N], the grade.
+    ideal [Q, R], needs [Q]: as in Judged.
+    """
+
+    doc_ids: list[str]
+    owner: np.ndarray
+    values: np.ndarray
+    ideal: np.ndarray
+    needs: np.ndarray
+
+
+@remembered
+def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
+    grades = [qrels.grades[query_id] for query_id in query_ids]
+    counts = np.fromiter((len(graded) for graded in grades), np.intp, len(grades))
+    owner = np.repeat(np.arange(len(grades)), counts)
+    doc_ids = [doc_id for graded in grades for doc_id in graded]
+    values = np.fromiter((grade for graded in grades for grade in graded.values()), np.float64, len(owner))
+    return _Labels(doc_ids, owner, values, _ideal(owner, values, counts), (counts > 0) | (not qrels.abstention))
+
+
+def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
+    """int32 [N]: where each wanted document stands in the table of `lists`; -2 where it does not."""
+    table = lists.doc_ids
+    if isinstance(lists, Ranking):  # its table ascends: a look-up costs less than a dict of all documents
+        found = (bisect_left(table, doc_id) for doc_id in wanted)
+        places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(found, wanted, strict=True))
+        return np.fromiter(places, np.int32, len(wanted))
+    place = dict(zip(table, range(len(table)), strict=True))
+    return np.fromiter((place.get(doc_id, -2) for doc_id in wanted), np.int32, len(wanted))
 
 
 def _match(

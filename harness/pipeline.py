@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Progress, Reranker, Retriever
 
+MS = "ms_per_query"
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -37,6 +39,8 @@ class Outcome:
     rankings: name -> raw ranking at `depth`. candidates: fused and reranked, before the gate.
     final:    gated and cut to top_k.
     scores:   None where the data set has no labels.
+    measured: what retrievers found out about themselves, such as `index_recall/dense`, and `ms_per_query`: the time
+              of searching and reranking, as it was when they were computed, in all and for each of them.
     """
 
     queries: tuple[Query, ...]
@@ -45,6 +49,7 @@ class Outcome:
     decision: Decision
     final: Ranking
     scores: Scores | None
+    measured: dict[str, float]
 
 
 @dataclass
@@ -73,6 +78,22 @@ def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock)
     """The road, from a data set to scores. `config` is a checked run config."""
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     rankings = retrieve(config["retriever"], dataset, queries, config["depth"], store, clock)
+    return conclude(config, rankings, dataset, queries, store, clock)
+
+
+def conclude(
+    config: Mapping[str, Any],
+    rankings: Mapping[str, Ranking],
+    dataset: Dataset,
+    queries: tuple[Query, ...],
+    store: Store,
+    clock: Clock,
+    intervals: Collection[str] | None = None,
+) -> Outcome:
+    """What follows the raw rankings of `queries`: fuse, rerank, gate, cut, score.
+
+    intervals: the measures that get one; None = all.
+    """
     candidates = order(config, rankings, dataset, queries, store, clock)
     with clock.stage("gate"):
         decision = build(config["gate"], where="gate").decide(rankings)
@@ -94,8 +115,10 @@ def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock)
                 multi_turn=conversations(dataset.queries),
                 public=config["public"],
                 seed=config["seed"],
+                intervals=intervals,
             )
-    return Outcome(queries, rankings, candidates, decision, final, scores)
+    measured = _measured(rankings, candidates)
+    return Outcome(queries, dict(rankings), candidates, decision, final, scores, measured)
 
 
 def order(
@@ -117,7 +140,7 @@ def retrieve(
     retrievers: Mapping[str, Any], dataset: Dataset, queries: Sequence[Query], depth: int, store: Store, clock: Clock
 ) -> dict[str, Ranking]:
     """name -> raw ranking of `queries` at `depth`. Nothing is built for a ranking that is kept already."""
-    asked = digest([[query.query_id, query.text] for query in queries])
+    asked = asked_of(queries)
     rankings = {}
     for name, node in retrievers.items():
         index = index_identity(node, dataset)
@@ -129,16 +152,29 @@ def retrieve(
                 with clock.stage("index"):
                     retriever = _indexed(node, name, index, dataset, store, progress)
                 with clock.stage("search"):
-                    return retriever.search(queries, depth)
+                    began = time.perf_counter()
+                    found = retriever.search(queries, depth)
+                    took = 1000 * (time.perf_counter() - began) / max(len(queries), 1)
+            return replace(found, measured={**found.measured, MS: took})
 
         with clock.stage("retrieve"):  # index and search are parts of it; both are absent where the ranking was kept
-            rankings[name] = store.ranking({"index": index, "queries": asked}, depth, search)
+            rankings[name] = store.ranking(ranking_identity(index, asked), depth, search)
     return rankings
 
 
 def index_identity(node: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
     """What decides a retriever's index."""
     return {"retriever": identity(node), "documents": dataset.fingerprints["documents"]}
+
+
+def ranking_identity(index: Mapping[str, Any], asked: str) -> dict[str, Any]:
+    """What decides a raw ranking, but for its depth. asked: `asked_of` the queries."""
+    return {"index": index, "queries": asked}
+
+
+def asked_of(queries: Sequence[Query]) -> str:
+    """sha256 of queries as they are searched."""
+    return digest([[query.query_id, query.text] for query in queries])
 
 
 def fuse(node: Mapping[str, Any], rankings: Mapping[str, Ranking], depth: int) -> Ranking:
@@ -160,8 +196,7 @@ def rerank(
     head = candidates.top(reranker.depth)
     if not head.docs.size:
         return candidates
-    known = {document.doc_id: document for document in dataset.documents}
-    texts = [known[doc_id].indexed_text for doc_id in head.doc_ids]
+    texts = [dataset.by_id[doc_id].indexed_text for doc_id in head.doc_ids]
     places = _pair_keys(queries, texts, head)
 
     def compute(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -171,7 +206,16 @@ def rerank(
 
     scores = np.zeros(head.docs.shape)
     scores[head.docs >= 0] = store.pairs(identity(node), [key for _, _, key in places], compute)
-    return candidates.rescored(scores)
+    took = 1000 * store.pair_seconds(identity(node)) * len(places) / len(queries)
+    return replace(candidates.rescored(scores), measured={MS: took})
+
+
+def _measured(rankings: Mapping[str, Ranking], candidates: Ranking) -> dict[str, float]:
+    found = {f"{key}/{name}": value for name, ranking in rankings.items() for key, value in ranking.measured.items()}
+    if MS in candidates.measured and not any(candidates is ranking for ranking in rankings.values()):
+        found[f"{MS}/rerank"] = candidates.measured[MS]
+    parts = [value for name, value in found.items() if name.startswith(f"{MS}/")]
+    return found | ({MS: sum(parts)} if parts else {})
 
 
 def _indexed(

@@ -15,6 +15,7 @@ from harness.lines import as_id, field, finite, json_lines, no_rows, numbered_li
 from retrievers.base import BadInput, Document, Predictions, Query, Ranking
 
 _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _LISTED = 10  # problems of a submission that a message lists
 
 
@@ -34,12 +35,13 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def submission_rows(
-    queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document]
+    queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document], contents: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one a query.
 
-    queries: as searched, in the order of the ranking's rows. texts: doc_id -> document. Ids are written as they were
-    read; scores have six decimals; nobody answers here, so `answer` is empty.
+    queries: as searched, in the order of the ranking's rows. texts: doc_id -> document. contents: whether references
+    carry the documents' texts (`with_contents` adds them later). Ids are written as they were read; scores have six
+    decimals; nobody answers here, so `answer` is empty.
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
@@ -50,13 +52,26 @@ def submission_rows(
             "standalone_query": query.text,
             "topk": [doc.doc_id if doc.native_id is None else doc.native_id for doc, _ in found],
             "answer": "",
-            "references": [{"score": round(score, 6), "content": doc.text} for doc, score in found],
+            "references": [
+                {"score": round(score, 6), "content": doc.text} if contents else {"score": round(score, 6)}
+                for doc, score in found
+            ],
         }
 
 
-def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line, as `write_text` does; the same rows give the same bytes."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
+    """A validated contest file's text, the documents' texts put into references that lack them."""
+    lines = []
+    for _, row in json_lines(path):
+        for reference, doc_id in zip(row.get("references", ()), row["topk"], strict=False):
+            reference.setdefault("content", texts[str(doc_id)].text)
+        lines.append(row)
+    return json_text(lines)
+
+
+def json_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """One JSON object a line; the same rows give the same text."""
+    return "".join(_encode(row) + "\n" for row in rows)
 
 
 def write_text(path: Path, text: str) -> None:

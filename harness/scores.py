@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from harness.judged import Judged, judge
 from harness.metrics import Family, Measure, ceilings, losses, parse
 from harness.stats import bootstrap_means, split
-from retrievers.base import BadInput, Predictions, Qrels, Ranking
+from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
 Lists = Ranking | Predictions
 
@@ -81,6 +81,7 @@ def score(
     public: float = 0.4,
     seed: int = 0,
     resamples: int = 2000,
+    intervals: Collection[str] | None = None,
 ) -> Scores:
     """Score the exported lists `final` on the labelled queries.
 
@@ -92,6 +93,7 @@ def score(
     missing:    labelled queries without a row in `final` are left out ("skip") or scored as wrong ("zero").
     multi_turn: query_id -> whether it is a conversation of several user turns; unknown: none is.
     public:     share of the labelled queries in the public part.  seed: of the split and the bootstrap.
+    intervals:  the measures among `metrics` whose summary gets an interval, which costs the most; None: all.
 
     All lists have the same queries in the same rows. Raises BadInput for a bad name in `metrics` and
     where no predicted query is labelled; ValueError where the arguments do not fit together.
@@ -100,6 +102,7 @@ def score(
     others = [lists for lists in (deep, candidates, *(rankings or {}).values()) if lists is not None]
     if any(lists.query_ids != final.query_ids for lists in others):
         raise ValueError("final, deep, candidates and rankings hold the same queries in the same rows")
+    wanted = {measure.name for measure in (measures if intervals is None else map(parse, intervals))}
     if deep is not None and top_k is None:
         raise ValueError("top_k says which measures read deep")
     absent = _missing(final, qrels)
@@ -119,13 +122,14 @@ def score(
     in_public = _public(scored, qrels, multi_turn or {}, seed, public)
     before = None if candidates is None else judge(candidates, qrels, scored)
     known = (shown, before, None if keep is None else _kept(keep, final, scored))
-    raw = {name: judge(ranking.top(3), qrels, scored) for name, ranking in (rankings or {}).items()}
+    raw = {name: _judged_head(ranking, qrels, query_ids=tuple(scored)) for name, ranking in (rankings or {}).items()}
+    summary = _summaries(judged, values, np.ones(len(scored), bool))
     repeated = _duplicates(final)
     return Scores(
         query_ids=tuple(scored),
         values=values,
         first_hit=_first_hit(shown if before is None else before),
-        summary=_with_intervals(_summaries(judged, values, np.ones(len(scored), bool)), values, seed, resamples),
+        summary=_with_intervals(summary, values, seed, resamples, wanted),
         public=_summaries(judged, values, in_public),
         private=_summaries(judged, values, ~in_public),
         losses=_means(losses(*known)),
@@ -142,6 +146,12 @@ def score(
         missing=absent,
         duplicates=repeated,
     )
+
+
+@remembered
+def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    """The first 3 of a raw ranking, judged once for all trials that begin with it."""
+    return judge(ranking.top(3), qrels, query_ids)
 
 
 def _missing(final: Lists, qrels: Qrels) -> list[str]:
@@ -200,11 +210,16 @@ def _reason(measure: Measure, judged: Judged) -> str:
 
 
 def _with_intervals(
-    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], seed: int, resamples: int
+    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], seed: int, resamples: int, wanted: Collection[str]
 ) -> dict[str, Summary]:
-    found = {name: replace(one, note=one.note or "no interval: not a mean of queries") for name, one in summary.items()}
+    found = dict(summary)
+    for name, one in summary.items():
+        if name in wanted and name not in values:
+            found[name] = replace(one, note=one.note or "no interval: not a mean of queries")
     if values:
-        low, high, notes = bootstrap_means(np.stack(list(values.values())), seed, resamples=resamples)
+        rows = np.array([name in wanted for name in values])
+        stacked = np.stack(list(values.values()))
+        low, high, notes = bootstrap_means(stacked, seed, resamples=resamples, wanted=rows)
         for row, name in enumerate(values):
             one = summary[name]
             found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 FEW = 10  # with fewer queries the bias correction of BCa rests on too little
 _CELLS = 1 << 22  # draws held at once: bounds the memory
+_PRODUCT = 1 << 18  # multiplications in one matrix product: BLAS does so few in one thread
 
 
 def bootstrap_means(
-    values: np.ndarray, seed: int, confidence: float = 0.95, resamples: int = 2000
+    values: np.ndarray,
+    seed: int,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    wanted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Bootstrap intervals for M means over queries: (low [M], high [M], a note for each, "" if none is due).
 
@@ -21,38 +27,64 @@ def bootstrap_means(
     scipy.stats.bootstrap, whose leave-one-out means are taken here in closed form instead of from an
     n x n array. It is the percentile interval, and the note says so, with fewer than 10 queries or where
     BCa is undefined; a single point where all values are equal; NaN with fewer than two queries.
+
+    wanted: bool [M], the means that get an interval, the same as in a call for all; the others have NaN and no note.
     """
+    wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     notes = [""] * len(values)
     # Measures that count the same queries share the draws. Each group draws from its own generator, so
     # that an interval does not depend on which other measures were asked for.
-    patterns, group_of = np.unique(~np.isnan(values), axis=0, return_inverse=True)
-    for group, counted in enumerate(patterns):
-        members = np.flatnonzero(group_of.reshape(-1) == group)
+    groups: dict[bytes, list[int]] = {}
+    for row, counted in enumerate(~np.isnan(values)):
+        groups.setdefault(counted.tobytes(), []).append(row)
+    for pattern, rows in groups.items():
+        members, counted = np.array(rows), np.frombuffer(pattern, bool)
+        asked = wanted[members]
+        if not asked.any():
+            continue
         kept = values[np.ix_(members, counted)]
         if kept.shape[1] < 2:
-            text = "one query: no interval" if kept.shape[1] else "no query: no interval"
+            found = ["one query: no interval" if kept.shape[1] else "no query: no interval"] * int(asked.sum())
         else:
-            means = _resampled_means(kept, np.random.default_rng(seed), resamples)
-            low[members], high[members], found = _intervals(kept, means, confidence)
-            text = ""
-        for position, member in enumerate(members):
-            notes[member] = text or found[position]
+            # All members are resampled: the last bits of a matrix product depend on how many rows it has.
+            means = _resampled_means(kept, seed, resamples)[asked]
+            low[members[asked]], high[members[asked]], found = _intervals(kept[asked], means, confidence)
+        for member, note in zip(members[asked], found, strict=True):
+            notes[member] = note
     return low, high, notes
 
 
-def _resampled_means(values: np.ndarray, generator: np.random.Generator, resamples: int) -> np.ndarray:
+def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     """float64 [M, resamples]: means over n queries drawn with replacement out of the n of `values` [M, n]."""
     n = values.shape[1]
-    means = np.empty((len(values), resamples))
+    draws = _kept_draws if resamples * n <= _CELLS else _draws
+    # Products that BLAS leaves in one thread: their last bits do not depend on the number of cores, and processes
+    # that share the cores do not wait for each other. Its kernels take columns in blocks, of which 64 is a multiple.
+    width = max(64, _PRODUCT // values.size // 64 * 64)
+    products = [
+        values @ drawn[start : start + width].T.astype(np.float64)
+        for drawn in draws(seed, n, resamples)
+        for start in range(0, len(drawn), width)
+    ]
+    return np.hstack(products) / n
+
+
+def _draws(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
+    """How often each of n queries is drawn, whole numbers [some of the resamples, n]; turns means into products."""
+    generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
     for start in range(0, resamples, step):
         count = min(step, resamples - start)
-        # How often each query is drawn turns all means into one matrix product.
         cells = generator.integers(0, n, (count, n)) + np.arange(count)[:, None] * n
         drawn = np.bincount(cells.ravel(), minlength=count * n).reshape(count, n)
-        means[:, start : start + count] = values @ drawn.T.astype(np.float64) / n
-    return means
+        yield drawn.astype(np.min_scalar_type(n))
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_draws(seed: int, n: int, resamples: int) -> tuple[np.ndarray, ...]:
+    """Draws few enough to keep: the same for all measures and trials with n queries."""
+    return tuple(_draws(seed, n, resamples))
 
 
 def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -76,15 +108,27 @@ def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tupl
     defined = (bias_share > 0) & (bias_share < 1) & ~constant & (not few)
     bias = ndtri(np.where(defined, bias_share, 0.5))
     acceleration = np.where(defined, acceleration, 0.0)  # with bias 0: the percentile interval
-    ends = []
-    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
-        shifted = bias + ndtri(tail)
-        shares = ndtr(bias + shifted / (1 - acceleration * shifted))
-        ends.append(np.array([np.quantile(row, share) for row, share in zip(means, shares, strict=True)]))
-    low, high = (np.where(constant, observed, end) for end in ends)
+    shifted = bias + ndtri([[(1 - confidence) / 2], [(1 + confidence) / 2]])
+    shares = ndtr(bias + shifted / (1 - acceleration * shifted))
+    low, high = np.where(constant, observed, _quantiles(means, shares))
     undefined = f"percentile interval: fewer than {FEW} queries" if few else "percentile interval: BCa is undefined"
     notes = np.where(constant, "all queries have the same value", np.where(defined, "", undefined))
     return low, high, notes.tolist()
+
+
+def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """float64 [N, M]: for each of the M rows of values [M, n] the quantiles at its own shares [N, M].
+
+    As by np.quantile, linear between neighbours in the row's order, but for all rows at once.
+    """
+    ordered = np.sort(values, axis=1)
+    last = values.shape[1] - 1
+    place = shares * last
+    lower = np.floor(place).astype(np.intp)
+    row = np.arange(len(values))
+    below, above = ordered[row, lower], ordered[row, np.minimum(lower + 1, last)]
+    part, gap = place - lower, above - below
+    return np.where(part < 0.5, below + gap * part, above - gap * (1 - part))
 
 
 def split(

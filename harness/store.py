@@ -75,11 +75,14 @@ class Store:
         `build(depth)` makes it where none is kept.
         """
         key = digest(identity)
-        kept = sorted(int(place.name.rpartition("-")[2]) for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
-        found = next((other for other in kept if other >= depth), depth)
+        found = self._ranking_depth(key, depth) or depth
         place = self.root / "rankings" / f"{key}-{found}"
         folder = self._entry(place, {**identity, "depth": found}, lambda folder: save_ranking(build(found), folder))
         return load_ranking(folder).top(depth)
+
+    def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
+        """Whether a ranking is kept at `depth` or a greater one."""
+        return self._ranking_depth(digest(identity), depth) is not None
 
     def pairs(
         self,
@@ -102,11 +105,18 @@ class Store:
                 known = self._kept_pairs(place)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 places = list(missing.values())
-                for rows, scores in _gathered(compute(places)) if places else ():
+                for rows, scores, took in _gathered(compute(places)) if places else ():
                     some = [keys[places[row]] for row in rows]
-                    self._keep_pairs(place, identity, some, scores)
+                    self._keep_pairs(place, identity, some, scores, took)
                     known.update(zip(some, scores.tolist(), strict=True))
         return np.array([known[key] for key in keys], np.float64)
+
+    def pair_seconds(self, identity: Mapping[str, Any]) -> float:
+        """The mean of the seconds that computing one of the kept scores took; NaN where none is kept."""
+        places = [path.parent for path in (self.root / "pairs" / digest(identity)).glob(f"*/{MANIFEST}")]
+        files = [place / "seconds.npy" for place in places if not place.name.endswith(UNFINISHED)]
+        spent = np.array([np.load(file, allow_pickle=False) for file in files]).reshape(-1, 2).sum(axis=0)
+        return float(spent[0] / spent[1]) if spent[1] else float("nan")
 
     def entries(self) -> list[Entry]:
         """Everything that is kept, and what interrupted builders left."""
@@ -131,6 +141,11 @@ class Store:
         except Timeout:
             return False
         return True
+
+    def _ranking_depth(self, key: str, depth: int) -> int | None:
+        """The least depth from `depth` on at which a ranking is kept."""
+        kept = sorted(int(place.name.rpartition("-")[2]) for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
+        return next((other for other in kept if other >= depth), None)
 
     def _entry(
         self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -163,10 +178,13 @@ class Store:
                 shutil.rmtree(segment, ignore_errors=True)
         return known
 
-    def _keep_pairs(self, place: Path, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray) -> None:
+    def _keep_pairs(
+        self, place: Path, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray, seconds: float
+    ) -> None:
         def save(folder: Path) -> None:
             np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
             np.save(folder / "scores.npy", scores)
+            np.save(folder / "seconds.npy", np.array([seconds, len(keys)]))
 
         asked = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
         _build(place / digest(asked), asked, save, resume=False)
@@ -274,8 +292,8 @@ def _checksum(path: Path, sync: bool = False) -> str:
     return _verified[state]
 
 
-def _gathered(found: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join small parts to parts of some seconds; what there is when `found` fails comes before the error."""
+def _gathered(found: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+    """Join small parts to parts of some seconds, which come with them; what there is when `found` fails comes first."""
     rows: list[np.ndarray] = []
     scores: list[np.ndarray] = []
     began = time.monotonic()
@@ -284,14 +302,14 @@ def _gathered(found: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[
         for some, values in found:
             rows.append(some)
             scores.append(values)
-            if time.monotonic() - began >= FLUSH_SECONDS:
-                yield np.concatenate(rows), np.concatenate(scores)
+            if (took := time.monotonic() - began) >= FLUSH_SECONDS:
+                yield np.concatenate(rows), np.concatenate(scores), took
                 rows, scores, began = [], [], time.monotonic()
     except GeneratorExit:
         raise
     except BaseException as error:
         failed = error
     if rows:
-        yield np.concatenate(rows), np.concatenate(scores)
+        yield np.concatenate(rows), np.concatenate(scores), time.monotonic() - began
     if failed is not None:
         raise failed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from harness.metrics import mlflow_name
@@ -36,7 +37,7 @@ class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); MLflow's spelling is the tracker's business.
 
     inputs: context ("documents", "queries", "qrels") -> (name, sha256, source, number of rows).
-    table:  column -> values, one row a query. folder: its files become the run's artifacts.
+    tables: file name -> column -> values. folder: its files become the run's artifacts.
     """
 
     experiment: str
@@ -45,7 +46,7 @@ class RunRecord:
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     inputs: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
-    table: dict[str, list[Any]] | None = None
+    tables: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     folder: Path | None = None
 
 
@@ -63,21 +64,47 @@ class LoggedRun:
 
 
 class Tracker(Protocol):
+    keeps_files: bool  # whether what is logged is kept by the tracker, so that the folder may go
+
+    def exists(self, outputs: Path) -> bool: ...
     def connect(self, outputs: Path) -> None: ...
-    def begin(self, record: RunRecord) -> str | None: ...
+    def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str | None: ...
+    def log(self, run_id: str | None, record: RunRecord) -> None: ...
+    def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None: ...
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None: ...
+    def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]: ...
     def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun: ...
     def download(self, run_id: str, name: str, folder: Path) -> Path: ...
 
 
+Detail = Literal["full", "light"]
+
+
 class NoTracker:
-    """Nothing is logged and MLflow is not imported."""
+    """Nothing is logged and MLflow is not imported. detail: as in MlflowTracker, of the files alone."""
+
+    keeps_files = False
+
+    def __init__(self, detail: Detail = "full") -> None:
+        self.detail = detail
+
+    def exists(self, outputs: Path) -> bool:
+        return False
 
     def connect(self, outputs: Path) -> None:
         pass
 
-    def begin(self, record: RunRecord) -> str | None:
+    def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str | None:
         return None
+
+    def log(self, run_id: str | None, record: RunRecord) -> None:
+        pass
+
+    def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
+        pass
+
+    def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
+        return []
 
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         pass
@@ -90,12 +117,24 @@ class NoTracker:
 
 
 class MlflowTracker:
-    """uri: of an MLflow server or database; None = `sqlite:///<outputs>/mlflow.db`."""
+    """uri: of an MLflow server or database; None = `sqlite:///<outputs>/mlflow.db`.
 
-    def __init__(self, uri: str | None = None) -> None:
-        self.uri = uri
+    detail: "full", or "light" for runs by the thousand: no inputs, table of queries, figure and TREC run, and of the
+    metrics the means, with interval and parts for the objective alone.
+    """
+
+    keeps_files = True
+
+    def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:
+        self.uri, self.detail = uri, detail
         self.artifacts: str | None = None  # where a local store keeps files
         self._client: MlflowClient | None = None
+        self._experiments: dict[str, str] = {}  # name -> id
+
+    def exists(self, outputs: Path) -> bool:
+        """Whether there is anything to read: a local store is made by the first `connect`."""
+        uri = self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}"
+        return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists()
 
     def connect(self, outputs: Path) -> None:
         """Open the store, made under a lock: several processes on a fresh SQLite store break it for good."""
@@ -120,10 +159,16 @@ class MlflowTracker:
             raise RuntimeError("connect() comes first")
         return self._client
 
-    def begin(self, record: RunRecord) -> str:
-        """Make a RUNNING run with its params, tags and inputs: two calls."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag, Param
+    def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
+        """Make a RUNNING run with its tags, params and inputs; light ones get their params when they end.
 
+        adopted: a run that a crash left, which is taken up if its params say the same.
+        """
+        if adopted is not None:
+            if all(_param(record.params.get(name)) == value for name, value in adopted.params.items()):
+                self.client.update_run(adopted.run_id, status="RUNNING")
+                return adopted.run_id
+            self.client.set_terminated(adopted.run_id, "KILLED", _now())
         run = self.client.create_run(
             self._experiment_id(record.experiment),
             start_time=_now(),
@@ -131,38 +176,51 @@ class MlflowTracker:
             tags={name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()},
         )
         run_id = run.info.run_id
-        params = [Param(name, _param(value)) for name, value in record.params.items()]
-        for first in range(0, len(params), 100):  # MLflow's limit for one call
-            self.client.log_batch(run_id, params=params[first : first + 100])
-        self.client.log_inputs(
-            run_id,
-            [
-                DatasetInput(
-                    Dataset(
-                        name, sha256[:36], "local", json.dumps({"uri": source}), profile=json.dumps({"rows": rows})
-                    ),
-                    [InputTag("mlflow.data.context", context), InputTag("sha256", sha256)],
-                )
-                for context, (name, sha256, source, rows) in record.inputs.items()
-            ],
-        )
+        if self.detail == "full":
+            self._log_batch(run_id, record.params, {})
+            self._log_inputs(run_id, record.inputs)
         return run_id
 
-    def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
-        """Log metrics, table and files, and close the run as FINISHED, FAILED or KILLED."""
-        from mlflow.entities import Metric
-
+    def log(self, run_id: str | None, record: RunRecord) -> None:
+        """Log files, metrics and tables."""
         if run_id is None:
             raise RuntimeError("begin() comes first")
-        now = _now()
-        metrics = [Metric(mlflow_name(name), value, now, 0) for name, value in record.metrics.items()]
-        for first in range(0, len(metrics), 1000):
-            self.client.log_batch(run_id, metrics=metrics[first : first + 1000])
-        if record.table is not None:
-            self.client.log_table(run_id, record.table, "queries.json")
         if record.folder is not None:
             self.client.log_artifacts(run_id, str(record.folder))
-        self.client.set_terminated(run_id, status, _now())
+        self._log_batch(run_id, record.params if self.detail == "light" else {}, record.metrics)
+        for name, table in record.tables.items():
+            rows = list(zip(*table.values(), strict=True))
+            text = json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
+            self.client.log_text(run_id, text, name)
+        if record.tables:  # by this tag MLflow's pages find tables; its own log_table appends to what is there
+            shown = [{"path": name, "type": "table"} for name in record.tables]
+            self.client.set_tag(run_id, "mlflow.loggedArtifacts", json.dumps(shown))
+
+    def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
+        if run_id is None:
+            raise RuntimeError("begin() comes first")
+        for name, value in tags.items():
+            self.client.set_tag(run_id, name, value[:TAG_LIMIT])
+
+    def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
+        """`log`, and close the run as FINISHED, FAILED or KILLED."""
+        self.log(run_id, record)
+        self.client.set_terminated(str(run_id), status, _now())
+
+    def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
+        """The runs of an experiment with these tags and status, the latest first; none without the experiment."""
+        found = self.client.get_experiment_by_name(experiment)
+        if found is None:
+            return []
+        asked = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        wanted = " AND ".join(asked + ([f"attributes.status = '{status}'"] if status else []))
+        runs: list[LoggedRun] = []
+        token: str | None = None
+        while token is None or token:
+            page = self.client.search_runs([found.experiment_id], wanted, max_results=1000, page_token=token)
+            runs += [self._logged(run, experiment) for run in page]
+            token = page.token or ""
+        return runs
 
     def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun:
         """The finished run with the greatest `metric` (the earliest of equals), or the one with `run_id`."""
@@ -170,7 +228,8 @@ class MlflowTracker:
 
         if run_id is not None:
             try:
-                return self._logged(self.client.get_run(run_id))
+                run = self.client.get_run(run_id)
+                return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
             except MlflowException:
                 raise BadInput(f"run={run_id}: no such run in {redacted(self.uri)}.") from None
         found = self.client.get_experiment_by_name(experiment)
@@ -193,7 +252,7 @@ class MlflowTracker:
                 f"metric={metric}: no finished run of experiment {experiment!r} has it."
                 f"{did_you_mean(name, logged)} Make one with `harness run experiment_name={experiment}`."
             )
-        return self._logged(runs[0])
+        return self._logged(runs[0], experiment)
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
         """A file of a run, in `folder`. BadInput if the run has none of that name."""
@@ -202,24 +261,51 @@ class MlflowTracker:
         except Exception as error:
             raise BadInput(f"run {run_id} has no file {name!r} ({type(error).__name__}): it cannot be used.") from error
 
+    def _log_batch(self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Params and metrics in one call, or in as many as MLflow's limits ask for."""
+        from mlflow.entities import Metric, Param
+
+        now = _now()
+        told = [Param(name, _param(value)) for name, value in params.items()]
+        found = [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()]
+        while told or found:
+            told, now_told = told[100:], told[:100]
+            room = 1000 - len(now_told)
+            found, now_found = found[room:], found[:room]
+            self.client.log_batch(run_id, metrics=now_found, params=now_told)
+
+    def _log_inputs(self, run_id: str, inputs: Mapping[str, tuple[str, str, str, int]]) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        datasets = [
+            DatasetInput(
+                Dataset(name, sha256[:36], "local", json.dumps({"uri": source}), profile=json.dumps({"rows": rows})),
+                [InputTag("mlflow.data.context", context), InputTag("sha256", sha256)],
+            )
+            for context, (name, sha256, source, rows) in inputs.items()
+        ]
+        self.client.log_inputs(run_id, datasets)
+
     def _experiment_id(self, name: str) -> str:
         from mlflow.exceptions import MlflowException
 
+        if name in self._experiments:
+            return self._experiments[name]
         found = self.client.get_experiment_by_name(name)
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                return self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS)
+                created = self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS)
+                return self._experiments.setdefault(name, created)
             except MlflowException:  # made by another process in the meantime
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
                     raise
         if found.lifecycle_stage != "active":
             raise BadInput(f"experiment_name={name!r} is deleted in {redacted(self.uri)}. Restore it or take another.")
-        return found.experiment_id
+        return self._experiments.setdefault(name, found.experiment_id)
 
-    def _logged(self, run: Run) -> LoggedRun:
-        experiment = self.client.get_experiment(run.info.experiment_id).name
+    def _logged(self, run: Run, experiment: str) -> LoggedRun:
         data, info = run.data, run.info
         return LoggedRun(
             info.run_id, info.run_name or "", experiment, info.status, data.metrics, data.params, data.tags
@@ -258,6 +344,8 @@ def _client(uri: str) -> MlflowClient:
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     from mlflow.tracking import MlflowClient
 
+    _write_lazily()
+
     try:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
@@ -275,6 +363,22 @@ def _write_ahead(database: Path) -> None:
     connection.close()
 
 
+@functools.cache
+def _write_lazily() -> None:
+    """A commit need not wait for the disk: with write-ahead logging a killed process loses nothing all the same."""
+    import sqlite3
+
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def on_connect(connection: Any, _: Any) -> None:
+        wal = ("wal",)
+        if isinstance(connection, sqlite3.Connection) and connection.execute("PRAGMA journal_mode").fetchone() == wal:
+            connection.execute("PRAGMA synchronous=NORMAL")
+
+    event.listen(Engine, "connect", on_connect)
+
+
 def _param(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= PARAM_LIMIT else text[: PARAM_LIMIT - 1] + "…"
@@ -282,25 +386,3 @@ def _param(value: Any) -> str:
 
 def _now() -> int:
     return int(time.time() * 1000)
-
-
-def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:
-    """Tags that say with what a run was made: data, code and versions."""
-    import importlib.metadata
-    import platform
-    import subprocess
-
-    tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
-    tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
-    tags["version.python"] = platform.python_version()
-    for name in ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow", "kiwipiepy"):
-        tags[f"version.{name}"] = importlib.metadata.version(name)
-    try:
-        commit, changed = (
-            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603, S607
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
-        tags |= {"git.commit": commit, "mlflow.source.git.commit": commit, "git.dirty": str(bool(changed)).lower()}
-    except (OSError, subprocess.SubprocessError):
-        tags["git.commit"] = "none"  # not a checkout, or no git here
-    return tags

@@ -6,13 +6,16 @@ Imports numpy and the standard library only; everything else may import this mod
 from __future__ import annotations
 
 import difflib
+import functools
+import operator
 import os
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -32,6 +35,33 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for a near miss, else the empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+_Result = TypeVar("_Result")
+_REMEMBERED = 16  # results of a function that are held at once, at most
+
+
+def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Make `function` remember its last results, each for as long as the objects it was made of live.
+
+    Positional arguments (which allow weak references) are told apart by identity and must never be changed;
+    keyword arguments (hashable) by value. The result must not refer to the positional arguments.
+    """
+    known: dict[Any, tuple[_Result, list[weakref.ref[Any]]]] = {}
+
+    @functools.wraps(function)
+    def recall(*objects: Any, **values: Any) -> _Result:
+        key = (*map(id, objects), *sorted(values.items()))
+        found = known.get(key)
+        if found is None:
+            while len(known) >= _REMEMBERED:
+                known.pop(next(iter(known), None), None)
+            # An id names another object once its own is gone: the entry goes first.
+            alive = [weakref.ref(one, lambda _: known.pop(key, None)) for one in objects]
+            found = known[key] = function(*objects, **values), alive
+        return found[0]
+
+    return recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +160,7 @@ class Ranking:
             raise ValueError(f"{len(self.query_ids)} queries, docs {docs.shape} and scores {scores.shape} do not match")
         if len(set(self.query_ids)) != len(self.query_ids):
             raise ValueError("a ranking holds each query once")
-        if any(a >= b for a, b in zip(self.doc_ids, self.doc_ids[1:], strict=False)):
+        if not all(map(operator.lt, self.doc_ids, self.doc_ids[1:])):
             raise ValueError("a ranking's table of doc_ids is unique and ascending")
         if docs.size and (docs.min() < -1 or docs.max() >= len(self.doc_ids)):
             raise ValueError("a ranking's docs are indices into its doc_ids, or -1")
@@ -171,12 +201,13 @@ class Ranking:
 
     def top(self, k: int) -> Ranking:
         """The first k of every row."""
-        return Ranking(self.query_ids, self.doc_ids, self.docs[:, :k], self.scores[:, :k], self.measured)
+        return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def where(self, keep: np.ndarray) -> Ranking:
         """Empty the rows whose `keep` (bool [Q]) is false."""
-        docs = np.where(keep[:, None], self.docs, np.int32(-1))
-        return Ranking(self.query_ids, self.doc_ids, docs, np.where(keep[:, None], self.scores, 0.0))
+        docs, scores = np.array(self.docs), np.array(self.scores)
+        docs[~keep], scores[~keep] = -1, 0.0
+        return self._of_same(docs, scores)
 
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Give the first columns new scores (float64 [Q, n <= K], 0 at pads) and order them by these.
@@ -193,6 +224,12 @@ class Ranking:
         docs = np.hstack([np.take_along_axis(head, ranked, axis=1), tail])
         values = np.hstack([np.take_along_axis(np.where(head >= 0, scores, 0.0), ranked, axis=1), below])
         return Ranking(self.query_ids, self.doc_ids, docs, values, self.measured)
+
+    def _of_same(self, docs: np.ndarray, scores: np.ndarray) -> Ranking:
+        """Other rows over the same queries and documents, right by construction: nothing is checked again."""
+        made = object.__new__(Ranking)
+        vars(made).update(vars(self), docs=docs, scores=scores)
+        return made
 
     def row(self, i: int) -> list[tuple[str, float]]:
         """(doc_id, score) of row i, best first."""

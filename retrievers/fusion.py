@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import BadInput, Ranking, did_you_mean
+from retrievers.base import BadInput, Ranking, did_you_mean, remembered
 
 LARGEST = 1e9  # of weights, floors and RRF's k: far above any sense, far below overflow
 
@@ -24,10 +24,13 @@ Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distri
 class _Candidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
-    docs: int32 [Q, C], indices into the fused table, ascending; the table's size pads the end of a row.
-    slots: for each ranking int64 [Q, K], the column of `docs` that holds its document; a pad has a column of pads.
+    doc_ids: the fused table, ascending.
+    docs: int32 [Q, C], indices into the table, ascending; the table's size pads the end of a row.
+    slots: for each ranking int64 [Q, K], the place in the flattened `docs` that holds its document; a pad has a place
+        of pads.
     """
 
+    doc_ids: tuple[str, ...]
     docs: np.ndarray
     slots: list[np.ndarray]
 
@@ -63,10 +66,9 @@ class _Fusion(ABC):
         if k < 0:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         self.check(rankings)
-        doc_ids, docs = _one_table(rankings.values())
-        candidates = _candidates(docs, len(doc_ids))
+        candidates = _candidates(*rankings.values())
         scores = self._scores(rankings, candidates)
-        return Ranking(query_ids, doc_ids, *_best(candidates.docs, scores, candidates.docs < len(doc_ids), k))
+        return Ranking(query_ids, candidates.doc_ids, *_best(candidates, scores, k))
 
     def _weight(self, name: str) -> float:
         return self._weights.get(name, 1.0)
@@ -77,10 +79,11 @@ class _Fusion(ABC):
         for part, (name, ranking), slots in zip(parts, rankings.items(), candidates.slots, strict=True):
             points, weight = self._points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
-            np.put_along_axis(part, slots, weight * points.returned, axis=1)
+            part.ravel()[slots] = weight * points.returned
         # Added from the least up, so that a sum depends on what is added alone: the order of the rankings changes
-        # nothing, and documents whose points are the same in another order tie.
-        parts.sort(axis=0)
+        # nothing, and documents whose points are the same in another order tie. A sum of two does not need it.
+        if len(parts) > 2:
+            parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)
 
     @abstractmethod
@@ -188,7 +191,7 @@ class CombMNZ(WeightedSum):
     def _scores(self, rankings: Mapping[str, Ranking], candidates: _Candidates) -> np.ndarray:
         counts = np.zeros(candidates.docs.shape)
         for slots in candidates.slots:
-            np.put_along_axis(counts, slots, np.take_along_axis(counts, slots, axis=1) + 1, axis=1)
+            counts.ravel()[slots] += 1
         return counts * super()._scores(rankings, candidates)
 
     def _points(self, name: str, ranking: Ranking) -> _Points:
@@ -255,9 +258,8 @@ def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
     return query_ids
 
 
-def _one_table(rankings: Iterable[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
     """All the documents' ids, ascending, and the rankings' docs as indices into these; the table's size for pads."""
-    rankings = list(rankings)
     ids = list(chain.from_iterable(ranking.doc_ids for ranking in rankings))
     order = sorted(range(len(ids)), key=ids.__getitem__)  # merges ascending runs, several times faster than hashing
     ascending = [ids[i] for i in order]
@@ -273,26 +275,31 @@ def _one_table(rankings: Iterable[Ranking]) -> tuple[tuple[str, ...], list[np.nd
     return doc_ids, docs
 
 
-def _candidates(docs: Sequence[np.ndarray], pad: int) -> _Candidates:
+@remembered
+def _candidates(*rankings: Ranking) -> _Candidates:
+    """Made once for the same rankings: trials that differ in weights, norms or RRF's k share it."""
+    doc_ids, docs = _one_table(rankings)
     joined = np.hstack(docs)
     order = np.argsort(joined, axis=1)
     ascending = np.take_along_axis(joined, order, axis=1)
     columns = np.zeros(joined.shape, np.int64)
     columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # a new document, a new column
-    candidates = np.full(joined.shape, pad, np.int32)
+    candidates = np.full(joined.shape, len(doc_ids), np.int32)
     np.put_along_axis(candidates, columns, ascending, axis=1)
     slots = np.empty_like(columns)
     np.put_along_axis(slots, order, columns, axis=1)
-    return _Candidates(candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1))
+    slots += np.arange(len(slots))[:, None] * joined.shape[1]
+    return _Candidates(doc_ids, candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1))
 
 
-def _best(docs: np.ndarray, scores: np.ndarray, present: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _best(candidates: _Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k best columns of each row as a Ranking's docs and scores."""
+    present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)
     # Columns come by ascending document: a stable sort leaves ties that way.
     order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, : min(k, lengths.max(initial=0))]
     filled = np.arange(order.shape[1]) < lengths[:, None]
-    ranked = np.where(filled, np.take_along_axis(docs, order, axis=1), np.int32(-1))
+    ranked = np.where(filled, np.take_along_axis(candidates.docs, order, axis=1), np.int32(-1))
     return ranked, np.where(filled, np.take_along_axis(scores, order, axis=1), 0.0)
 
 

@@ -1,11 +1,14 @@
 """The types that flow: what a Ranking accepts, and what its methods give."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.base import Document, Query, Ranking, Turn, did_you_mean
+from retrievers.base import Document, Query, Ranking, Turn, did_you_mean, remembered
 
 
 def ranking(docs, scores, query_ids=("q1",), doc_ids=("a", "b", "c")):
@@ -79,6 +82,59 @@ def test_from_scores_orders_by_score_then_id(scores, k):
     for i, (query_id, row) in enumerate(scores.items()):
         assert found.query_ids[i] == query_id
         assert found.row(i) == sorted(row.items(), key=lambda item: (-item[1], item[0]))[:k]
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-3, 3).map(float)), max_size=5),
+    st.integers(0, 7),
+    st.data(),
+)
+def test_what_is_derived_would_pass_the_checks_that_it_skips(rows, k, data):
+    full = Ranking.from_scores({str(i): row for i, row in enumerate(rows)})
+    keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), bool)
+    for derived in (full.top(k), full.where(keep), full.where(keep).top(k), full.top(k).where(keep)):
+        again = Ranking(derived.query_ids, derived.doc_ids, derived.docs, derived.scores)
+        assert again.to_dict() == derived.to_dict()
+    for i, row in enumerate(rows):
+        assert full.top(k).row(i) == full.row(i)[:k]
+        assert full.where(keep).row(i) == (full.row(i) if keep[i] else [])
+        assert dict(full.row(i)) == row  # and the one it was derived from stays as it was
+
+
+def test_where_wants_a_decision_for_each_row():
+    with pytest.raises(IndexError):
+        ranking([[0]], [[1.0]]).where(np.array([True, False]))
+
+
+def test_the_same_objects_are_worked_on_once_and_nothing_outlives_them():
+    calls = []
+
+    @remembered
+    def widths(one, other, *, k):
+        calls.append(k)
+        return np.array([one.docs.shape[1], other.docs.shape[1], k])
+
+    one, other, twin = (ranking([[0, 1]], [[2.0, 1.0]]) for _ in range(3))
+    found = widths(one, other, k=3)
+    assert widths(one, other, k=3) is found
+    assert widths(other, one, k=3) is not found  # another order, another value, an equal object: another call
+    assert widths(one, other, k=4)[2] == 4
+    assert widths(one, twin, k=3) is not found
+    assert calls == [3, 3, 4, 3]
+    result = weakref.ref(found)
+    del found
+    assert result() is not None
+    del other
+    gc.collect()
+    assert result() is None
+
+
+def test_only_the_last_results_are_remembered():
+    made = remembered(lambda _, *, k: np.array([k]))
+    full = ranking([[0]], [[1.0]])
+    results = [weakref.ref(made(full, k=k)) for k in range(100)]
+    assert sum(result() is not None for result in results) <= 16
+    assert results[-1]() is made(full, k=99)
 
 
 def test_did_you_mean():

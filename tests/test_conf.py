@@ -10,6 +10,7 @@ from harness import config
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 QUIET = ("tracking=none", "format=json")
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word")
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml"))]
 
 
@@ -71,7 +72,26 @@ def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, group, choic
 
 
 def test_every_group_of_choices_is_tried():
-    assert {group for group, _ in CHOICES} == {*WITH, "dataset", "task", "tracking"}
+    assert {group for group, _ in CHOICES} == {*WITH, "dataset", "task", "tracking", "sweep", "search", "experiment"}
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "experiment"])
+def test_every_experiment_runs(harness, toy, models, choice):
+    assert harness("run", *QUIET, *TOY, f"experiment={choice}").json["counts"]["scored"] == 3
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "sweep"])
+def test_every_named_sweep_runs(harness, toy, choice):
+    found = harness("sweep", *QUIET, *TOY[: 2 if choice == "tokenizer" else 3], f"sweep={choice}").json
+    assert found["trials"]["finished"] == found["trials"]["asked"] > 3
+    assert found["best"]["value"] > 0
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "search"])
+def test_every_sampler_searches(harness, toy, choice):
+    few = [] if choice == "grid" else ["search.trials=3", "search.batch=2"]
+    found = harness("sweep", *QUIET, *TOY, f"search={choice}", *few, "gate=score", "gate.threshold=1,2,3").json
+    assert found["trials"]["finished"] == 3
 
 
 def test_every_dataset_names_a_source_that_exists():
@@ -80,11 +100,12 @@ def test_every_dataset_names_a_source_that_exists():
         assert config.target_class(node, "dataset").__module__ == "harness.readers"
 
 
-@pytest.mark.parametrize("verb", ["run", "score", "search", "export", "ui", "doctor", "doctor_cache"])
+@pytest.mark.parametrize("verb", ["run", "sweep", "score", "search", "export", "ui", "doctor", "doctor_cache"])
 def test_every_key_is_known_to_the_checks(verb):
     """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
-    plain = config.flatten(yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8")))
-    assert set(plain) - {"defaults"} <= set(config.KEYS)
+    content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))
+    plain = config.flatten({k: v for k, v in content.items() if k not in ("defaults", "hydra", *config.PARTS)})
+    assert set(plain) <= set(config.KEYS)
 
 
 def test_every_yaml_says_what_it_is():

@@ -83,6 +83,23 @@ def test_parts_are_checked_against_their_constructor(node, message):
         config.check_part(node, "gate")
 
 
+def test_shipped_keys_follow_the_defaults(tmp_path, monkeypatch):
+    files = {
+        "zeroth.yaml": "outputs: here\nhydra:\n  run: {dir: .}\n",
+        "task/retrieval.yaml": "# @package _global_\nmetrics: [map]\n",
+        "first.yaml": "defaults:\n  - zeroth\n  - task: retrieval\n  - gate: none\n  - _self_\ntop_k: 3\n",
+        "gate/none.yaml": "_target_: harness.gate.NoGate\n",
+        "second.yaml": "defaults:\n  - first\n  - override hydra/x: y\n  - sweep: null\n  - _self_\nx: {y: 1}",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    monkeypatch.setattr(config, "folder", lambda: tmp_path)
+    first = {"outputs": "here", "metrics": ["map"], "gate": None, "top_k": 3}
+    assert config.shipped_keys("first") == first
+    assert config.shipped_keys("second") == first | {"x": {"y": 1}}
+
+
 def test_digest_is_of_canonical_json():
     assert config.digest({"a": 1, "b": "한"}) == config.digest({"b": "한", "a": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):

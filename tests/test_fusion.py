@@ -1,7 +1,9 @@
 """Fusion against tables worked by hand, against plain Python on dicts, and against the library ranx."""
 
+import gc
 import math
 import statistics
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness import config
 from retrievers.base import BadInput, Ranking
-from retrievers.fusion import RRF, CombMNZ, WeightedSum
+from retrievers.fusion import RRF, CombMNZ, WeightedSum, _candidates
 
 NORMALISERS = ["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
 FLOORS = {"a": -10, "b": -10, "c": -10}
@@ -201,6 +203,54 @@ def test_plain_python_agrees(rankings, weights, normalise, method, k):
     assert found.query_ids == QUERIES
     for i, query in enumerate(QUERIES):
         assert_equal_up_to_rounding(found.row(i), slow_fuse(method, rankings, query, weights, normalise), k)
+
+
+def plain_fuse(fusion, rankings, query, k):
+    """Row `query`, a document at a time: the same points, added, counted and sorted by plain Python."""
+    points = {name: fusion._points(name, ranking) for name, ranking in rankings.items()}
+    rows = {name: [doc for doc, _ in ranking.row(query)] for name, ranking in rankings.items()}
+    scores = {}
+    for doc in {doc for row in rows.values() for doc in row}:
+        parts = []
+        for name, row in rows.items():
+            returned, absent = points[name].returned[query], points[name].absent[query, 0]
+            parts.append(fusion._weight(name) * (returned[row.index(doc)] if doc in row else absent))
+        scores[doc] = float(sum(sorted(parts)))
+        if isinstance(fusion, CombMNZ):
+            scores[doc] *= sum(doc in row for row in rows.values())
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
+
+
+@pytest.mark.parametrize("names", ["a", "ab", "abc"])
+def test_plain_python_agrees_to_the_last_bit(names):
+    # The same rankings with every fusion, as in a sweep: all but the first fuse what is remembered of them.
+    random = np.random.default_rng(len(names))
+    docs = [f"d{i:02}" for i in range(40)]
+
+    def table():
+        chosen = [random.choice(docs, random.integers(0, 25), replace=False) for _ in range(12)]
+        return {f"q{i}": {doc: float(random.integers(-9, 10)) / 7 for doc in row} for i, row in enumerate(chosen)}
+
+    rankings = ranked(**{name: table() for name in names})
+    floors = {name: FLOORS[name] for name in names}
+    for weights in ({}, {"a": 0.3}, {"a": 0.7, **({"b": 0} if "b" in names else {})}):
+        methods = [RRF(k, weights) for k in (0, 1, 60)]
+        methods += [made(how, weights, floors) for made in (WeightedSum, CombMNZ) for how in NORMALISERS]
+        for fusion in methods:
+            for k in (3, 100):
+                found = fusion.fuse(rankings, k)
+                for query in range(12):
+                    assert found.row(query) == plain_fuse(fusion, rankings, query, k)
+
+
+def test_what_is_remembered_of_rankings_goes_with_them():
+    rankings = ranked(a=A, b=B)
+    remembered = weakref.ref(_candidates(*rankings.values()).docs)
+    fused(RRF(), rankings)
+    assert _candidates(*rankings.values()).docs is remembered()
+    del rankings["b"]
+    gc.collect()
+    assert remembered() is None
 
 
 @settings(max_examples=150, deadline=None)

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [*sorted((ROOT / "harness").glob("*.py")), *sorted((ROOT / "retrievers").glob("*.py"))]
 LEAVES = {"config", "gate", "judged", "lines", "metrics", "plots", "predictions", "progress", "readers", "scores"}
-LEAVES |= {"stats", "store"}
+LEAVES |= {"errors", "stats", "store", "study", "sweep_plots"}
 LEAVES_MAY = {"retrievers.base"} | {f"harness.{leaf}" for leaf in LEAVES}
 KEPT_MAY = LEAVES_MAY | {"retrievers.tokenize", "retrievers.encoders"}  # for their types
 MIDDLE_MAY = LEAVES_MAY | {"harness.datasets", "harness.kept"}
@@ -19,7 +19,12 @@ MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "pipeline": MIDDLE_MAY,
     "report": MIDDLE_MAY | {"harness.pipeline"},
     "tracking": LEAVES_MAY,
-    "experiment": TOP_MAY,
+    "records": TOP_MAY,
+    "experiment": TOP_MAY | {"harness.records"},
+    "plan": TOP_MAY | {"harness.records"},
+    "trials": TOP_MAY | {"harness.records", "harness.plan"},
+    "sweep_report": TOP_MAY | {"harness.plan", "harness.trials"},
+    "sweep": TOP_MAY | {"harness.records", "harness.plan", "harness.trials", "harness.sweep_report"},
     "export": TOP_MAY,
     "ui": TOP_MAY,
     "doctor": TOP_MAY,
@@ -58,7 +63,8 @@ def test_the_harness_imports_downwards(path):
 
 
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
-         "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub"}  # fmt: skip
+         "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
+         "optuna", "sqlalchemy"}  # fmt: skip
 COMPILED = {"_bm25_kernels.py", "_vector_kernels.py"}  # numba at the top, imported where it is used
 
 

@@ -148,6 +148,36 @@ def test_intervals_and_public_and_private() -> None:
     assert sum(half.mean * half.n for half in halves) == pytest.approx(whole.mean * whole.n)
 
 
+def test_only_the_intervals_asked_for() -> None:
+    final, qrels, _ = many()
+    names = ["modified_map@3", "ndcg@3", "abstention_f1", "abstention_auroc"]
+    whole, some = score(final, qrels, names), score(final, qrels, names, intervals=["ndcg@3", "abstention_f1"])
+    assert means(some) == pytest.approx(means(whole), nan_ok=True)
+    assert some.summary["ndcg@3"] == whole.summary["ndcg@3"]
+    assert some.summary["abstention_f1"].note == "no interval: not a mean of queries"
+    left_out = some.summary["modified_map@3"]
+    assert math.isnan(left_out.low)
+    assert math.isnan(left_out.high)
+    assert left_out.note == ""
+    assert some.summary["abstention_auroc"].note == "no gate signal"
+    assert score(final, qrels, ["abstention_f1"], intervals=[]).summary["abstention_f1"].note == ""
+    with pytest.raises(BadInput, match="metrics: 'ndgc@3'"):
+        score(final, qrels, names, intervals=["ndgc@3"])
+
+
+def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
+    raw = ranking({"q1": "abc", "q2": "bca"})
+    final = ranking({"q1": "c", "q2": "c"})
+
+    def ceiling(grades: dict[str, dict[str, float]]) -> float:
+        return score(final, Qrels(grades), ["map"], rankings={"raw": raw}).ceilings["oracle_fusion"]
+
+    assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
+    assert ceiling({"q1": A}) == 1
+    assert ceiling({"q1": {"b": 1.0}, "q2": {"b": 1.0}}) == (1 / 2 + 1) / 2
+    assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
+
+
 def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
     final, qrels, _ = many()
     some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])

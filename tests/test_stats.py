@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.stats import bootstrap_means, split
+from harness.stats import _quantiles, _resampled_means, bootstrap_means, split
 
 
 def interval(values: list[float] | np.ndarray, seed: int = 0, resamples: int = 2000) -> tuple[float, float, str]:
@@ -39,10 +39,10 @@ def test_close_to_scipy(shape: str) -> None:
 def test_same_resampled_means_same_interval_as_scipy() -> None:
     # Handing scipy our own resampled means leaves nothing to chance: the intervals must be equal.
     stats = pytest.importorskip("scipy.stats")
-    from harness.stats import _intervals, _resampled_means
+    from harness.stats import _intervals
 
     values = np.random.default_rng(5).random((1, 60)) ** 4
-    means = _resampled_means(values, np.random.default_rng(0), 999)
+    means = _resampled_means(values, 0, 999)
     ours = _intervals(values, means, 0.95)
     first = stats.bootstrap((values[0],), np.mean, n_resamples=2, method="percentile", rng=np.random.default_rng(0))
     first.bootstrap_distribution = means[0]
@@ -89,6 +89,34 @@ def test_in_parts_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = bootstrap_means(values, 0)
     np.testing.assert_allclose(whole[0], parts[0], atol=1e-12)
     np.testing.assert_allclose(whole[1], parts[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 110, 300])  # counts up to 255 are held in one byte, larger ones in two
+def test_resampled_means_are_means_of_the_queries_drawn(n: int) -> None:
+    values = np.random.default_rng(2).random((3, n))
+    drawn = np.random.default_rng(7).integers(0, n, (500, n))
+    for _ in range(2):  # the second time the draws are remembered
+        np.testing.assert_allclose(_resampled_means(values, 7, 500), values[:, drawn].mean(axis=2), atol=1e-12)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=20), st.lists(st.floats(0, 1), min_size=1, max_size=5))
+def test_quantiles_are_numpys_to_the_last_bit(values: list[float], shares: list[float]) -> None:
+    rows = np.array([values, values[::-1], [0.0] * len(values)])
+    found = _quantiles(rows, np.array([shares, shares, shares]).T)
+    assert found.tolist() == [[float(np.quantile(row, share)) for row in rows] for share in shares]
+
+
+def test_a_wanted_interval_is_the_same_as_among_all() -> None:
+    values = np.random.default_rng(12).random((5, 60))
+    values[1:3, :9] = np.nan
+    values[4] = 0.5
+    low, high, notes = bootstrap_means(values, 3)
+    for wanted in ([1, 0, 0, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]):
+        chosen = np.array(wanted, bool)
+        some = bootstrap_means(values, 3, wanted=chosen)
+        np.testing.assert_array_equal(some[0], np.where(chosen, low, np.nan))
+        np.testing.assert_array_equal(some[1], np.where(chosen, high, np.nan))
+        assert some[2] == [note if one else "" for note, one in zip(notes, wanted, strict=True)]
 
 
 def test_too_little_to_go_by_is_said() -> None:

@@ -101,8 +101,10 @@ def test_a_deleted_experiment_is_said(tmp_path):
     record = RunRecord("gone", "n")
     tracker.begin(record)
     tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
+    later = MlflowTracker()
+    later.connect(tmp_path)
     with pytest.raises(BadInput, match="is deleted"):
-        tracker.begin(record)
+        later.begin(record)
 
 
 @pytest.mark.slow

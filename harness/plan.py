@@ -1,0 +1,307 @@
+"""What a sweep is going to do: its trials, what each of them needs, and which of them share a Hydra job.
+
+A trial's expensive part is what the store keeps for it: the raw rankings it reads and its reranker, known by their
+identities. Trials that need the same are run by one job; whatever else they differ in is free.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import config as configs
+from harness import metrics, pipeline, records
+from harness.config import build, digest, digest_texts, identity
+from harness.datasets import load, search_queries
+from harness.store import Store
+from harness.study import Interval, axis_of
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
+
+
+NO_RESULT = (*records.ELSEWHERE, "dry_run", "objective", "objectives", "search", "sweep")  # keys that none can sweep
+
+
+@dataclass
+class Trial:
+    """One point of a sweep.
+
+    words:  the swept overrides, key=value. config: the resolved config of its run, {} where there is none.
+    choices: config group -> choice. key: its trial key. needs: digests of the raw rankings that it reads.
+    part:   digest of everything expensive. error: why it cannot run.
+    """
+
+    number: int
+    words: tuple[str, ...]
+    config: dict[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, str | None] = field(default_factory=dict)
+    fingerprints: Mapping[str, str | None] = field(default_factory=dict)
+    key: str = ""
+    needs: tuple[str, ...] = ()
+    part: str = ""
+    error: Exception | None = None
+
+
+@dataclass
+class Job:
+    """Trials with the same expensive part. depths: at which each of their rankings is retrieved, once for all."""
+
+    trials: list[Trial]
+    depths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a plan must know of a data set. asked: digest of the queries. texts: digest of their texts alone."""
+
+    fingerprints: Mapping[str, str | None]
+    asked: str
+    texts: str
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Composed:
+    """What Hydra composed for a set of choices. plain: the same, resolved. texts: its interpolations."""
+
+    config: DictConfig
+    plain: dict[str, Any]
+    choices: dict[str, str | None]
+    texts: list[str]
+
+
+class Composer:
+    """Configs of trials. Hydra composes once for each set of choices; plain values are set in what it gave.
+
+    compose: words -> Hydra's whole config. group: whether a key is a config group.
+    """
+
+    def __init__(self, compose: Callable[[list[str]], DictConfig], group: Callable[[str], bool]) -> None:
+        self._compose, self._group = compose, cache(group)
+        self._composed: dict[tuple[str, ...], Composed] = {}
+        self._parse = cache(_parsed)
+
+    def __call__(self, fixed: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str | None]]:
+        """(resolved config, choices) of the words, those of a sweep last. Raises Hydra's exceptions."""
+        from hydra.errors import ConfigCompositionException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        parsed = [self._parse(word) for word in words]
+        values = {one.key_or_group: one.value() for one in parsed if self._sets_value(one)}
+        rest = tuple(one.input_line or "" for one in parsed if not self._sets_value(one))
+        if rest not in self._composed:
+            self._composed[rest] = _composed(self._compose([*fixed, *rest]))
+        found = self._composed[rest]
+        for key, value in values.items():
+            try:
+                OmegaConf.update(found.config, key, value)
+            except OmegaConfBaseException as error:
+                raise ConfigCompositionException(f"Could not override '{key}'.") from error
+        if any("${" + key.partition(".")[0] in text for key in values for text in found.texts):
+            config: Any = OmegaConf.to_container(found.config, resolve=True)  # other values follow these
+        else:
+            config = copy.deepcopy(found.plain)
+            for key, value in values.items():
+                *parents, last = key.split(".")
+                functools.reduce(operator.getitem, parents, config)[last] = value
+        return config, found.choices
+
+    def _sets_value(self, one: Override) -> bool:
+        """Whether an override sets one plain value, which every trial with the same choices sets anew."""
+        plain = isinstance(one.value(), bool | int | float | str | None)
+        return plain and one.type is not None and one.type.name == "CHANGE" and not self._group(one.key_or_group)
+
+
+def _composed(config: DictConfig) -> Composed:
+    from omegaconf import OmegaConf, open_dict
+
+    choices = {name: value for name, value in config.hydra.runtime.choices.items() if "/" not in name}
+    with open_dict(config):
+        del config["hydra"]
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    texts = [value for value in configs.flatten(raw).values() if isinstance(value, str) and "${" in value]
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return Composed(config, plain, choices, texts)
+
+
+class Planner:
+    """Makes trials of words. Data is read and identities are worked out once for all trials."""
+
+    def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
+        self.composer, self.fixed = composer, tuple(fixed)
+        self.settings: dict[str, Any] = {}  # a whole config of the sweep: that of the first sound trial
+        self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a raw ranking
+        self._data: dict[str, Data | Exception] = {}
+        self._identities: dict[str, dict[str, Any]] = {}
+        self._run_keys = (*configs.shipped_keys("run"), "retriever")
+
+    def trial(self, number: int, words: Sequence[str]) -> Trial:
+        """The trial of these words; bad input is kept as its error. Raises Hydra's errors: unknown keys and choices."""
+        trial = Trial(number, tuple(words))
+        try:
+            config, choices = self.composer(self.fixed, words)
+        except Exception as error:
+            error.add_note(f"(That is of the trial {' '.join(words)})")
+            raise
+        try:
+            configs.check(config, "sweep")
+            self.settings = self.settings or config
+            run = records.absolute({name: value for name, value in config.items() if name in self._run_keys})
+            for node, name in ((run, "outputs"), (run["store"], "path")):  # a worker may run in another folder
+                node[name] = str(Path(node[name]).absolute())
+            self._fill(trial, run, choices)
+        except (BadInput, OSError) as error:
+            trial.error = error
+        return trial
+
+    def _fill(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
+        trial.config, trial.choices = config, choices
+        data = self._read(config, choices)
+        _check_objective(config, data)
+        for node in config["retriever"].values():
+            index = {"retriever": self._identity(node), "documents": data.fingerprints["documents"]}
+            found = pipeline.ranking_identity(index, data.asked)
+            self.rankings[digest(found)] = found
+            trial.needs += (digest(found),)
+        reranked = "rerank" in configs.used(config)
+        trial.fingerprints = data.fingerprints
+        trial.part = digest([data.fingerprints, trial.needs, self._identity(config["rerank"]) if reranked else None])
+        trial.key = records.trial_key(config, data.fingerprints, data.texts, self._identity)
+
+    def _read(self, config: Mapping[str, Any], choices: Mapping[str, str | None]) -> Data:
+        name = json.dumps([config["dataset"], config["query"]], sort_keys=True)
+        if name not in self._data:
+            try:
+                dataset = load(build(config["dataset"], where="dataset"), choices["dataset"] or "")
+                queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
+                texts = digest_texts(query.text for query in queries)
+                self._data[name] = Data(dataset.fingerprints, pipeline.asked_of(queries), texts, dataset.notes)
+            except (BadInput, OSError) as error:
+                self._data[name] = error
+        found = self._data[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _identity(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        name = json.dumps(node, sort_keys=True)
+        if name not in self._identities:
+            self._identities[name] = identity(node)
+        return self._identities[name]
+
+
+def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
+    """(words that all trials share, key -> swept override); of several for a key the last counts."""
+    last = {override.get_key_element(): override for override in overrides}
+    fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
+    swept = {key: override for key, override in last.items() if override.is_sweep_override()}
+    for key in swept:
+        if key.partition(".")[0] in NO_RESULT:
+            raise BadInput(f"{key} decides no result, and so cannot be swept: give it one value.")
+    return fixed, swept
+
+
+def said(override: Override) -> str:
+    return (override.input_line or "").partition("=")[2]
+
+
+def _words(override: Override) -> list[str]:
+    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+
+
+def lists(swept: Mapping[str, Override]) -> dict[str, list[str]]:
+    for key, override in swept.items():
+        if not override.is_discrete_sweep():
+            raise BadInput(
+                f"{key}={said(override)} has no end of values, and a grid needs a list: "
+                f"{key}=range(0,10,0.5). Or let a sampler choose: search=tpe search.trials=50."
+            )
+    return {key: _words(override) for key, override in swept.items()}
+
+
+def first_word(override: Override) -> str:
+    if override.is_discrete_sweep():
+        return next(iter(_words(override)))
+    axis = axis_of(override)
+    return f"{override.get_key_element()}={axis.word(axis.low) if isinstance(axis, Interval) else axis.words[0]}"
+
+
+def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    """Every combination of the axes' words, the last axis changing fastest."""
+    return list(itertools.product(*axes.values()))
+
+
+def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
+    """The trials, grouped by their expensive part, at most `most` in a job. depths: of each raw ranking."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.part, []).append(trial)
+    found = []
+    for group in groups.values():
+        wanted = tuple(depths[need] for need in group[0].needs)
+        size = most or len(group)
+        found += [Job(group[first : first + size], wanted) for first in range(0, len(group), size)]
+    return found
+
+
+def depths(trials: Iterable[Trial]) -> dict[str, int]:
+    """digest of a raw ranking -> the greatest depth at which a trial reads it: one retrieval serves all."""
+    found: dict[str, int] = {}
+    for trial in trials:
+        for need in trial.needs:
+            found[need] = max(found.get(need, 0), trial.config["depth"])
+    return found
+
+
+def kept(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], store: Store) -> set[str]:
+    """Those of the raw rankings that the store holds at their depth."""
+    return {need for need, depth in depths.items() if store.holds_ranking(rankings[need], depth)}
+
+
+def kinds_of_keys(trials: Sequence[Trial]) -> dict[str, list[str]]:
+    """The swept keys of a grid: `expensive` ones change what must be computed, all else equal, `free` ones not."""
+    keys = list(dict.fromkeys(_key(word) for trial in trials for word in trial.words))
+    found: dict[str, list[str]] = {"expensive": [], "free": []}
+    for key in keys:
+        parts: dict[tuple[str, ...], set[str]] = {}
+        for trial in trials:
+            if not trial.error:
+                others = tuple(word for word in trial.words if _key(word) != key)
+                parts.setdefault(others, set()).add(trial.part)
+        found["expensive" if any(len(some) > 1 for some in parts.values()) else "free"].append(key)
+    return found
+
+
+def store_of(trial: Trial) -> Store:
+    return Store(Path(trial.config["store"]["path"]))
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def _parsed(word: str) -> Override:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(word)
+
+
+def _check_objective(config: Mapping[str, Any], data: Data) -> None:
+    for name in [*config["metrics"], config["objective"]]:
+        metrics.parse(name)
+    if config["objective"] not in config["metrics"]:
+        raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
+    if not data.fingerprints["qrels"]:
+        raise BadInput("There are no labels, so that no trial is better than another. Give them with dataset.qrels.")

@@ -1,0 +1,221 @@
+"""What a run leaves behind: name, params, key, metrics, files. The same for a single run and a trial of a sweep."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness import metrics, pipeline
+from harness.config import SHARED, Asked, digest, flatten, identity, used
+from harness.datasets import Dataset
+from harness.predictions import json_text, submission_rows, write_text
+from harness.scores import Scores
+from harness.store import Store
+from harness.tracking import LoggedRun, RunRecord, Tracker
+
+log = logging.getLogger(__name__)
+FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
+# Keys that decide where things go and how they look, but no result.
+ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
+OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that some runs make no use of
+UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys
+
+
+def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config whose data files are named from the root, so that a run is found again from any folder."""
+    found = dict(config)
+    for group in ("dataset", "query"):
+        if isinstance(node := config.get(group), Mapping):
+            found[group] = {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
+    return found
+
+
+def trial_key(
+    config: Mapping[str, Any],
+    fingerprints: Mapping[str, str | None],
+    asked: str,
+    identify: Callable[[Mapping[str, Any]], Any] = identity,
+) -> str:
+    """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
+
+    asked: digest of the texts that are searched for. identify: `config.identity`, or one that remembers.
+    """
+    parts = {group: config[group] for group in used(config) if group in ("fusion", "rerank")}
+    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever")}
+    retrievers = {name: identify(node) for name, node in (*config["retriever"].items(), *parts.items())}
+    depth = parts["rerank"]["depth"] if "rerank" in parts else 0  # no part of the identity: pairs are scored alike
+    return digest([decides, retrievers, depth, asked, fingerprints, metrics.VERSION])
+
+
+def run_name(config: Mapping[str, Any], asked: Asked) -> str:
+    """What was chosen, and what was set besides: `bm25-kiwi-score gate.threshold=5`."""
+    chosen = "-".join(asked.choices[group] for group in ("retriever", *used(config), "gate"))
+    unsaid = (*asked.choices, *ELSEWHERE, "metrics", "objective")
+    said = [word for word in asked.overrides if word.partition("=")[0] not in unsaid]
+    return " ".join([chosen, *(word for word in said if not word.startswith(("dataset.", "tracking.", "store.")))])
+
+
+def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
+    """The choices by group and every plain value that decides a result."""
+    unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(used(config)) if "retriever" in config else ()))
+    found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
+    shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
+    for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
+        _, _, inner = name.removeprefix("retriever.").partition(".")
+        repeated = name.startswith("retriever.") and inner in shared and shared[inner] == value
+        if not repeated and ".runtime." not in name and not name.endswith("_target_"):
+            found[name] = value
+    return found
+
+
+def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, tuple[str, str, str, int]]:
+    """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
+    sizes = {
+        "documents": len(dataset.documents),
+        "queries": len(dataset.queries),
+        "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
+    }
+    return {
+        name: (f"{dataset.name}-{name}", sha256, place(source, name), sizes[name])
+        for name, sha256 in dataset.fingerprints.items()
+        if sha256
+    }
+
+
+def place(source: Mapping[str, Any], name: str) -> str:
+    """Where a part of the data was read: its own file, the folder, or the reader's name."""
+    return source.get(name) or source.get("path") or source["_target_"]
+
+
+def logged(scores: Scores, only: Collection[str] | None = None) -> dict[str, float]:
+    """Every number of the scores by its logged name; what does not apply is left out.
+
+    only: measures whose interval and parts are wanted; then ceilings and counts are left out too.
+    """
+    wanted = scores.summary if only is None else [name for name in scores.summary if name in only]
+    values = {name: summary.mean for name, summary in scores.summary.items()}
+    values |= {f"interval_low/{name}": scores.summary[name].low for name in wanted}
+    values |= {f"interval_high/{name}": scores.summary[name].high for name in wanted}
+    values |= {f"public/{name}": scores.public[name].mean for name in wanted}
+    values |= {f"private/{name}": scores.private[name].mean for name in wanted}
+    values |= {f"loss/{name}": value for name, value in scores.losses.items()}
+    if only is None:
+        values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
+        values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
+    return {name: value for name, value in values.items() if value == value}
+
+
+def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: pipeline.Clock) -> dict[str, float]:
+    """Seconds of each stage, MB of the process at its greatest and of the indexes of all retrievers."""
+    sizes = [store.size("indexes", pipeline.index_identity(node, dataset)) for node in config["retriever"].values()]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
+    found = {f"seconds/{name}": value for name, value in clock.seconds.items()}
+    found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
+    return found | {"index_mb": sum(size or 0 for size in sizes) / 1024**2}
+
+
+def write_files(
+    folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome, light: bool = False
+) -> None:
+    """A run's files: resolved config, submission rows, TREC run of what was found, and a figure.
+
+    light: the first two alone, and the rows without the documents' texts, which `export` puts back.
+    """
+    rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=not light)
+    files = {"config.yaml": resolved(config), "predictions.jsonl": json_text(rows)}
+    if light:
+        for name, text in files.items():  # on their way to the tracker: nothing is gained by waiting for the disk
+            (folder / name).write_text(text, "utf-8")
+        return
+    files["run.trec"] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
+    for name, text in files.items():
+        write_text(folder / name, text)
+    if outcome.scores:
+        draw(outcome.scores, folder)
+
+
+@contextmanager
+def recording(
+    tracker: Tracker, record: RunRecord, folder: Path, adopted: LoggedRun | None = None
+) -> Iterator[tuple[str | None, Path]]:
+    """Open a run, or take up the one that a crash left; give (run id, folder to write to); close the run.
+
+    It ends FINISHED, or FAILED or KILLED with the traceback. What is written becomes `folder` when the run is over:
+    what is half-written never looks like a result.
+    """
+    run_id = tracker.begin(record, adopted)
+    unfinished = record.folder = folder.with_name(folder.name + ".unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    try:
+        yield run_id, unfinished
+    except BaseException as error:
+        failed = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+        write_text(unfinished / "traceback.txt", traceback.format_exc())
+        record.folder = unfinished.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
+        try:
+            tracker.finish(run_id, record, failed)
+        except Exception as lost:  # the first error is the one to tell; its traceback is in the folder
+            log.warning("the run could not be closed as %s: %s", failed, lost)
+        raise
+    tracker.finish(run_id, record, "FINISHED")
+    unfinished.rename(folder)
+
+
+def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:
+    """Tags that say with what a run was made: data, code and versions."""
+    import importlib.metadata
+    import platform
+    import subprocess
+
+    tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
+    tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
+    tags["version.python"] = platform.python_version()
+    for name in ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow", "kiwipiepy"):
+        tags[f"version.{name}"] = importlib.metadata.version(name)
+    try:
+        commit, changed = (
+            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603, S607
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
+        tags |= {"git.commit": commit, "mlflow.source.git.commit": commit, "git.dirty": str(bool(changed)).lower()}
+    except (OSError, subprocess.SubprocessError):
+        tags["git.commit"] = "none"  # not a checkout, or no git here
+    return tags
+
+
+def draw(scores: Scores, folder: Path) -> None:
+    from harness import plots
+
+    plots.overview(scores, folder / "overview.png")
+
+
+def resolved(config: Mapping[str, Any]) -> str:
+    """The resolved config as YAML, without the tracking address, which may carry a password."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the same text, ten times as fast
+    shown = {k: v for k, v in config.items() if k != "tracking"}
+    return yaml.dump(shown, Dumper=dumper, allow_unicode=True, sort_keys=False)
+
+
+def new_folder(runs: Path) -> Path:
+    """A fresh `<runs>/<time>[-n]`, claimed by making its unfinished twin."""
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for n in itertools.count(1):
+        folder = runs / (stamp if n == 1 else f"{stamp}-{n}")
+        if not folder.exists():
+            try:
+                folder.with_name(folder.name + ".unfinished").mkdir(parents=True)
+                return folder
+            except FileExistsError:
+                continue
+    raise AssertionError

@@ -1,0 +1,247 @@
+"""What a Hydra job of a sweep does: retrieve once, then run all of its trials, each a run of its own.
+
+A worker gets everything it needs with the job; what it found goes back as return value, and line by line into the
+sweep's journal, which the sweep watches and an interrupted one reads again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from harness import pipeline, records, report
+from harness.config import build
+from harness.datasets import Dataset, load, search_queries
+from harness.metrics import mlflow_name
+from harness.plan import Job, Trial, store_of
+from harness.tracking import LoggedRun, RunRecord, Tracker
+from retrievers.base import Ranking
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a trial. metrics: by MLflow's names. error: in one line; "" without one."""
+
+    number: int
+    key: str
+    run_id: str | None
+    status: Status
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all trials of a sweep have in common.
+
+    folder: of the sweep. token: of this start of it; when another start has taken over, workers stop. tags: of every
+    trial's run.
+    """
+
+    sweep_id: str
+    experiment: str
+    folder: Path
+    token: str
+    tags: Mapping[str, str]
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    @property
+    def owner(self) -> Path:
+        """Holds the token of the start that owns the sweep."""
+        return self.folder / "owner"
+
+    def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
+        """trial key -> its run of this sweep that is RUNNING, though nobody may be at work on it any more."""
+        runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
+        return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
+
+
+class Jobs:
+    """The task of a sweep's Hydra jobs: called with a composed config, it runs the job of Hydra's job number."""
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        self.jobs: dict[int, Job] = {}
+
+    def __call__(self, _: Any) -> list[Result]:
+        from hydra.core.hydra_config import HydraConfig
+
+        if self.context is None:
+            raise RuntimeError("a sweep hands out jobs after it has said what they have in common")
+        return run_job(self.jobs[HydraConfig.get().job.num], self.context)
+
+
+def run_job(job: Job, context: Context) -> list[Result]:
+    """Retrieve, and run the trials. One that fails does not keep the others from running.
+
+    A launcher may start a job again whose worker died: what is in the journal is not done twice, and what was left
+    RUNNING, by this start or an earlier one, is taken up.
+    """
+    first = job.trials[0]
+    tracker: Tracker = build(first.config["tracking"], where="tracking")
+    tracker.connect(Path(first.config["outputs"]))
+    adopted = context.left_running(tracker)
+    done = {result.number: result for result in read_journal(context)[0]}
+    runner, failed = None, None
+    try:
+        runner = Runner(job, tracker, context)
+    except Exception as error:  # the trials are recorded as failed by it
+        failed = error
+    for trial in job.trials:
+        if context.owner.read_text() != context.token:
+            break
+        if trial.number not in done:
+            run = adopted.get(trial.key)
+            result = runner.run(trial, run) if runner else fail(trial, failed, tracker, context, run)
+            done[trial.number] = result
+            write_journal(context, result)
+    return [done[trial.number] for trial in job.trials if trial.number in done]
+
+
+class Runner:
+    """The rankings of a job, and its trials on them."""
+
+    def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
+        config = job.trials[0].config
+        self.tracker, self.context = tracker, context
+        self.store = store_of(job.trials[0])
+        asked = json.dumps([config["dataset"], dict(job.trials[0].fingerprints)])
+        self.dataset = _dataset(asked, job.trials[0].choices["dataset"] or "")
+        self.queries = search_queries(self.dataset, config["query"]["text"], config["query"]["file"])
+        clock = pipeline.Clock()
+        self._deep: list[Ranking] = []
+        for (name, node), depth in zip(config["retriever"].items(), job.depths, strict=True):
+            found = pipeline.retrieve({name: node}, self.dataset, self.queries, depth, self.store, clock)
+            self._deep += found.values()
+        self._at: dict[int, list[Ranking]] = {}
+
+    def run(self, trial: Trial, adopted: LoggedRun | None = None) -> Result:
+        """One trial, from its rankings to its record. What goes wrong is recorded and told, not raised."""
+        began = time.perf_counter()
+        record = _record(trial, self.context)
+        run_id = None
+        folder = self.context.folder / "trials" / str(trial.number)
+        _remove(folder)
+        try:
+            with records.recording(self.tracker, record, folder, adopted) as (run_id, unfinished):
+                outcome = self.outcome(trial, [trial.config["objective"]])
+                records.write_files(unfinished, trial.config, self.dataset, outcome, light=True)
+                if outcome.scores:
+                    record.metrics |= records.logged(outcome.scores, [trial.config["objective"]])
+                record.metrics |= outcome.measured
+                record.metrics["seconds/trial"] = time.perf_counter() - began
+        except Exception as error:
+            return _failed(trial, error, run_id, time.perf_counter() - began)
+        except KeyboardInterrupt:
+            seconds = time.perf_counter() - began
+            write_journal(self.context, Result(trial.number, trial.key, run_id, "KILLED", {}, seconds))
+            raise
+        finally:
+            if self.tracker.keeps_files:
+                _remove(folder)
+        found = {mlflow_name(name): value for name, value in record.metrics.items()}
+        return Result(trial.number, trial.key, run_id, "FINISHED", found, time.perf_counter() - began)
+
+    def full_record(self, trial: Trial, folder: Path) -> RunRecord:
+        """What a light trial's record lacks of a full one. folder: made anew, for the files."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        outcome = self.outcome(trial)
+        record = RunRecord(self.context.experiment, "", folder=folder)
+        records.write_files(folder, trial.config, self.dataset, outcome)
+        record.tables["queries.json"] = report.query_table(outcome, trial.config["objective"])
+        record.metrics = records.logged(outcome.scores) if outcome.scores else {}
+        return record
+
+    def outcome(self, trial: Trial, intervals: list[str] | None = None) -> pipeline.Outcome:
+        """What the pipeline gives for the trial. intervals: as in `pipeline.conclude`."""
+        config = trial.config
+        depth = config["depth"]
+        if depth not in self._at:
+            self._at[depth] = [ranking.top(depth) for ranking in self._deep]
+        rankings = dict(zip(config["retriever"], self._at[depth], strict=True))
+        clock = pipeline.Clock()
+        return pipeline.conclude(config, rankings, self.dataset, self.queries, self.store, clock, intervals)
+
+
+def fail(
+    trial: Trial, error: Exception | None, tracker: Tracker, context: Context, adopted: LoggedRun | None = None
+) -> Result:
+    """Record a trial that could not even begin."""
+    record = _record(trial, context)
+    folder = context.folder / "trials" / str(trial.number)
+    _remove(folder)
+    run_id = None
+    try:
+        with records.recording(tracker, record, folder, adopted) as (run_id, _):
+            raise error or RuntimeError("unknown")
+    except Exception as raised:
+        result = _failed(trial, raised, run_id, 0.0)
+    finally:
+        if tracker.keeps_files:
+            _remove(folder)
+    return result
+
+
+def write_journal(context: Context, result: Result) -> None:
+    """Append a result, in one write, so that workers do not mix their lines."""
+    line = json.dumps({"token": context.token, **asdict(result)}, ensure_ascii=False) + "\n"
+    with context.journal.open("ab", buffering=0) as file:
+        file.write(line.encode())
+
+
+def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
+    """(results of this start of the sweep from byte `start` on, where the next call goes on)."""
+    if not context.journal.exists():
+        return [], start
+    with context.journal.open("rb") as file:
+        file.seek(start)
+        text = file.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    rows = [json.loads(line) for line in whole.splitlines()]
+    found = [Result(**{k: v for k, v in row.items() if k != "token"}) for row in rows if row["token"] == context.token]
+    return found, start + len(whole)
+
+
+def _record(trial: Trial, context: Context) -> RunRecord:
+    swept = {key: value for key, _, value in (word.partition("=") for word in trial.words)}
+    tags = {"trial_key": trial.key} if trial.key else {}
+    tags |= {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
+    return RunRecord(
+        context.experiment,
+        " ".join(trial.words) or "trial",
+        params=records.params(trial.config, trial.choices) if trial.key else swept,
+        tags=tags | dict(context.tags) | {"sweep.trial": str(trial.number)},
+    )
+
+
+def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> Result:
+    said = traceback.format_exception_only(error)[-1].strip()
+    return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, said)
+
+
+def _remove(folder: Path) -> None:
+    for ending in ("", ".failed", ".killed", ".unfinished"):
+        shutil.rmtree(folder.with_name(folder.name + ending), ignore_errors=True)
+
+
+@lru_cache(maxsize=2)  # the jobs of a process mostly share their data
+def _dataset(asked: str, name: str) -> Dataset:
+    node, fingerprints = json.loads(asked)
+    dataset = load(build(node, where="dataset"), name)
+    if dataset.fingerprints != fingerprints:
+        raise RuntimeError("The data have changed since the sweep was planned. Start it again.")
+    return dataset

@@ -1,0 +1,412 @@
+"""`harness sweep`: one parent run, a child for each trial, every retrieval once, and going on after whatever came."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness import pipeline
+from harness.tracking import MlflowTracker
+from retrievers.bm25 import BM25
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
+GRID = (*TOY, "gate=score", "gate.threshold=0,1,2", "top_k=1,3")
+QUIET = ("tracking=none", "format=json")
+
+
+@pytest.fixture
+def tracked(harness, toy, tmp_path):
+    """(call, runs): runs(**tags) gives the logged runs with these tags (dots as double underscores), oldest first."""
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+
+    def runs(status=None, **tags):
+        return tracker.runs("e", {name.replace("__", "."): value for name, value in tags.items()}, status)[::-1]
+
+    return harness, runs, tracker.client
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The depth of every search that is made."""
+    made, plain = [], BM25.search
+
+    def counted(self, queries, k):
+        made.append(k)
+        return plain(self, queries, k)
+
+    monkeypatch.setattr(BM25, "search", counted)
+    return made
+
+
+def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
+    harness, runs, client = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    assert found["trials"] == {"asked": 6, "finished": 6, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
+    [parent] = runs(harness__verb="sweep")
+    children = runs(sweep__id=found["sweep_id"], harness__verb="run")
+    assert parent.run_id == found["run_id"]
+    assert parent.status == "FINISHED"
+    assert len(children) == 6
+    for child in children:
+        assert child.status == "FINISHED"
+        assert child.tags["mlflow.parentRunId"] == parent.run_id
+        assert len(child.tags["trial_key"]) == 64
+        # Light: means, and interval and parts of the objective alone.
+        assert {"modified_map_at_3", "interval_low/modified_map_at_3", "private/modified_map_at_3"} <= set(
+            child.metrics
+        )
+        assert {"ndcg_at_10", "loss/misranked", "ms_per_query"} <= set(child.metrics)
+    assert {(child.params["gate.threshold"], child.params["top_k"]) for child in children} == {
+        (threshold, k) for threshold in "012" for k in "13"
+    }
+    values = {child.run_id: child.metrics["modified_map_at_3"] for child in children}
+    best = found["best"]
+    assert best["value"] == max(values.values()) == values[best["run_id"]]
+    assert best["trial"] == min(row["trial"] for row in found["top"] if row["value"] == best["value"])
+    # The parent carries the best child's id and numbers, the counts, all trials and pictures.
+    assert parent.tags["best.run_id"] == best["run_id"]
+    assert parent.metrics["modified_map_at_3"] == best["value"]
+    assert (parent.metrics["trials/asked"], parent.metrics["trials/finished"]) == (6, 6)
+    names = {file.path for file in client.list_artifacts(parent.run_id)}
+    assert names == {"objective.png", "overview.png", "summary.json", "trials.csv", "trials.json"}
+    table = json.loads(Path(client.download_artifacts(parent.run_id, "trials.json")).read_text("utf-8"))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert {row["run_id"]: row["modified_map@3"] for row in rows} == values
+    assert [(row["gate.threshold"], row["top_k"]) for row in rows][:2] == [(0, 1), (0, 3)]
+
+
+def test_the_best_child_is_logged_in_full_and_the_others_light(tracked):
+    harness, runs, client = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    for child in runs(sweep__id=found["sweep_id"], harness__verb="run"):
+        names = {file.path for file in client.list_artifacts(child.run_id)}
+        rows = Path(client.download_artifacts(child.run_id, "predictions.jsonl")).read_text("utf-8").splitlines()
+        full = child.run_id == found["best"]["run_id"]
+        assert names == {"config.yaml", "predictions.jsonl"} | (
+            {"overview.png", "run.trec", "queries.json"} if full else set()
+        )
+        assert any("content" in reference for reference in json.loads(rows[0])["references"]) == full
+        assert ("interval_low/mrr" in child.metrics) == full
+
+
+def test_a_light_child_is_exported_whole(tracked):
+    harness, _, _ = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    worst = found["top"][-1]
+    light = harness("export", f"run={worst['run_id']}", "format=json").json
+    words = ["=".join(word.split("=")) for word in worst["overrides"]]
+    single = harness("run", *TOY, "gate=score", *words, "format=json").json
+    assert Path(light["submission"]).read_bytes() == Path(single["files"]["predictions"]).read_bytes()
+
+
+def test_a_child_is_the_run_that_the_same_words_make(tracked):
+    harness, runs, client = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    single = harness("run", *TOY, "gate=score", "gate.threshold=1", "top_k=3", "format=json").json
+    alone = next(run for run in runs(harness__verb="run") if run.run_id == single["run_id"])
+    child = next(run for run in runs(trial_key=alone.tags["trial_key"]) if "sweep.id" in run.tags)
+    assert child.metrics.items() <= alone.metrics.items() | {(k, v) for k, v in child.metrics.items() if "sec" in k}
+    assert child.params == alone.params
+    configs = [
+        yaml.safe_load(Path(client.download_artifacts(run.run_id, "config.yaml")).read_text("utf-8"))
+        for run in (child, alone)
+    ]
+    assert configs[0] | {"outputs": "", "store": ""} == configs[1] | {"outputs": "", "store": ""}
+    assert found["trials"]["finished"] == 6
+
+
+def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, searches):
+    words = (*TOY, *QUIET, "retriever=bm25,hybrid_lexical", "tokenizer=word", "depth=1,2,3", "top_k=1", "fusion=rrf")
+    found = harness("sweep", *words, "fusion.k=1,60", "store.path=fresh").json
+    assert found["plan"]["retrievals"] == {"compute": 2, "cached": 0}
+    assert searches == [3, 3]
+    # One retriever makes no use of fusion.k: 3 of its 6 trials are the same as others.
+    assert found["trials"]["asked"] == 12
+    assert found["trials"]["same"] == 3
+    assert found["plan"]["jobs"] == [3, 6]
+    assert found["plan"]["expensive"] == ["retriever"]
+    assert found["plan"]["free"] == ["depth", "fusion.k"]
+
+
+def test_a_dry_run_says_the_plan_and_leaves_nothing(harness, toy, tmp_path, searches):
+    (tmp_path / "outputs" / "mlflow.db").unlink()
+    done = harness("sweep", *TOY, "tokenizer=word", "gate=score", "gate.threshold=range(0,20)", "dry_run=true",
+                   "store.path=fresh")  # fmt: skip
+    assert done.code == 0
+    assert "20 trials, 1 retrievals to compute, 0 cached" in done.out
+    assert searches == []
+    assert list((tmp_path / "outputs").iterdir()) == []
+    plan = harness("sweep", *GRID, "format=json", "dry_run=true").json
+    assert plan["trials"] == 6
+    assert plan["jobs"] == [6]
+
+
+def test_a_sweep_started_again_skips_what_finished(tracked, searches):
+    harness, runs, _ = tracked
+    first = harness("sweep", *GRID, "format=json").json
+    before = runs(harness__verb="run")
+    again = harness("sweep", *GRID, "format=json").json
+    assert again["trials"]["skipped"] == 6
+    assert again["plan"]["finished_before"] == 6
+    assert again["run_id"] == first["run_id"]
+    assert again["best"] == first["best"]
+    assert [run.run_id for run in runs(harness__verb="run")] == [run.run_id for run in before]
+    # A larger grid is another sweep; what it shares with the first is not done again either.
+    more = harness("sweep", *TOY, "gate=score", "gate.threshold=0,1,2,3", "top_k=1,3", "format=json").json
+    assert more["sweep_id"] != first["sweep_id"]
+    assert (more["trials"]["finished"], more["trials"]["skipped"]) == (8, 6)
+    assert len(runs(harness__verb="run")) == 8
+
+
+def test_what_a_crash_left_running_is_adopted(tracked):
+    harness, runs, client = tracked
+    first = harness("sweep", *GRID, "format=json").json
+    lost = runs(sweep__id=first["sweep_id"], harness__verb="run")[2]
+    client.update_run(lost.run_id, status="RUNNING")
+    client.update_run(first["run_id"], status="RUNNING")
+    again = harness("sweep", *GRID, "format=json").json
+    assert again["trials"]["skipped"] == 5
+    children = runs(sweep__id=first["sweep_id"], harness__verb="run")
+    assert [child.status for child in children] == ["FINISHED"] * 6
+    assert runs(harness__verb="sweep")[0].status == "FINISHED"
+    # One whose params say something else is no use: it is closed, and the trial gets a new run.
+    client.update_run(lost.run_id, status="RUNNING")
+    client.log_param(lost.run_id, "other", "1")
+    harness("sweep", *GRID, "format=json")
+    statuses = [child.status for child in runs(sweep__id=first["sweep_id"], harness__verb="run")]
+    assert sorted(statuses) == ["FINISHED"] * 6 + ["KILLED"]
+
+
+def test_a_failing_trial_is_recorded_and_the_others_go_on(tracked, monkeypatch):
+    harness, runs, client = tracked
+    plain = pipeline.conclude
+
+    def broken(config, *arguments, **named):
+        if config["gate"]["threshold"] == 1:
+            raise ZeroDivisionError("of this trial alone")
+        return plain(config, *arguments, **named)
+
+    monkeypatch.setattr(pipeline, "conclude", broken)
+    done = harness("sweep", *GRID, "format=json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert (found["trials"]["finished"], found["trials"]["failed"]) == (4, 2)
+    assert {row["error"] for row in found["failed"]} == {"ZeroDivisionError: of this trial alone"}
+    failed = runs("FAILED", harness__verb="run")
+    assert len(failed) == 2
+    told = Path(client.download_artifacts(failed[0].run_id, "traceback.txt")).read_text("utf-8")
+    assert "ZeroDivisionError: of this trial alone" in told
+    assert runs(harness__verb="sweep")[0].status == "FAILED"
+    monkeypatch.setattr(pipeline, "conclude", plain)
+    again = harness("sweep", *GRID, "format=json").json
+    assert (again["trials"]["finished"], again["trials"]["skipped"]) == (6, 4)
+    assert runs(harness__verb="sweep")[0].status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("words", "failed", "said"),
+    [
+        (("depth=100,2", "top_k=3"), 1, "depth=2 is less than top_k=3"),
+        (("dataset.path=toy,nowhere",), 1, "nowhere"),
+        (("retriever=bm25,hybrid_lexical", "gate=score", "gate.source=bm25,bigram"), 1, "gate.source='bigram'"),
+    ],
+)
+def test_trials_that_cannot_run_are_known_before_and_do_not_stop_the_others(harness, toy, words, failed, said):
+    plan = harness("sweep", *TOY, *words, "dry_run=true")
+    assert f"{failed} trials cannot run" in plan.out
+    assert said in plan.out
+    done = harness("sweep", *TOY, *words, "format=json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert found["trials"]["failed"] == failed
+    assert found["trials"]["finished"] == found["trials"]["asked"] - failed
+    assert said in found["failed"][0]["error"]
+
+
+def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypatch):
+    harness, runs, _ = tracked
+    plain = BM25.search
+
+    def broken(self, queries, k):
+        if self._parameters.k1 == 9:
+            raise MemoryError("too large")
+        return plain(self, queries, k)
+
+    monkeypatch.setattr(BM25, "search", broken)
+    done = harness("sweep", *TOY, "retriever.bm25.k1=1,9", "gate=score", "gate.threshold=0,1", "format=json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert (found["trials"]["finished"], found["trials"]["failed"]) == (2, 2)
+    assert len(runs("FAILED", harness__verb="run")) == 2
+
+
+def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypatch, tmp_path):
+    harness, runs, _ = tracked
+    plain, seen = pipeline.conclude, []
+
+    def interrupted(*arguments, **named):
+        seen.append(1)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(pipeline, "conclude", interrupted)
+    done = harness("sweep", *GRID)
+    assert done.code == 130
+    assert "The same command goes on where it stopped" in done.err
+    assert [run.status for run in runs(harness__verb="run")] == ["FINISHED", "FINISHED", "KILLED"]
+    assert runs(harness__verb="sweep")[0].status == "KILLED"
+    monkeypatch.setattr(pipeline, "conclude", plain)
+    again = harness("sweep", *GRID, "format=json").json
+    assert (again["trials"]["finished"], again["trials"]["skipped"]) == (6, 2)
+    [sweep] = runs(harness__verb="sweep")
+    assert sweep.status == "FINISHED"
+    assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"] / "trials").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gate=score", "gate.treshold=1,2"), "Did you mean 'gate.threshold'"),
+        (("retriever=bm25,dens",), "Did you mean 'dense'"),
+        (("gate=none,score", "gate.threshold=1,2"), "gate.threshold is unknown here"),
+        (("top_k=interval(1,5)",), "Or let a sampler choose: search=tpe"),
+        (("top_k=500,600",), "depth=100 is less than top_k=500"),
+        (("dataset.path=nowhere,elsewhere",), "nowhere"),
+        (("top_k=1,2", "dry_run=maybe"), "dry_run='maybe' is not true or false"),
+        (("top_k=1,2", "search=annealing"), "search=annealing: there is no such choice"),
+        (("top_k=1,2", "objective=ndcg@7"), "objective=ndcg@7 is not among the metrics"),
+        (("top_k=1,2", "objectives=[ndcg@10]"), "must begin with the objective"),
+        (("top_k=1,2", "objectives=[modified_map@3,speed]"), "speed"),
+        (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
+        (("search=tpe",), "nothing to search"),
+        (("top_k=1,2", "hydra/sweeper=basic"), "plans its trials itself"),
+        (("sweep=treshold",), "Did you mean 'threshold'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(harness, toy, tmp_path, words, said):
+    done = harness("sweep", *TOY, *words)
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert not list((tmp_path / "outputs").glob("sweeps/*/trials"))
+
+
+def test_labels_are_needed(harness, toy):
+    (toy / "qrels.jsonl").unlink()
+    done = harness("sweep", *GRID)
+    assert done.code == 2
+    assert "There are no labels" in done.err
+
+
+def test_a_sweep_that_is_running_is_not_started_twice(harness, toy, tmp_path):
+    from filelock import FileLock
+
+    found = harness("sweep", *GRID, *QUIET).json
+    with FileLock(tmp_path / "outputs" / "sweeps" / found["sweep_id"] / "lock"):
+        done = harness("sweep", *GRID, *QUIET)
+    assert done.code == 2
+    assert "running already" in done.err
+
+
+def test_workers_of_an_earlier_start_stop(harness, toy, tmp_path, monkeypatch):
+    """Another start writes its token; what still runs for the old one ends before its next trial."""
+    plain, seen = pipeline.conclude, []
+
+    def taken_over(*arguments, **named):
+        seen.append(1)
+        if len(seen) == 2:
+            [owner] = (tmp_path / "outputs" / "sweeps").glob("*/owner")
+            owner.write_text("another")
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(pipeline, "conclude", taken_over)
+    assert harness("sweep", *GRID, *QUIET).code == 1
+    assert len(seen) == 2 + 1  # and the best of those, in full
+
+
+def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy, tmp_path):
+    found = harness("sweep", *GRID, *QUIET).json
+    assert found["run_id"] is None
+    folder = Path(found["files"]["folder"])
+    assert sorted(path.name for path in (folder / "trials").iterdir()) == list("012345")
+    assert sorted(path.name for path in (folder / "trials" / "0").iterdir()) == ["config.yaml", "predictions.jsonl"]
+    assert (Path(found["files"]["best"]) / "overview.png").is_file()
+    assert len((folder / "summary" / "trials.csv").read_text().splitlines()) == 7
+
+
+def test_text_output_shows_the_plan_the_best_and_what_to_do_next(harness, toy):
+    done = harness("sweep", *GRID)
+    assert re.search(r"6 trials, \d retrievals to compute, \d cached", done.err)
+    assert "gate.threshold" in done.out
+    assert "harness export run=" in done.out
+    assert done.out.count("\n") < 20
+
+
+def test_hydras_own_multirun_and_flags_are_left_alone(harness, toy, tracked):
+    call, runs, _ = tracked
+    assert call("run", "-m", *GRID).code == 0
+    assert len(runs(harness__verb="run")) == 6
+    assert not runs(harness__verb="sweep")
+    assert "hydra" not in yaml.safe_load(call("sweep", *TOY, "--cfg", "job").out)
+    assert "PlannedSweeper" in call("sweep", *TOY, "--cfg", "hydra").out
+    assert "search" in call("sweep", "--help").out
+    assert call("sweep", "-m", *GRID, "format=json").json["trials"]["skipped"] == 6
+
+
+def test_globs_ranges_and_package_additions_are_hydras(harness, toy):
+    found = harness("sweep", *TOY, *QUIET, "tokenizer=glob(w*)", "top_k=range(1,4)").json
+    assert found["trials"]["asked"] == 6
+    assert {word for row in found["top"] for word in row["overrides"] if "tokenizer" in word} == {
+        "tokenizer=whitespace", "tokenizer=word",
+    }  # fmt: skip
+    added = harness("sweep", *TOY, *QUIET, "+gate.k=1,2").code  # the gate `none` takes no k
+    assert added == 2
+
+
+def test_several_objectives_show_a_front(harness, toy):
+    found = harness("sweep", *GRID, *QUIET, "objectives=[modified_map@3,ms_per_query]").json
+    assert {"modified_map@3", "ms_per_query"} == set(found["best"]["objectives"])
+    assert found["best"]["trial"] in [row["trial"] for row in found["front"]]
+
+
+SEARCH = (*TOY, "gate=score", "gate.threshold=interval(0,4)", "tokenizer=char_ngram,word", "search.batch=3")
+
+
+def test_a_search_is_reproducible_and_goes_on(harness, toy, tmp_path):
+    whole = harness("sweep", *SEARCH, *QUIET, "search=tpe", "search.trials=14", "outputs=a").json
+    again = harness("sweep", *SEARCH, *QUIET, "search=tpe", "search.trials=14", "outputs=b").json
+    tried = [[row["overrides"], row["value"]] for row in whole["top"]]
+    assert [[row["overrides"], row["value"]] for row in again["top"]] == tried
+    assert harness("sweep", *SEARCH, *QUIET, "search=tpe", "search.trials=9", "outputs=c").json["trials"]["asked"] == 9
+    # Nothing is kept of the trials themselves with tracking=none, but the study is.
+    longer = harness("sweep", *SEARCH, *QUIET, "search=tpe", "search.trials=14", "outputs=c").json
+    assert longer["sweep_id"] == whole["sweep_id"]
+
+
+def test_a_search_that_was_interrupted_proposes_what_it_would_have(tracked, monkeypatch):
+    harness, _, _ = tracked
+    whole = harness("sweep", *SEARCH, "search=tpe", "search.trials=12", "outputs=whole", *QUIET).json
+    plain, seen = pipeline.conclude, []
+
+    def interrupted(*arguments, **named):
+        seen.append(1)
+        if len(seen) == 8:
+            raise KeyboardInterrupt
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(pipeline, "conclude", interrupted)
+    words = (*SEARCH, "search=tpe", "search.trials=12", "format=json")
+    assert harness("sweep", *words).code == 130
+    monkeypatch.setattr(pipeline, "conclude", plain)
+    later = harness("sweep", *words).json
+    assert [row["overrides"] for row in later["top"]] == [row["overrides"] for row in whole["top"]]
+    assert later["trials"]["asked"] == whole["trials"]["asked"] == 12
+
+
+def test_a_finite_search_space_ends(harness, toy):
+    done = harness("sweep", *TOY, *QUIET, "search=random", "search.trials=50", "gate=score", "gate.threshold=1,2,3")
+    assert done.json["trials"]["asked"] == 3
+    assert "exhausted after 3 trials" in done.err
