@@ -69,7 +69,6 @@ TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
     r"|dataset\.(path|documents|queries|qrels|corpus|qa|split))"
 )
-MANY = ("dataset.", "query.file", "experiment_name", "run_name")  # of these, those that a multirun may give several of
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -199,7 +198,7 @@ def quoted(word: str, multirun: bool = False) -> str:
         return word
     bare = key.lstrip("+~")
     if TEXT_KEYS.fullmatch(bare):
-        parts = value.split(",") if multirun and bare.startswith(MANY) else [value]
+        parts = value.split(",") if multirun else [value]
         return key + "=" + ",".join(_quote(part) for part in parts)
     return word if _parses(word) else f"{key}={_quote(value)}"
 

@@ -88,11 +88,11 @@ def conclude(
     queries: tuple[Query, ...],
     store: Store,
     clock: Clock,
-    intervals: Collection[str] | None = None,
+    detailed: Collection[str] | None = None,
 ) -> Outcome:
     """What follows the raw rankings of `queries`: fuse, rerank, gate, cut, score.
 
-    intervals: the measures that get one; None = all.
+    detailed: the measures that get an interval and a public and a private part; None = all.
     """
     candidates = order(config, rankings, dataset, queries, store, clock)
     with clock.stage("gate"):
@@ -115,7 +115,7 @@ def conclude(
                 multi_turn=conversations(dataset.queries),
                 public=config["public"],
                 seed=config["seed"],
-                intervals=intervals,
+                detailed=detailed,
             )
     measured = _measured(rankings, candidates)
     return Outcome(queries, dict(rankings), candidates, decision, final, scores, measured)

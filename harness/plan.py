@@ -7,10 +7,8 @@ identities. Trials that need the same are run by one job; whatever else they dif
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import json
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -94,9 +92,7 @@ class Composer:
 
     def __call__(self, fixed: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str | None]]:
         """(resolved config, choices) of the words, those of a sweep last. Raises Hydra's exceptions."""
-        from hydra.errors import ConfigCompositionException
         from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
 
         parsed = [self._parse(word) for word in words]
         values = {one.key_or_group: one.value() for one in parsed if self._sets_value(one)}
@@ -104,24 +100,32 @@ class Composer:
         if rest not in self._composed:
             self._composed[rest] = _composed(self._compose([*fixed, *rest]))
         found = self._composed[rest]
-        for key, value in values.items():
-            try:
-                OmegaConf.update(found.config, key, value)
-            except OmegaConfBaseException as error:
-                raise ConfigCompositionException(f"Could not override '{key}'.") from error
         if any("${" + key.partition(".")[0] in text for key in values for text in found.texts):
-            config: Any = OmegaConf.to_container(found.config, resolve=True)  # other values follow these
+            for key, value in values.items():  # other values follow these
+                _set_in(found.config, key, value)
+            config: Any = OmegaConf.to_container(found.config, resolve=True)
         else:
             config = copy.deepcopy(found.plain)
             for key, value in values.items():
-                *parents, last = key.split(".")
-                functools.reduce(operator.getitem, parents, config)[last] = value
+                _set_in(config, key, value)
         return config, found.choices
 
     def _sets_value(self, one: Override) -> bool:
         """Whether an override sets one plain value, which every trial with the same choices sets anew."""
         plain = isinstance(one.value(), bool | int | float | str | None)
         return plain and one.type is not None and one.type.name == "CHANGE" and not self._group(one.key_or_group)
+
+
+def _set_in(config: Any, key: str, value: Any) -> None:
+    """Set the value of a key that is there, as Hydra does."""
+    from hydra.errors import ConfigCompositionException
+
+    *parents, last = key.split(".")
+    for parent in parents:
+        config = config[parent] if isinstance(config, Mapping) and parent in config else None
+    if not isinstance(config, Mapping) or last not in config:
+        raise ConfigCompositionException(f"Could not override '{key}'.")
+    config[last] = value  # type: ignore[index]
 
 
 def _composed(config: DictConfig) -> Composed:
@@ -209,7 +213,10 @@ def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
     for key in swept:
         if key.partition(".")[0] in NO_RESULT:
-            raise BadInput(f"{key} decides no result, and so cannot be swept: give it one value.")
+            raise BadInput(
+                f"{key} decides no result, and so cannot be swept. Give it one value; one with a comma goes in quotes: "
+                f"\"{key}='a,b'\"."
+            )
     return fixed, swept
 
 

@@ -45,17 +45,19 @@ def submission_rows(
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
-    for i, query in enumerate(queries):
-        found = [(texts[doc_id], score) for doc_id, score in ranking.row(i)]
+    rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), strict=True)
+    for query, docs, scores, length in rows:
+        found = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
+        references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
+        if contents:
+            for reference, document in zip(references, found, strict=True):
+                reference["content"] = document.text
         yield {
             "eval_id": query.query_id if query.native_id is None else query.native_id,
             "standalone_query": query.text,
-            "topk": [doc.doc_id if doc.native_id is None else doc.native_id for doc, _ in found],
+            "topk": [one.doc_id if one.native_id is None else one.native_id for one in found],
             "answer": "",
-            "references": [
-                {"score": round(score, 6), "content": doc.text} if contents else {"score": round(score, 6)}
-                for doc, score in found
-            ],
+            "references": references,
         }
 
 

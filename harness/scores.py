@@ -81,7 +81,7 @@ def score(
     public: float = 0.4,
     seed: int = 0,
     resamples: int = 2000,
-    intervals: Collection[str] | None = None,
+    detailed: Collection[str] | None = None,
 ) -> Scores:
     """Score the exported lists `final` on the labelled queries.
 
@@ -93,7 +93,7 @@ def score(
     missing:    labelled queries without a row in `final` are left out ("skip") or scored as wrong ("zero").
     multi_turn: query_id -> whether it is a conversation of several user turns; unknown: none is.
     public:     share of the labelled queries in the public part.  seed: of the split and the bootstrap.
-    intervals:  the measures among `metrics` whose summary gets an interval, which costs the most; None: all.
+    detailed:   the measures that get an interval and a public and a private part, which cost the most; None: all.
 
     All lists have the same queries in the same rows. Raises BadInput for a bad name in `metrics` and
     where no predicted query is labelled; ValueError where the arguments do not fit together.
@@ -102,7 +102,7 @@ def score(
     others = [lists for lists in (deep, candidates, *(rankings or {}).values()) if lists is not None]
     if any(lists.query_ids != final.query_ids for lists in others):
         raise ValueError("final, deep, candidates and rankings hold the same queries in the same rows")
-    wanted = {measure.name for measure in (measures if intervals is None else map(parse, intervals))}
+    wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
     if deep is not None and top_k is None:
         raise ValueError("top_k says which measures read deep")
     absent = _missing(final, qrels)
@@ -124,14 +124,15 @@ def score(
     known = (shown, before, None if keep is None else _kept(keep, final, scored))
     raw = {name: _judged_head(ranking, qrels, query_ids=tuple(scored)) for name, ranking in (rankings or {}).items()}
     summary = _summaries(judged, values, np.ones(len(scored), bool))
+    parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
     repeated = _duplicates(final)
     return Scores(
         query_ids=tuple(scored),
         values=values,
         first_hit=_first_hit(shown if before is None else before),
         summary=_with_intervals(summary, values, seed, resamples, wanted),
-        public=_summaries(judged, values, in_public),
-        private=_summaries(judged, values, ~in_public),
+        public=_summaries(parted, values, in_public),
+        private=_summaries(parted, values, ~in_public),
         losses=_means(losses(*known)),
         ceilings=_means(ceilings(*known, raw, 3 if top_k is None else top_k)),
         counts={

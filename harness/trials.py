@@ -166,15 +166,15 @@ class Runner:
         record.metrics = records.logged(outcome.scores) if outcome.scores else {}
         return record
 
-    def outcome(self, trial: Trial, intervals: list[str] | None = None) -> pipeline.Outcome:
-        """What the pipeline gives for the trial. intervals: as in `pipeline.conclude`."""
+    def outcome(self, trial: Trial, detailed: list[str] | None = None) -> pipeline.Outcome:
+        """What the pipeline gives for the trial. detailed: as in `pipeline.conclude`."""
         config = trial.config
         depth = config["depth"]
         if depth not in self._at:
             self._at[depth] = [ranking.top(depth) for ranking in self._deep]
         rankings = dict(zip(config["retriever"], self._at[depth], strict=True))
         clock = pipeline.Clock()
-        return pipeline.conclude(config, rankings, self.dataset, self.queries, self.store, clock, intervals)
+        return pipeline.conclude(config, rankings, self.dataset, self.queries, self.store, clock, detailed)
 
 
 def fail(
@@ -235,7 +235,8 @@ def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) 
 
 def _remove(folder: Path) -> None:
     for ending in ("", ".failed", ".killed", ".unfinished"):
-        shutil.rmtree(folder.with_name(folder.name + ending), ignore_errors=True)
+        if (place := folder.with_name(folder.name + ending)).exists():
+            shutil.rmtree(place)
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their data

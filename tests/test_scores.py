@@ -148,21 +148,22 @@ def test_intervals_and_public_and_private() -> None:
     assert sum(half.mean * half.n for half in halves) == pytest.approx(whole.mean * whole.n)
 
 
-def test_only_the_intervals_asked_for() -> None:
+def test_only_what_is_asked_for_is_detailed() -> None:
     final, qrels, _ = many()
     names = ["modified_map@3", "ndcg@3", "abstention_f1", "abstention_auroc"]
-    whole, some = score(final, qrels, names), score(final, qrels, names, intervals=["ndcg@3", "abstention_f1"])
+    whole, some = score(final, qrels, names), score(final, qrels, names, detailed=["ndcg@3", "abstention_f1"])
     assert means(some) == pytest.approx(means(whole), nan_ok=True)
     assert some.summary["ndcg@3"] == whole.summary["ndcg@3"]
+    assert (set(some.public), some.private["ndcg@3"]) == ({"ndcg@3", "abstention_f1"}, whole.private["ndcg@3"])
     assert some.summary["abstention_f1"].note == "no interval: not a mean of queries"
     left_out = some.summary["modified_map@3"]
     assert math.isnan(left_out.low)
     assert math.isnan(left_out.high)
     assert left_out.note == ""
     assert some.summary["abstention_auroc"].note == "no gate signal"
-    assert score(final, qrels, ["abstention_f1"], intervals=[]).summary["abstention_f1"].note == ""
+    assert score(final, qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
     with pytest.raises(BadInput, match="metrics: 'ndgc@3'"):
-        score(final, qrels, names, intervals=["ndgc@3"])
+        score(final, qrels, names, detailed=["ndgc@3"])
 
 
 def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:

@@ -284,6 +284,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
         (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
         (("search=tpe",), "nothing to search"),
         (("top_k=1,2", "hydra/sweeper=basic"), "plans its trials itself"),
+        (("top_k=1,2", "outputs=a,b"), "outputs decides no result"),
         (("sweep=treshold",), "Did you mean 'threshold'"),
     ],
 )
