@@ -8,6 +8,7 @@ in all. A query of TREC or BEIR labels that has no relevant document counts as 0
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -72,9 +73,14 @@ def parse(name: object) -> Measure:
     Raises BadInput (config key `metrics`) for an unknown name, a bad cut-off, or a cut-off where the
     measure has none.
     """
-    base, at_sign, cutoff = str(name).partition("@")
+    return _parse(str(name))
+
+
+@functools.cache
+def _parse(name: str) -> Measure:
+    base, at_sign, cutoff = name.partition("@")
     if base not in MEASURES:
-        plain = str(name).lower().replace("_at_", "@")
+        plain = name.lower().replace("_at_", "@")
         known = [f"{known}{at_sign}{cutoff}" for known in MEASURES] if "@" in plain else MEASURES
         if "@" in plain and not at_sign:
             known = [f"{known}@{plain.partition('@')[2]}" for known in MEASURES]

@@ -119,7 +119,8 @@ def score(
     values = {
         measure.name: measure.values(judged[measure]) for measure in measures if measure.family is not Family.POOLED
     }
-    in_public = _public(scored, qrels, multi_turn or {}, seed, public)
+    several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
+    in_public = _public(qrels, scored=tuple(scored), multi_turn=several, seed=seed, public=public)
     before = None if candidates is None else judge(candidates, qrels, scored)
     known = (shown, before, None if keep is None else _kept(keep, final, scored))
     raw = {name: _judged_head(ranking, qrels, query_ids=tuple(scored)) for name, ranking in (rankings or {}).items()}
@@ -176,13 +177,14 @@ def _duplicates(final: Lists) -> dict[str, list[str]]:
     return found
 
 
+@remembered
 def _public(
-    scored: Sequence[str], qrels: Qrels, multi_turn: Mapping[str, bool], seed: int, public: float
+    qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], seed: int, public: float
 ) -> np.ndarray:
     """bool [Q]. All labelled queries are split, so that it does not depend on which of them were predicted."""
     labelled = list(qrels.grades)
     needs = np.array([bool(graded) or not qrels.abstention for graded in qrels.grades.values()])
-    turns = np.array([multi_turn.get(query_id, False) for query_id in labelled])
+    turns = np.array([query_id in multi_turn for query_id in labelled])
     chosen = dict(zip(labelled, split(labelled, needs, turns, seed, public), strict=True))
     return np.array([chosen[query_id] for query_id in scored])
 
