@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness import report
 from harness.config import Asked, build
+from harness.mlflow_store import redacted
 from harness.store import Entry, Store
-from harness.tracking import redacted
 
 if TYPE_CHECKING:
     from rich.console import Console

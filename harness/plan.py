@@ -101,9 +101,10 @@ class Composer:
             self._composed[rest] = _composed(self._compose([*fixed, *rest]))
         found = self._composed[rest]
         if any("${" + key.partition(".")[0] in text for key in values for text in found.texts):
+            whole = copy.deepcopy(found.config)
             for key, value in values.items():  # other values follow these
-                _set_in(found.config, key, value)
-            config: Any = OmegaConf.to_container(found.config, resolve=True)
+                _set_in(whole, key, value)
+            config: Any = OmegaConf.to_container(whole, resolve=True)
         else:
             config = copy.deepcopy(found.plain)
             for key, value in values.items():
@@ -145,7 +146,7 @@ class Planner:
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
-        self.settings: dict[str, Any] = {}  # a whole config of the sweep: that of the first sound trial
+        self.settings: dict[str, Any] = {}  # a whole config of the sweep: that of the first trial
         self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a raw ranking
         self._data: dict[str, Data | Exception] = {}
         self._identities: dict[str, dict[str, Any]] = {}
@@ -159,9 +160,9 @@ class Planner:
         except Exception as error:
             error.add_note(f"(That is of the trial {' '.join(words)})")
             raise
+        self.settings = self.settings or config
         try:
             configs.check(config, "sweep")
-            self.settings = self.settings or config
             run = records.absolute({name: value for name, value in config.items() if name in self._run_keys})
             for node, name in ((run, "outputs"), (run["store"], "path")):  # a worker may run in another folder
                 node[name] = str(Path(node[name]).absolute())
@@ -238,11 +239,13 @@ def lists(swept: Mapping[str, Override]) -> dict[str, list[str]]:
     return {key: _words(override) for key, override in swept.items()}
 
 
-def first_word(override: Override) -> str:
-    if override.is_discrete_sweep():
-        return next(iter(_words(override)))
+def corner(override: Override, last: bool = False) -> str:
+    """The first or the last value of an axis, as a word."""
     axis = axis_of(override)
-    return f"{override.get_key_element()}={axis.word(axis.low) if isinstance(axis, Interval) else axis.words[0]}"
+    ends = (
+        (axis.word(axis.low), axis.word(axis.high)) if isinstance(axis, Interval) else (axis.words[0], axis.words[-1])
+    )
+    return f"{override.get_key_element()}={ends[last]}"
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:

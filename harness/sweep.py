@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
 
-PER_JOB = 25  # trials of a job under a launcher that runs jobs side by side
+PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs side by side
 LESS_IS_BETTER = ("ms_per_query", "loss/")
 
 
@@ -67,15 +67,14 @@ def sweep(seam: Seam) -> None:
     began = time.perf_counter()
     fixed, swept = plan.split(seam.parse(list(seam.words)))
     planner = Planner(Composer(seam.compose, seam.group), fixed)
-    first = planner.trial(0, [plan.first_word(override) for override in swept.values()])
-    planned = [first] if first.config else []
+    tried = [planner.trial(0, [plan.corner(override, last) for override in swept.values()]) for last in (False, True)]
     points: list[Trial] = []
-    if not planner.settings or isinstance(build(planner.settings["search"], where="search"), Grid):
-        points = [planner.trial(n, words) for n, words in enumerate(plan.combinations(plan.lists(swept)))]
-        planned = [trial for trial in points if trial.config]
-    if not planned or all(trial.error for trial in planned):
-        raise next(trial.error for trial in (*points, first) if trial.error)
-    one = Sweep(seam, fixed, swept, planner, points, began)
+    if isinstance(build(planner.settings["search"], where="search"), Grid):
+        points = tried = [planner.trial(n, words) for n, words in enumerate(plan.combinations(plan.lists(swept)))]
+    if all(trial.error for trial in tried):
+        raise next(trial.error for trial in tried if trial.error)
+    anchor = next(trial.key for trial in tried if not trial.error)
+    one = Sweep(seam, fixed, swept, planner, points, anchor, began)
     if one.settings["dry_run"]:
         one.show_plan()
     else:
@@ -84,13 +83,14 @@ def sweep(seam: Seam) -> None:
 
 @dataclass
 class Sweep:
-    """A sweep in progress. points: the trials of a grid; a search proposes its own."""
+    """A sweep in progress. points: the trials of a grid; a search proposes its own. anchor: the key of one trial."""
 
     seam: Seam
     fixed: list[str]
     swept: dict[str, Override]
     planner: Planner
     points: list[Trial]
+    anchor: str
     began: float
     trials: dict[int, Trial] = field(default_factory=dict)
     results: dict[int, Result] = field(default_factory=dict)
@@ -101,6 +101,12 @@ class Sweep:
     @property
     def settings(self) -> dict[str, Any]:
         return self.planner.settings
+
+    @property
+    def _per_job(self) -> int | None:
+        """How many trials a job has at most: what is to run side by side must be several jobs."""
+        side_by_side = PER_JOB if self.points else 1
+        return self.seam.trials_per_job or (None if self.seam.serial else side_by_side)
 
     @cached_property
     def objectives(self) -> list[tuple[str, Direction]]:
@@ -121,7 +127,7 @@ class Sweep:
         else:
             search = {k: v for k, v in self.settings["search"].items() if k not in ("trials", "batch")}
             words = [override.input_line for override in self.swept.values()]
-            what = [search, words, self.planner.trial(0, [plan.first_word(one) for one in self.swept.values()]).key]
+            what = [search, words, self.anchor]
         return digest([what, self.objectives])[:12]
 
     def show_plan(self) -> None:
@@ -131,9 +137,14 @@ class Sweep:
             tracker.connect(Path(self.settings["outputs"]))
             self._remember(tracker)
         document = {"sweep_id": self.sweep_id, **self._plan(self.points)}
+        if not self.points:
+            document = {"sweep_id": self.sweep_id, "trials": self.settings["search"]["trials"]}
 
         def tell(console: Any) -> None:
-            for line in self._planned(document):
+            search = [
+                f"{document['trials']} trials of a search over {', '.join(self.swept)}: each batch has its own plan"
+            ]
+            for line in self._planned(document) if self.points else search:
                 console.print(line)
             for trial in self.points:
                 if trial.error:
@@ -143,7 +154,6 @@ class Sweep:
 
     def run(self) -> None:
         outputs = Path(self.settings["outputs"]).absolute()
-        objectives = self.objectives
         with _owned(outputs / "sweeps" / self.sweep_id) as (folder, token):
             tracker = self._tracker()
             tracker.connect(outputs)
@@ -152,7 +162,7 @@ class Sweep:
                 self.settings["experiment_name"],
                 f"sweep {' '.join(self.swept) or self.sweep_id}",
                 params={f"sweep.{key}": plan.said(one) for key, one in self.swept.items()},
-                tags={"harness.verb": "sweep", "sweep.id": self.sweep_id, "objective": objectives[0][0]},
+                tags=self._tags(None) | {"harness.verb": "sweep"},
             )
             earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": self.sweep_id})
             study = None if self.points else self._study(folder)
@@ -264,12 +274,10 @@ class Sweep:
             tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "FAILED")
 
     def _launch(self, trials: list[Trial]) -> None:
-        most = self.seam.trials_per_job or (None if self.seam.serial else PER_JOB)
-        jobs = plan.jobs(trials, plan.depths(self.trials.values()), most)
+        jobs = plan.jobs(trials, plan.depths(self.trials.values()), self._per_job)
         numbers = range(self.launched, self.launched + len(jobs))
         self.launched += len(jobs)
-        self.seam.jobs.context = self.context
-        self.seam.jobs.jobs = dict(zip(numbers, jobs, strict=True))
+        self.seam.jobs.hand_out(self.context, dict(zip(numbers, jobs, strict=True)))
         overrides = [[*self.fixed, *job.trials[0].words] for job in jobs]
         for returned in self.seam.launch(overrides, numbers[0]):
             _ = returned.return_value  # raises what a job raised
@@ -295,8 +303,7 @@ class Sweep:
         if sound:
             kept = plan.kept(self.planner.rankings, depths, plan.store_of(sound[0]))
             self.retrievals = {need: need in kept for need in depths} | self.retrievals
-        most = self.seam.trials_per_job or (None if self.seam.serial else PER_JOB)
-        jobs = plan.jobs(todo, depths, most)
+        jobs = plan.jobs(todo, depths, self._per_job)
         return {
             "trials": len(trials),
             "finished_before": len(different) - len(todo),
@@ -355,6 +362,7 @@ def _owned(folder: Path) -> Iterator[tuple[Path, str]]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / "lock", timeout=0):
+            (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
             yield folder, take(folder)
     except Timeout:
         raise BadInput(f"This sweep is running already: {folder / 'lock'} is held. Wait for it, or stop it.") from None

@@ -111,7 +111,13 @@ class Summary:
         if self.best is None:
             return {}
         run_id = self.results[self.best].run_id
-        tags = {"best.trial": str(self.best), "best.overrides": " ".join(self.trials[self.best].words)}
+        said, name = " ".join(self.trials[self.best].words), self.objectives[0][0]
+        low, high = self.interval(self.best)
+        note = (
+            f"Best of {len(self.trials)} trials: {name} **{self.values(self.best)[0]:.4f}** "
+            f"({low:.3f} to {high:.3f}) with `{said}`, run {run_id}. All trials: trials.json, trials.csv."
+        )
+        tags = {"best.trial": str(self.best), "best.overrides": said, "mlflow.note.content": note}
         return tags | ({"best.run_id": run_id} if run_id else {})
 
     def to_json(self) -> dict[str, Any]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from harness.metrics import mlflow_name
+from harness.mlflow_store import open_client, redacted, without_secrets, write_ahead
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,15 +20,8 @@ if TYPE_CHECKING:
 
 PARAM_LIMIT = 6000  # characters that MLflow keeps of a param
 TAG_LIMIT = 8000
+NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # what MLflow takes in no name of a param
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the pages for runs, not those for prompts
-
-# MLflow draws bars for a handful of files, prints addresses to standard output and reports its use over the network.
-QUIET = {
-    "GIT_PYTHON_REFRESH": "quiet",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-}
 
 
 @dataclass
@@ -134,14 +126,14 @@ class MlflowTracker:
 
     def exists(self, outputs: Path) -> bool:
         """Whether there is anything to read: a local store is made by the first `connect`."""
-        uri = self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}"
-        return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists()
+        place = (self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}").partition("sqlite:///")[2]
+        return not place or Path(place).exists()
 
     def connect(self, outputs: Path) -> None:
         """Open the store, made under a lock: several processes on a fresh SQLite store break it for good."""
-        self.uri = _without_secrets(self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}")
+        self.uri = without_secrets(self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}")
         if not self.uri.startswith("sqlite:///"):
-            self._client = _client(self.uri)
+            self._client = open_client(self.uri)
             return
         database = Path(self.uri.removeprefix("sqlite:///")).absolute()
         self.uri = f"sqlite:///{database}"
@@ -151,8 +143,8 @@ class MlflowTracker:
 
         with FileLock(database.with_suffix(".lock")):
             if not database.exists():
-                _write_ahead(database)
-            self._client = _client(self.uri)
+                write_ahead(database)
+            self._client = open_client(self.uri)
 
     @property
     def client(self) -> MlflowClient:
@@ -166,7 +158,8 @@ class MlflowTracker:
         adopted: a run that a crash left, which is taken up if its params say the same.
         """
         if adopted is not None:
-            if all(_param(record.params.get(name)) == value for name, value in adopted.params.items()):
+            said = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
+            if adopted.params.items() <= said.items():
                 self.client.update_run(adopted.run_id, status="RUNNING")
                 return adopted.run_id
             self.client.set_terminated(adopted.run_id, "KILLED", _now())
@@ -211,17 +204,15 @@ class MlflowTracker:
 
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
         """The runs of an experiment with these tags and status, the latest first; none without the experiment."""
-        found = self.client.get_experiment_by_name(experiment)
-        if found is None:
+        if (found := self.client.get_experiment_by_name(experiment)) is None:
             return []
         asked = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
         wanted = " AND ".join(asked + ([f"attributes.status = '{status}'"] if status else []))
-        runs: list[LoggedRun] = []
-        token: str | None = None
-        while token is None or token:
-            page = self.client.search_runs([found.experiment_id], wanted, max_results=1000, page_token=token)
+        page = self.client.search_runs([found.experiment_id], wanted, max_results=1000)
+        runs = [self._logged(run, experiment) for run in page]
+        while page.token:
+            page = self.client.search_runs([found.experiment_id], wanted, max_results=1000, page_token=page.token)
             runs += [self._logged(run, experiment) for run in page]
-            token = page.token or ""
         return runs
 
     def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun:
@@ -268,7 +259,7 @@ class MlflowTracker:
         from mlflow.entities import Metric, Param
 
         now = _now()
-        told = [Param(name, _param(value)) for name, value in params.items()]
+        told = [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()]
         found = [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()]
         while told or found:
             told, now_told = told[100:], told[:100]
@@ -321,73 +312,6 @@ class MlflowTracker:
         return LoggedRun(
             info.run_id, info.run_name or "", experiment, info.status, data.metrics, data.params, data.tags
         )
-
-
-def redacted(uri: str | None) -> str:
-    """An address as it may be shown: without the user and password that it may carry."""
-    parts = urlsplit(uri or "")
-    if "@" not in parts.netloc:
-        return uri or ""
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _without_secrets(uri: str) -> str:
-    """A server's address without user and password, which go to MLflow by its environment variables instead.
-
-    So no message, log or artifact can show them. A database's address must keep them.
-    """
-    parts = urlsplit(uri)
-    if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
-        return uri
-    os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
-    os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password or "")
-    return redacted(uri)
-
-
-def _client(uri: str) -> MlflowClient:
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    import logging
-
-    from mlflow.exceptions import MlflowException
-
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    from mlflow.tracking import MlflowClient
-
-    _write_lazily()
-
-    try:
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
-    except MlflowException as error:
-        raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {str(error).splitlines()[0]}") from error
-    return client
-
-
-def _write_ahead(database: Path) -> None:
-    """Readers and a writer at a time: cuts the worst case with many processes from 8 s to 5 s."""
-    import sqlite3
-
-    connection = sqlite3.connect(database)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.close()
-
-
-@functools.cache
-def _write_lazily() -> None:
-    """A commit need not wait for the disk: with write-ahead logging a killed process loses nothing all the same."""
-    import sqlite3
-
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    def on_connect(connection: Any, _: Any) -> None:
-        wal = ("wal",)
-        if isinstance(connection, sqlite3.Connection) and connection.execute("PRAGMA journal_mode").fetchone() == wal:
-            connection.execute("PRAGMA synchronous=NORMAL")
-
-    event.listen(Engine, "connect", on_connect)
 
 
 def _param(value: Any) -> str:

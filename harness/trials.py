@@ -59,6 +59,10 @@ class Context:
         return self.folder / "journal.jsonl"
 
     @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    @property
     def owner(self) -> Path:
         """Holds the token of the start that owns the sweep."""
         return self.folder / "owner"
@@ -70,18 +74,30 @@ class Context:
 
 
 class Jobs:
-    """The task of a sweep's Hydra jobs: called with a composed config, it runs the job of Hydra's job number."""
+    """The task of a sweep's Hydra jobs: called with a composed config, it runs the job of Hydra's job number.
+
+    It is sent to every worker, and so carries no trials: a worker reads those of its job in the sweep's folder.
+    """
 
     def __init__(self) -> None:
         self.context: Context | None = None
-        self.jobs: dict[int, Job] = {}
+
+    def hand_out(self, context: Context, jobs: Mapping[int, Job]) -> None:
+        self.context = context
+        (context.folder / "jobs").mkdir(exist_ok=True)
+        for number, job in jobs.items():
+            (context.folder / "jobs" / f"{number}.json").write_text(
+                json.dumps(asdict(job), ensure_ascii=False), "utf-8"
+            )
 
     def __call__(self, _: Any) -> list[Result]:
         from hydra.core.hydra_config import HydraConfig
 
         if self.context is None:
-            raise RuntimeError("a sweep hands out jobs after it has said what they have in common")
-        return run_job(self.jobs[HydraConfig.get().job.num], self.context)
+            raise RuntimeError("hand_out() comes first")
+        asked = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
+        trials = [Trial(**fields | {"words": tuple(fields["words"])}) for fields in asked["trials"]]
+        return run_job(Job(trials, tuple(asked["depths"])), self.context)
 
 
 def run_job(job: Job, context: Context) -> list[Result]:

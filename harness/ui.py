@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import report
 from harness.config import Asked, build
-from harness.tracking import redacted
+from harness.mlflow_store import redacted
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:

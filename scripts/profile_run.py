@@ -51,7 +51,7 @@ tracking.MlflowTracker.connect = connect  # type: ignore[method-assign]
 tracking.MlflowTracker.begin = timed("log the run", tracking.MlflowTracker.begin)  # type: ignore[method-assign]
 tracking.MlflowTracker.finish = timed("log the run", tracking.MlflowTracker.finish)  # type: ignore[method-assign]
 experiment.pipeline.run = timed("ranking from the cache, scores, intervals", experiment.pipeline.run)
-experiment._draw = timed("import matplotlib, draw the figure", experiment._draw)
+experiment.records.draw = timed("import matplotlib, draw the figure", experiment.records.draw)
 experiment.run = run
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.tracking import MlflowTracker, RunRecord, redacted
+from harness.mlflow_store import redacted
+from harness.tracking import MlflowTracker, RunRecord
 from retrievers.base import BadInput
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -111,7 +112,7 @@ def test_a_deleted_experiment_is_said(tmp_path):
 def test_many_processes_on_a_fresh_store(tmp_path):
     """Without the lock every one of them fails, and the store stays broken."""
     code = (
-        "from pathlib import Path; from harness.tracking import MlflowTracker, RunRecord, redacted\n"
+        "from pathlib import Path; from harness.tracking import MlflowTracker, RunRecord\n"
         f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
         "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
         "tracker.finish(tracker.begin(record), record, 'FINISHED')"
