@@ -160,7 +160,7 @@ def recording(
     try:
         yield run_id, unfinished
     except BaseException as error:
-        failed = "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+        failed = "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
         write_text(unfinished / "traceback.txt", traceback.format_exc())
         record.folder = unfinished.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
         try:

@@ -167,7 +167,8 @@ class Sweep:
             earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": self.sweep_id})
             study = None if self.points else self._study(folder)
             parent = tracker.begin(record, earlier[0] if earlier else None)
-            self.context = Context(self.sweep_id, record.experiment, folder, token, self._tags(parent))
+            store = digest(self.settings["tracking"])
+            self.context = Context(self.sweep_id, record.experiment, folder, token, self._tags(parent), store)
             self._end(tracker, parent, record, self._all(tracker, study))
 
     def _end(self, tracker: Tracker, parent: str | None, record: RunRecord, raised: BaseException | None) -> None:
@@ -182,7 +183,7 @@ class Sweep:
         failed = [result for result in summary.results.values() if result.status == "FAILED"]
         best_folder = None
         if summary.best is not None and raised is None:
-            best_folder = self._complete_best(tracker, summary)
+            best_folder = self._complete_best(summary)
         record.folder = write_files(summary, self.context.folder / "summary")
         record.metrics = summary.parent_metrics()
         record.tables = {"trials.json": summary.table()}
@@ -282,7 +283,7 @@ class Sweep:
         for returned in self.seam.launch(overrides, numbers[0]):
             _ = returned.return_value  # raises what a job raised
 
-    def _complete_best(self, tracker: Tracker, summary: Summary) -> Path:
+    def _complete_best(self, summary: Summary) -> Path:
         """Log the best trial in full, as `harness run` does: all measures, tables, figures, texts."""
         trial, result = self.trials[summary.best or 0], summary.results[summary.best or 0]
         full: Tracker = build(trial.config["tracking"] | {"detail": "full"}, where="tracking")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import pipeline, records, report
-from harness.config import build
+from harness.config import build, digest
 from harness.datasets import Dataset, load, search_queries
 from harness.metrics import mlflow_name
 from harness.plan import Job, Trial, store_of
@@ -45,7 +45,7 @@ class Context:
     """What all trials of a sweep have in common.
 
     folder: of the sweep. token: of this start of it; when another start has taken over, workers stop. tags: of every
-    trial's run.
+    trial's run. tracking: digest of where runs are logged.
     """
 
     sweep_id: str
@@ -53,6 +53,7 @@ class Context:
     folder: Path
     token: str
     tags: Mapping[str, str]
+    tracking: str
 
     @property
     def journal(self) -> Path:
@@ -76,7 +77,8 @@ class Context:
 class Jobs:
     """The task of a sweep's Hydra jobs: called with a composed config, it runs the job of Hydra's job number.
 
-    It is sent to every worker, and so carries no trials: a worker reads those of its job in the sweep's folder.
+    It is sent to every worker, and so carries no trials: a worker reads those of its job in the sweep's folder. They
+    are written there without the tracking address, which may hold a password: a worker has it from its own config.
     """
 
     def __init__(self) -> None:
@@ -84,20 +86,27 @@ class Jobs:
 
     def hand_out(self, context: Context, jobs: Mapping[int, Job]) -> None:
         self.context = context
-        (context.folder / "jobs").mkdir(exist_ok=True)
+        context.jobs.mkdir(exist_ok=True)
         for number, job in jobs.items():
-            (context.folder / "jobs" / f"{number}.json").write_text(
-                json.dumps(asdict(job), ensure_ascii=False), "utf-8"
-            )
+            content = asdict(job)
+            for trial in content["trials"]:
+                del trial["config"]["tracking"]
+            (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
 
-    def __call__(self, _: Any) -> list[Result]:
+    def __call__(self, config: Any) -> list[Result]:
         from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
 
         if self.context is None:
             raise RuntimeError("hand_out() comes first")
-        asked = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
-        trials = [Trial(**fields | {"words": tuple(fields["words"])}) for fields in asked["trials"]]
-        return run_job(Job(trials, tuple(asked["depths"])), self.context)
+        tracking = OmegaConf.to_container(config.tracking, resolve=True)
+        if digest(tracking) != self.context.tracking:
+            raise RuntimeError("This worker would log elsewhere than the sweep: set MLFLOW_TRACKING_URI there as here.")
+        content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
+        trials = [Trial(**fields | {"words": tuple(fields["words"])}) for fields in content["trials"]]
+        for trial in trials:
+            trial.config["tracking"] = tracking
+        return run_job(Job(trials, tuple(content["depths"])), self.context)
 
 
 def run_job(job: Job, context: Context) -> list[Result]:
@@ -161,7 +170,7 @@ class Runner:
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
             return _failed(trial, error, run_id, time.perf_counter() - began)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # the latter is how Ray stops a worker
             seconds = time.perf_counter() - began
             write_journal(self.context, Result(trial.number, trial.key, run_id, "KILLED", {}, seconds))
             raise
@@ -227,7 +236,7 @@ def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
         file.seek(start)
         text = file.read()
     whole = text[: text.rfind(b"\n") + 1]
-    rows = [json.loads(line) for line in whole.splitlines()]
+    rows = [json.loads(line) for line in whole.splitlines() if line.endswith(b"}")]  # a killed writer's is broken off
     found = [Result(**{k: v for k, v in row.items() if k != "token"}) for row in rows if row["token"] == context.token]
     return found, start + len(whole)
 

@@ -2,7 +2,7 @@
 
     python scripts/sweep_crash_test.py [--kills 20] [--launcher basic|joblib] [--seed 0]
 
-`harness sweep` runs 48 trials over four retrievals on the shipped sample. It is killed, with all its workers, at a
+`harness sweep` runs 96 trials over four retrievals on the shipped sample. It is killed, with all its workers, at a
 random moment between its start and its end; the same command is given once more. Then every trial must be FINISHED
 exactly once and none RUNNING, with the numbers of a sweep that was not disturbed; the parent must be FINISHED too.
 """
@@ -10,10 +10,10 @@ exactly once and none RUNNING, with the numbers of a sweep that was not disturbe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,9 +26,9 @@ from harness.tracking import LoggedRun, MlflowTracker
 
 WORDS = [
     "retriever=hybrid_lexical", "tokenizer=word,whitespace", "retriever.bm25.k1=0.9,1.5", "gate=score",
-    "gate.source=bm25", "gate.threshold=0,2,4", "fusion.weights.bm25=0.5,1,2,4",
+    "gate.source=bm25", "gate.threshold=0,1,2,3,4,5", "fusion.weights.bm25=0.5,1,2,4",
 ]  # fmt: skip
-TRIALS = 48
+TRIALS = 96
 TIMES = ("seconds/", "ms_per_query")
 
 
@@ -82,8 +82,8 @@ def check(place: Place, expected: dict[str, dict[str, float]], best: str) -> Non
     """Exit with words unless every trial is there once with the right numbers."""
     children = [run for run in place.runs() if run.tags.get("harness.verb") == "run"]
     finished = Counter(run.tags["trial_key"] for run in children if run.status == "FINISHED")
-    if finished != Counter(expected):
-        sys.exit(f"not every trial is FINISHED exactly once: {finished}")
+    if finished != Counter(list(expected)):
+        sys.exit(f"not every trial is FINISHED exactly once: {len(finished)} are, {finished.total()} runs")
     if left := [run.run_id for run in children if run.status == "RUNNING"]:
         sys.exit(f"left RUNNING: {left}")
     for run in children:
@@ -112,9 +112,11 @@ def main(arguments: list[str]) -> None:
         expected = {run.tags["trial_key"]: numbers(run) for run in runs}
         best = next(run.tags["trial_key"] for run in runs if run.run_id == found["best"]["run_id"])  # type: ignore[index]
         print(f"undisturbed: {len(expected)} trials in {whole:.1f} s", flush=True)
-        while stages.total() < asked.kills:
-            shutil.rmtree(Path(name) / "trial", ignore_errors=True)
-            place = Place(Path(name) / "trial", asked.launcher)
+        for attempt in itertools.count():
+            if stages.total() == asked.kills:
+                break
+            # A folder of its own each time: MLflow keeps a database open as long as the process lives.
+            place = Place(Path(name) / f"trial{attempt}", asked.launcher)
             child, moment = place.start(), chance.uniform(0, whole)
             try:
                 child.wait(moment)
