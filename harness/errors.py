@@ -44,12 +44,16 @@ def _hydras(error: BaseException, verb: str, words: Sequence[str]) -> str:
 def _near_key(key: str, verb: str, words: Sequence[str]) -> str:
     """A suggestion for an unknown key: the same last name elsewhere, else a near miss."""
     from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
     # Of several values of a multirun the first.
     choices = [word.partition(",")[0] for word in words if (configs.folder() / word.partition("=")[0]).is_dir()]
-    with initialize_config_dir(str(configs.folder()), version_base="1.3"):
-        composed: Any = OmegaConf.to_container(compose(configs.primary(verb), choices), resolve=False)
+    try:
+        with initialize_config_dir(str(configs.folder()), version_base="1.3"):
+            composed: Any = OmegaConf.to_container(compose(configs.primary(verb), choices), resolve=False)
+    except HydraException:  # a choice of another folder of configs
+        return ""
     known = list(configs.flatten(composed)) + list(composed)
     last = key.lstrip("+~").rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == last]

@@ -147,29 +147,34 @@ def write_files(
 
 @contextmanager
 def recording(
-    tracker: Tracker, record: RunRecord, folder: Path, adopted: LoggedRun | None = None
+    tracker: Tracker, record: RunRecord, folder: Path, adopted: LoggedRun | None = None, direct: bool = False
 ) -> Iterator[tuple[str | None, Path]]:
     """Open a run, or take up the one that a crash left; give (run id, folder to write to); close the run.
 
     It ends FINISHED, or FAILED or KILLED with the traceback. What is written becomes `folder` when the run is over:
-    what is half-written never looks like a result.
+    what is half-written never looks like a result. direct: it may be written straight to where the tracker keeps it,
+    and then there is no `folder`; the run that is not FINISHED says that it is half-written.
     """
     run_id = tracker.begin(record, adopted)
-    unfinished = record.folder = folder.with_name(folder.name + ".unfinished")
-    unfinished.mkdir(parents=True, exist_ok=True)
+    place = tracker.place(run_id) if direct else None
+    written = place or folder.with_name(folder.name + ".unfinished")
+    written.mkdir(parents=True, exist_ok=True)
+    record.folder = None if place else written
     try:
-        yield run_id, unfinished
+        yield run_id, written
     except BaseException as error:
         failed = "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
-        write_text(unfinished / "traceback.txt", traceback.format_exc())
-        record.folder = unfinished.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
+        write_text(written / "traceback.txt", traceback.format_exc())
+        if not place:
+            record.folder = written.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
         try:
             tracker.finish(run_id, record, failed)
         except Exception as lost:  # the first error is the one to tell; its traceback is in the folder
             log.warning("the run could not be closed as %s: %s", failed, lost)
         raise
     tracker.finish(run_id, record, "FINISHED")
-    unfinished.rename(folder)
+    if not place:
+        written.rename(folder)
 
 
 def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:

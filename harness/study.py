@@ -194,6 +194,8 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         url = URL.create("sqlite", database=str(file)).render_as_string()
         try:
+            if not file.exists():
+                _make(file)
             stored = optuna.create_study(
                 storage=url,
                 study_name=name,
@@ -247,6 +249,19 @@ class Search:
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)
+
+
+def _make(file: Path) -> None:
+    """Make a study's file, under another name first: one whose tables are half made cannot be opened."""
+    import optuna
+    from sqlalchemy import URL
+
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    for left in file.parent.glob(f"{unfinished.name}*"):  # by a killed process, its journal included
+        left.unlink()
+    storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(unfinished)).render_as_string())
+    storage.engine.dispose()
+    unfinished.rename(file)
 
 
 def _check_same(asked: dict[str, str], stored: optuna.Study, file: Path) -> None:

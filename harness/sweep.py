@@ -235,6 +235,11 @@ class Sweep:
             for proposal in proposals:
                 found = self.results[proposal.number].metrics
                 values = [found.get(metrics.mlflow_name(name), math.nan) for name, _ in self.objectives]
+                if self.results[proposal.number].status == "FINISHED" and not all(map(math.isfinite, values)):
+                    raise BadInput(
+                        f"objectives={[name for name, _ in self.objectives]}: a trial finished without one of them. "
+                        "Rankings that an earlier version kept have no ms_per_query: see harness doctor cache."
+                    )
                 study.tell(proposal.number, values)
 
     def _batch(self, tracker: Tracker, trials: Sequence[Trial]) -> None:

@@ -173,7 +173,10 @@ def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> Non
         )
     console.print(table)
     if len(summary.objectives) > 1:
-        console.print(f"Trials that none beats in all objectives: {', '.join(map(str, summary.front))}.")
+        console.print("No trial is as good in every objective and better in one than:", style="bold")
+        for number in summary.front:
+            values = ", ".join(f"{value:.4f}" for value in summary.values(number))
+            console.print(f"  {values}  {' '.join(summary.trials[number].words)}")
     for failed in document["failed"]:
         console.print(f"failed: {' '.join(failed['overrides'])}: {failed['error']}", style="red")
     console.print(f"Files: {document['files']['folder']}")

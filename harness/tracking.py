@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from urllib.parse import unquote, urlsplit
 
 from harness.metrics import mlflow_name
-from harness.mlflow_store import open_client, redacted, without_secrets, write_ahead
+from harness.mlflow_store import make_database, open_client, redacted, without_secrets
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Tracker(Protocol):
     def exists(self, outputs: Path) -> bool: ...
     def connect(self, outputs: Path) -> None: ...
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str | None: ...
+    def place(self, run_id: str | None) -> Path | None: ...
     def log(self, run_id: str | None, record: RunRecord) -> None: ...
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None: ...
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None: ...
@@ -87,6 +89,9 @@ class NoTracker:
         pass
 
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str | None:
+        return None
+
+    def place(self, run_id: str | None) -> Path | None:
         return None
 
     def log(self, run_id: str | None, record: RunRecord) -> None:
@@ -143,7 +148,7 @@ class MlflowTracker:
 
         with FileLock(database.with_suffix(".lock")):
             if not database.exists():
-                write_ahead(database)
+                make_database(database)
             self._client = open_client(self.uri)
 
     @property
@@ -176,12 +181,17 @@ class MlflowTracker:
             self._log_inputs(run_id, record.inputs)
         return run_id
 
+    def place(self, run_id: str | None) -> Path | None:
+        """Where a local store keeps the files of a run that was begun here; None where that is not known."""
+        uri = urlsplit(self._places.get(run_id or "", ""))
+        return Path(unquote(uri.path)) if uri.scheme == "file" else None
+
     def log(self, run_id: str | None, record: RunRecord) -> None:
         """Log files, metrics and tables."""
         if run_id is None:
             raise RuntimeError("begin() comes first")
         if record.folder is not None:
-            self._log_files(run_id, record.folder)
+            self.client.log_artifacts(run_id, str(record.folder))
         self._log_batch(run_id, record.params if self.detail == "light" else {}, record.metrics)
         for name, table in record.tables.items():
             rows = list(zip(*table.values(), strict=True))
@@ -201,6 +211,7 @@ class MlflowTracker:
         """`log`, and close the run as FINISHED, FAILED or KILLED."""
         self.log(run_id, record)
         self.client.set_terminated(str(run_id), status, _now())
+        self._places.pop(str(run_id), None)
 
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
         """The runs of an experiment with these tags and status, the latest first; none without the experiment."""
@@ -266,15 +277,6 @@ class MlflowTracker:
             room = 1000 - len(now_told)
             found, now_found = found[room:], found[:room]
             self.client.log_batch(run_id, metrics=now_found, params=now_told)
-
-    def _log_files(self, run_id: str, folder: Path) -> None:
-        place = self._places.pop(run_id, "")
-        if place.startswith("file:"):  # spares a query for what is known: where the files of the run go
-            from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-
-            LocalArtifactRepository(place).log_artifacts(str(folder))
-        else:
-            self.client.log_artifacts(run_id, str(folder))
 
     def _log_inputs(self, run_id: str, inputs: Mapping[str, tuple[str, str, str, int]]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag

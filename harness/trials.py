@@ -161,9 +161,9 @@ class Runner:
         folder = self.context.folder / "trials" / str(trial.number)
         _remove(folder)
         try:
-            with records.recording(self.tracker, record, folder, adopted) as (run_id, unfinished):
+            with records.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
                 outcome = self.outcome(trial, [trial.config["objective"]])
-                records.write_files(unfinished, trial.config, self.dataset, outcome, light=True)
+                records.write_files(written, trial.config, self.dataset, outcome, light=True)
                 if outcome.scores:
                     record.metrics |= records.logged(outcome.scores, [trial.config["objective"]])
                 record.metrics |= outcome.measured

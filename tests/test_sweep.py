@@ -264,7 +264,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
     assert (again["trials"]["finished"], again["trials"]["skipped"]) == (6, 2)
     [sweep] = runs(harness__verb="sweep")
     assert sweep.status == "FINISHED"
-    assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"] / "trials").iterdir())
+    assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"]).glob("trials/*"))
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,19 @@ def test_a_deleted_experiment_is_said(tmp_path):
         later.begin(record)
 
 
+def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
+    """Its tables are made under another name; a journal that is left must not be played into the next one."""
+    (tmp_path / "mlflow.db.unfinished").write_bytes(b"half of a database")
+    (tmp_path / "mlflow.db.unfinished-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" * 64)
+    tracker = MlflowTracker()
+    assert not tracker.exists(tmp_path)
+    tracker.connect(tmp_path)
+    record = RunRecord("e", "n", metrics={"m": 1.0})
+    tracker.finish(tracker.begin(record), record, "FINISHED")
+    assert [run.status for run in tracker.runs("e", {})] == ["FINISHED"]
+    assert tracker.exists(tmp_path)
+
+
 @pytest.mark.slow
 def test_many_processes_on_a_fresh_store(tmp_path):
     """Without the lock every one of them fails, and the store stays broken."""
