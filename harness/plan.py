@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -71,11 +71,12 @@ class Data:
 
 @dataclass
 class Composed:
-    """What Hydra composed for a set of choices. plain: the same, resolved. texts: its interpolations."""
+    """What Hydra composed for a set of choices. plain: it resolved. keys: of all nodes. texts: interpolations."""
 
     config: DictConfig
     plain: dict[str, Any]
     choices: dict[str, str | None]
+    keys: set[str]
     texts: list[str]
 
 
@@ -92,6 +93,7 @@ class Composer:
 
     def __call__(self, fixed: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str | None]]:
         """(resolved config, choices) of the words, those of a sweep last. Raises Hydra's exceptions."""
+        from hydra.errors import ConfigCompositionException
         from omegaconf import OmegaConf
 
         parsed = [self._parse(word) for word in words]
@@ -100,6 +102,9 @@ class Composer:
         if rest not in self._composed:
             self._composed[rest] = _composed(self._compose([*fixed, *rest]))
         found = self._composed[rest]
+        for key in values:
+            if key not in found.keys:
+                raise ConfigCompositionException(f"Could not override '{key}'.")
         if any("${" + key.partition(".")[0] in text for key in values for text in found.texts):
             whole = copy.deepcopy(found.config)
             for key, value in values.items():  # other values follow these
@@ -113,20 +118,16 @@ class Composer:
 
     def _sets_value(self, one: Override) -> bool:
         """Whether an override sets one plain value, which every trial with the same choices sets anew."""
-        plain = isinstance(one.value(), bool | int | float | str | None)
+        value = one.value()
+        plain = isinstance(value, bool | int | float | str | None) and not {"$", "\\"} & set(str(value))
         return plain and one.type is not None and one.type.name == "CHANGE" and not self._group(one.key_or_group)
 
 
 def _set_in(config: Any, key: str, value: Any) -> None:
-    """Set the value of a key that is there, as Hydra does."""
-    from hydra.errors import ConfigCompositionException
-
     *parents, last = key.split(".")
     for parent in parents:
-        config = config[parent] if isinstance(config, Mapping) and parent in config else None
-    if not isinstance(config, Mapping) or last not in config:
-        raise ConfigCompositionException(f"Could not override '{key}'.")
-    config[last] = value  # type: ignore[index]
+        config = config[parent]
+    config[last] = value
 
 
 def _composed(config: DictConfig) -> Composed:
@@ -138,7 +139,14 @@ def _composed(config: DictConfig) -> Composed:
     raw: Any = OmegaConf.to_container(config, resolve=False)
     texts = [value for value in configs.flatten(raw).values() if isinstance(value, str) and "${" in value]
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    return Composed(config, plain, choices, texts)
+    return Composed(config, plain, choices, set(_paths(raw)), texts)
+
+
+def _paths(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in node.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")
 
 
 class Planner:

@@ -56,10 +56,11 @@ class Summary:
 
     @property
     def front(self) -> list[int]:
-        points = np.array([self.values(number) for number in self.finished]).reshape(-1, len(self.objectives))
+        whole = [number for number in self.finished if np.isfinite(self.values(number)).all()]
+        points = np.array([self.values(number) for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
         beaten = [bool(((points >= p).all(axis=1) & (points > p).any(axis=1)).any()) for p in points]
-        return [number for number, worse in zip(self.finished, beaten, strict=True) if not worse]
+        return [number for number, worse in zip(whole, beaten, strict=True) if not worse]
 
     def values(self, number: int) -> list[float]:
         """The objectives of a trial, NaN where it has none."""
@@ -113,9 +114,10 @@ class Summary:
         run_id = self.results[self.best].run_id
         said, name = " ".join(self.trials[self.best].words), self.objectives[0][0]
         low, high = self.interval(self.best)
+        interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
         note = (
-            f"Best of {len(self.trials)} trials: {name} **{self.values(self.best)[0]:.4f}** "
-            f"({low:.3f} to {high:.3f}) with `{said}`, run {run_id}. All trials: trials.json, trials.csv."
+            f"Best of {len(self.trials)} trials: {name} **{self.values(self.best)[0]:.4f}**{interval} "
+            f"with `{said}`, run {run_id}. All trials: trials.json, trials.csv."
         )
         tags = {"best.trial": str(self.best), "best.overrides": said, "mlflow.note.content": note}
         return tags | ({"best.run_id": run_id} if run_id else {})
@@ -215,7 +217,8 @@ def write_files(summary: Summary, folder: Path) -> Path:
 def watch(context: Context, total: int, objective: str, trials: Mapping[int, Trial]) -> Iterator[None]:
     """Follow the journal while jobs run: on a terminal a line for each trial, otherwise one now and then."""
     over = threading.Event()
-    follower = threading.Thread(target=_follow, args=(context, total, objective, trials, over), daemon=True)
+    place = read_journal(context)[1]
+    follower = threading.Thread(target=_follow, args=(context, place, total, objective, trials, over), daemon=True)
     follower.start()
     try:
         yield
@@ -224,9 +227,10 @@ def watch(context: Context, total: int, objective: str, trials: Mapping[int, Tri
         follower.join()
 
 
-def _follow(context: Context, total: int, objective: str, trials: Mapping[int, Trial], over: threading.Event) -> None:
+def _follow(
+    context: Context, place: int, total: int, objective: str, trials: Mapping[int, Trial], over: threading.Event
+) -> None:
     terminal, name = sys.stderr.isatty(), mlflow_name(objective)
-    _, place = read_journal(context)
     done, best, last = 0, -np.inf, False
     said = began = 0.0
     while not last:

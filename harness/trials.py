@@ -24,6 +24,7 @@ from harness.plan import Job, Trial, store_of
 from harness.tracking import LoggedRun, RunRecord, Tracker
 from retrievers.base import Ranking
 
+CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -119,7 +120,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     tracker: Tracker = build(first.config["tracking"], where="tracking")
     tracker.connect(Path(first.config["outputs"]))
     adopted = context.left_running(tracker)
-    done = {result.number: result for result in read_journal(context)[0]}
+    done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner, failed = None, None
     try:
         runner = Runner(job, tracker, context)
@@ -146,6 +147,10 @@ class Runner:
         asked = json.dumps([config["dataset"], dict(job.trials[0].fingerprints)])
         self.dataset = _dataset(asked, job.trials[0].choices["dataset"] or "")
         self.queries = search_queries(self.dataset, config["query"]["text"], config["query"]["file"])
+        node, need = next(iter(config["retriever"].values())), job.trials[0].needs[0]
+        index = pipeline.index_identity(node, self.dataset)
+        if digest(pipeline.ranking_identity(index, pipeline.asked_of(self.queries))) != need:
+            raise RuntimeError(CHANGED)
         clock = pipeline.Clock()
         self._deep: list[Ranking] = []
         for (name, node), depth in zip(config["retriever"].items(), job.depths, strict=True):
@@ -222,10 +227,10 @@ def fail(
 
 
 def write_journal(context: Context, result: Result) -> None:
-    """Append a result, in one write, so that workers do not mix their lines."""
-    line = json.dumps({"token": context.token, **asdict(result)}, ensure_ascii=False) + "\n"
+    """Append a result, in one write, so that workers do not mix their lines; a line that was broken off ends first."""
+    line = "\n" + json.dumps({"token": context.token, **asdict(result)}) + "\n"
     with context.journal.open("ab", buffering=0) as file:
-        file.write(line.encode())
+        file.write(line.encode("ascii"))
 
 
 def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
@@ -236,8 +241,14 @@ def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
         file.seek(start)
         text = file.read()
     whole = text[: text.rfind(b"\n") + 1]
-    rows = [json.loads(line) for line in whole.splitlines() if line.endswith(b"}")]  # a killed writer's is broken off
-    found = [Result(**{k: v for k, v in row.items() if k != "token"}) for row in rows if row["token"] == context.token]
+    found = []
+    for line in whole.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # blank, or broken off when its writer was killed
+            continue
+        if row.pop("token") == context.token:
+            found.append(Result(**row))
     return found, start + len(whole)
 
 
@@ -269,5 +280,5 @@ def _dataset(asked: str, name: str) -> Dataset:
     node, fingerprints = json.loads(asked)
     dataset = load(build(node, where="dataset"), name)
     if dataset.fingerprints != fingerprints:
-        raise RuntimeError("The data have changed since the sweep was planned. Start it again.")
+        raise RuntimeError(CHANGED)
     return dataset

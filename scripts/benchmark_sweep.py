@@ -189,7 +189,7 @@ def scores(run: Any) -> dict[str, float]:
 
 
 def finished(outputs: Path) -> int:
-    return sum(len(journal.read_bytes().splitlines()) for journal in outputs.glob("sweeps/*/journal.jsonl"))
+    return sum(journal.read_bytes().count(b"\n{") for journal in outputs.glob("sweeps/*/journal.jsonl"))
 
 
 def resident_mb() -> float:

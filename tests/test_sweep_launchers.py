@@ -48,7 +48,7 @@ def sweep(folder: Path, *words: str) -> dict:
 def left_of(child: subprocess.Popen) -> list[str]:
     """Processes of the child's session that outlive it, five seconds after its end at the latest."""
     for _ in range(50):
-        listed = subprocess.run(["ps", "-s", str(child.pid), "-o", "args="], capture_output=True, text=True)
+        listed = subprocess.run(["ps", "-ww", "-s", str(child.pid), "-o", "args="], capture_output=True, text=True)
         if not listed.stdout.strip():
             return []
         time.sleep(0.1)
@@ -97,9 +97,12 @@ def test_jobs_side_by_side_give_the_same_numbers(one_by_one, tmp_path, launcher)
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(tmp_path):
     words = [*WORDS, "gate.threshold=range(0,30)", "hydra.sweeper.trials_per_job=10", *JOBLIB]
     child = start(tmp_path, *words)
-    worker = _worker_at_work(child, tmp_path)
-    os.kill(worker, signal.SIGKILL)
-    out, err = child.communicate()
+    try:
+        os.kill(_worker_at_work(child, tmp_path), signal.SIGKILL)
+        out, err = child.communicate(timeout=60)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
     assert child.returncode == 1, err
     assert left_of(child) == []
     found = json.loads(out)
@@ -124,7 +127,7 @@ def _worker_at_work(child: subprocess.Popen, folder: Path) -> int:
     while not any(path.stat().st_size for path in folder.glob("outputs/sweeps/*/journal.jsonl")):
         assert child.poll() is None, child.communicate()[1]
         time.sleep(0.01)
-    listed = subprocess.run(["ps", "--ppid", str(child.pid), "-o", "pid=,args="], capture_output=True, text=True)
+    listed = subprocess.run(["ps", "-ww", "--ppid", str(child.pid), "-o", "pid=,args="], capture_output=True, text=True)
     return next(int(line.split()[0]) for line in listed.stdout.splitlines() if "LokyProcess" in line)
 
 
