@@ -6,6 +6,7 @@ sweep's journal, which the sweep watches and an interrupted one reads again.
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import time
@@ -116,6 +117,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     A launcher may start a job again whose worker died: what is in the journal is not done twice, and what was left
     RUNNING, by this start or an earlier one, is taken up.
     """
+    gc.set_threshold(50_000)  # logging makes many objects: looking for cycles so often took 6 % of the time
     first = job.trials[0]
     tracker: Tracker = build(first.config["tracking"], where="tracking")
     tracker.connect(Path(first.config["outputs"]))
