@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.predictions import (
+    json_text,
     read_predictions,
     submission_rows,
     validate_against,
     validate_submission,
-    write_json_lines,
+    with_contents,
     write_text,
 )
 from retrievers.base import BadInput, Document, Query, Ranking, Turn
@@ -114,7 +115,7 @@ def test_a_ranking_comes_back_from_both_formats(tmp_path, rows):
     if any(rows.values()):
         assert lists(path) == {query_id: row for query_id, row in expected.items() if row}
     texts = {doc_id: Document(doc_id, "text") for doc_id in ranking.doc_ids}
-    write_json_lines(path, submission_rows([Query.of(q, "?") for q in ranking.query_ids], ranking, texts))
+    write_text(path, json_text(submission_rows([Query.of(q, "?") for q in ranking.query_ids], ranking, texts)))
     assert lists(path) == {query_id: [doc_id for doc_id, _ in ranking.row(i)] for i, query_id in enumerate(rows)}
 
 
@@ -196,13 +197,23 @@ def test_submission_rows_write_ids_as_they_were_read():
 def test_json_lines_are_byte_stable(tmp_path):
     path = tmp_path / "s.csv"
     for _ in range(2):
-        write_json_lines(path, submission_rows(QUERIES, RANKING, TEXTS))
+        write_text(path, json_text(submission_rows(QUERIES, RANKING, TEXTS)))
         assert path.read_bytes().decode() == (
             '{"eval_id": 7, "standalone_query": "왜?", "topk": [3, "d1"], "answer": "", "references": '
             '[{"score": 1.0, "content": "물"}, {"score": 0.666667, "content": "달은\\n위성"}]}\n'
             '{"eval_id": "x", "standalone_query": "say \\"yes\\"", "topk": [], "answer": "", "references": []}\n'
         )
     assert [entry.name for entry in tmp_path.iterdir()] == ["s.csv"]
+
+
+def test_texts_that_were_left_out_are_put_back(tmp_path):
+    """A trial's predictions carry no texts; with them they are byte for byte what a single run writes."""
+    light, full = tmp_path / "light", json_text(submission_rows(QUERIES, RANKING, TEXTS))
+    write_text(light, json_text(submission_rows(QUERIES, RANKING, TEXTS, contents=False)))
+    assert "위성" not in light.read_text("utf-8")
+    assert with_contents(light, TEXTS) == full
+    write_text(light, full)
+    assert with_contents(light, TEXTS) == full
 
 
 def test_writing_fails_whole(tmp_path):
@@ -213,7 +224,7 @@ def test_writing_fails_whole(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "\ud800")
     with pytest.raises(ValueError, match="JSON"):
-        write_json_lines(path, [{"score": math.nan}])
+        write_text(path, json_text([{"score": math.nan}]))
     assert path.read_bytes() == "one\r\n한\n".encode()
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
