@@ -1,6 +1,6 @@
 """Measure `harness sweep` against what it replaces, as ratios within one run.
 
-    python scripts/benchmark_sweep.py [grid] [--sample 5]       # 1,000 trials beside MLflow's own cost and no store
+    python scripts/benchmark_sweep.py [grid] [--pairs 3] [--sample 5]  # 1,000 trials beside MLflow's own cost, no store
     python scripts/benchmark_sweep.py baseline [--sample 10]    # 200 trials beside baseline_sweep.py; 0: run all of it
     python scripts/benchmark_sweep.py memory                    # resident memory over 1,000 trials in one process
     python scripts/benchmark_sweep.py launchers                 # 200 trials, one process and two
@@ -20,6 +20,7 @@ import io
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -104,29 +105,39 @@ def table(rows: Sequence[tuple[str, float]]) -> None:
         print(f"| {what} | {seconds:.1f} | {seconds / rows[0][1]:.2f} |")
 
 
-def grid(bench: Bench, sample: int) -> None:
-    cache = bench.warm("cache", ("tokens", "indexes"))
-    seconds, found = bench.sweep("outputs", cache, LARGE)
-    searches = len(list(cache.glob("rankings/*/manifest.json")))
-    expect(len(found), 1000, "finished trials")
-    expect(searches, 2, "searches")
-    describe(bench.folder / "outputs", found[0].info.run_id, bench.folder / "bare")
-    logging, _ = bench.timed([__file__, "bare", str(bench.folder / "bare"), str(len(found))])
+def grid(bench: Bench, pairs: int, sample: int) -> None:
+    """The sweep and the bare loop take turns, so that a machine's slow minute meets both."""
+    warm = bench.warm("cache", ("tokens", "indexes"))
+    taken = []
+    for number in range(pairs):
+        outputs, again = bench.folder / f"outputs_{number}", bench.folder / f"bare_{number}"
+        cache = Path(shutil.copytree(warm, bench.folder / f"cache_{number}"))
+        seconds, found = bench.sweep(outputs.name, cache, LARGE)
+        expect(len(found), 1000, "finished trials")
+        expect(len(list(cache.glob("rankings/*/manifest.json"))), 2, "searches")
+        describe(outputs, found[0].info.run_id, again)
+        logging, _ = bench.timed([__file__, "bare", str(again), str(len(found))])
+        taken.append((seconds, logging))
+        for folder in (outputs, again, cache):
+            shutil.rmtree(folder)
+    sweep, logging = (statistics.median(times) for times in zip(*taken, strict=True))
 
     def anew(count: int) -> float:
         outputs, *caches = (tempfile.mkdtemp(dir=bench.folder) for _ in range(count + 1))
         fixed = ["fusion=rrf", "gate=score", "gate.source=bm25", f"outputs={outputs}"]
         return bench.harness("run", ["-m", *fixed, f"store.path={','.join(caches)}"])[0]
 
-    without = extrapolated(anew, sample, len(found))
-    print(f"{len(found)} trials, {searches} searches\n")
+    without = extrapolated(anew, sample, 1000)
+    ratios = [one / other for one, other in taken]
+    print(f"1000 trials, 2 searches; medians of {pairs} pairs\n")
     table(
         [
-            ("harness sweep, tokens and indexes warm", seconds),
-            (f"a bare loop that logs {len(found)} equal runs", logging),
+            ("harness sweep, tokens and indexes warm", sweep),
+            ("a bare loop that logs 1000 equal runs", logging),
             (f"harness run -m with an empty cache for each trial, extrapolated from {sample}", without),
         ]
     )
+    print(f"\nThe sweep over the bare loop, pair by pair: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
 
 
 def baseline(bench: Bench, sample: int) -> None:
@@ -236,13 +247,14 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="grid", choices=("grid", "baseline", "memory", "launchers"))
     parser.add_argument("--data", type=Path, help="folder in the contest's layout (default: the shipped sample)")
     parser.add_argument("--qrels", type=Path, help="its labels (default: qrels.jsonl in it)")
+    parser.add_argument("--pairs", type=int, default=3, help="grid: times that the sweep and the bare loop take turns")
     parser.add_argument("--sample", type=int, help="trials to extrapolate from: grid 5, baseline 10")
     asked = parser.parse_args()
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), asked.data, asked.qrels)
         if asked.what == "grid":
-            grid(bench, 5 if asked.sample is None else asked.sample)
+            grid(bench, asked.pairs, 5 if asked.sample is None else asked.sample)
         elif asked.what == "baseline":
             baseline(bench, 10 if asked.sample is None else asked.sample)
         else:
