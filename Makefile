@@ -1,5 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
+TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench ui
@@ -11,10 +12,10 @@ run: .venv/.base  ## set up on a fresh machine and run BM25 on the sample
 	@$(BIN)/harness run $(ARGS)
 
 test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(TESTS) $(ARGS)
 
 check: .venv/.dev  ## lint, types and the fast tests
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(TESTS) -m 'not slow' $(ARGS)
 
 bench: .venv/.dev  ## measure against the libraries people use today, as ratios in one run
 	@for what in bm25 metrics dense; do $(BIN)/python scripts/benchmark.py $$what || exit 1; done
