@@ -13,7 +13,7 @@ from harness import metrics, pipeline, records, report
 from harness.config import Asked, build, digest, digest_texts
 from harness.datasets import Dataset, conversations, load, search_queries
 from harness.predictions import read_predictions, write_text
-from harness.scores import Scores, score
+from harness.scores import Scores, score, table_text
 from harness.store import Store
 from harness.tracking import RunRecord, Tracker
 from retrievers.base import BadInput, Query
@@ -116,6 +116,7 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     with _tracked(config, record) as (run_id, unfinished, _):
         shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
         write_text(unfinished / "config.yaml", records.resolved(config))
+        write_text(unfinished / "scores.csv", table_text(scores))
         records.draw(scores, unfinished)
     numbers = scores.to_json()
     document = {"run_id": run_id, "experiment": config["experiment_name"]}

@@ -20,7 +20,7 @@ from harness import metrics, pipeline
 from harness.config import SHARED, Asked, digest, flatten, identity, used
 from harness.datasets import Dataset
 from harness.predictions import json_text, submission_rows, write_text
-from harness.scores import Scores
+from harness.scores import Scores, table_text
 from harness.store import Store
 from harness.tracking import LoggedRun, RunRecord, Tracker
 
@@ -128,12 +128,14 @@ def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: pi
 def write_files(
     folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome, light: bool = False
 ) -> None:
-    """A run's files: resolved config, submission rows, TREC run of what was found, and a figure.
+    """A run's files: resolved config, submission rows, scores by query, TREC run of what was found, and a figure.
 
-    light: the first two alone, and the rows without the documents' texts, which `export` puts back.
+    light: the first three alone, and the rows without the documents' texts, which `export` puts back.
     """
     rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=not light)
     files = {"config.yaml": resolved(config), "predictions.jsonl": json_text(rows)}
+    if outcome.scores:
+        files["scores.csv"] = table_text(outcome.scores)
     if light:
         for name, text in files.items():  # on their way to the tracker: nothing is gained by waiting for the disk
             (folder / name).write_text(text, "utf-8")
@@ -185,7 +187,7 @@ def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
-    tags["version.python"] = platform.python_version()
+    tags |= {"version.python": platform.python_version(), "version.measures": str(metrics.VERSION)}
     for name in ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow", "kiwipiepy"):
         tags[f"version.{name}"] = importlib.metadata.version(name)
     try:

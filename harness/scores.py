@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +18,8 @@ from harness.stats import bootstrap_means, split
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
 Lists = Ranking | Predictions
+FLAGS = ("needs", "multi_turn", "public")
+OOF = "oof/"  # before the name of a measure: out of fold, where a gate was fitted on labels
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Scores:
 
     query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
     values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
+    needs, multi_turn, in_public: bool [Q], what kind of query it is, and in which part of the labels.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
                candidates are unknown); 0 without one, NaN where no retrieval is needed.
     summary:   measure -> Summary over all scored queries; public, private: over one part, without interval.
@@ -44,6 +50,9 @@ class Scores:
 
     query_ids: tuple[str, ...]
     values: dict[str, np.ndarray]
+    needs: np.ndarray
+    multi_turn: np.ndarray
+    in_public: np.ndarray
     first_hit: np.ndarray
     summary: dict[str, Summary]
     public: dict[str, Summary]
@@ -58,11 +67,59 @@ class Scores:
         """Plain lists, dicts, numbers and strings, and `metrics`: measure -> mean. NaN becomes None."""
         fields: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in self.summary.items()}}
         fields |= {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields["first_hit"] = self.first_hit.tolist()
+        for name in ("needs", "multi_turn", "in_public", "first_hit"):
+            fields[name] = fields[name].tolist()
         fields["values"] = {name: values.tolist() for name, values in self.values.items()}
         for part in ("summary", "public", "private"):
             fields[part] = {name: asdict(summary) for name, summary in fields[part].items()}
         return _plain(fields)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a run's `scores.csv` says of each query.
+
+    needs, multi_turn, public: bool [Q]. values: measure -> float64 [Q], NaN where it does not apply.
+    oof: the same, out of fold, of a run whose gate was fitted on labels; else empty.
+    """
+
+    query_ids: tuple[str, ...]
+    needs: np.ndarray
+    multi_turn: np.ndarray
+    public: np.ndarray
+    values: dict[str, np.ndarray]
+    oof: dict[str, np.ndarray]
+
+
+def table_text(scores: Scores, oof: Scores | None = None) -> str:
+    """`scores.csv`: a row for each scored query, a column for each measure that is a mean of queries."""
+    columns: dict[str, list[Any]] = {"query_id": list(scores.query_ids)}
+    flags = (scores.needs, scores.multi_turn, scores.in_public)
+    columns |= {name: values.astype(int).tolist() for name, values in zip(FLAGS, flags, strict=True)}
+    columns |= {name: _cells(values) for name, values in scores.values.items()}
+    columns |= {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
+
+
+def read_table(file: Path) -> Table:
+    """Read what `table_text` wrote, to the last bit."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        header, *rows = csv.reader(lines)
+    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    query_ids = columns.pop("query_id")
+    needs, turns, public = (np.array([cell == "1" for cell in columns.pop(name)], bool) for name in FLAGS)
+    found = {name: np.array([float(cell or "nan") for cell in cells]) for name, cells in columns.items()}
+    values = {name: one for name, one in found.items() if not name.startswith(OOF)}
+    oof = {name.removeprefix(OOF): one for name, one in found.items() if name.startswith(OOF)}
+    return Table(query_ids, needs, turns, public, values, oof)
+
+
+def _cells(values: np.ndarray) -> list[Any]:
+    return [value if value == value else None for value in values.tolist()]
 
 
 def score(
@@ -130,6 +187,9 @@ def score(
     return Scores(
         query_ids=tuple(scored),
         values=values,
+        needs=shown.needs,
+        multi_turn=np.array([query_id in several for query_id in scored], bool),
+        in_public=in_public,
         first_hit=_first_hit(shown if before is None else before),
         summary=_with_intervals(summary, values, seed, resamples, wanted),
         public=_summaries(parted, values, in_public),

@@ -58,19 +58,19 @@ def bootstrap_means(
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     """float64 [M, resamples]: means over n queries drawn with replacement out of the n of `values` [M, n]."""
     n = values.shape[1]
-    draws = _kept_draws if resamples * n <= _CELLS else _draws
+    draw = _kept_draws if resamples * n <= _CELLS else draws
     # Products that BLAS leaves in one thread: their last bits do not depend on the number of cores, and processes
     # that share the cores do not wait for each other. Its kernels take columns in blocks, of which 64 is a multiple.
     width = max(64, _PRODUCT // values.size // 64 * 64)
     products = [
         values @ drawn[start : start + width].T.astype(np.float64)
-        for drawn in draws(seed, n, resamples)
+        for drawn in draw(seed, n, resamples)
         for start in range(0, len(drawn), width)
     ]
     return np.hstack(products) / n
 
 
-def _draws(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
+def draws(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
     """How often each of n queries is drawn, whole numbers [some of the resamples, n]; turns means into products."""
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
@@ -84,7 +84,7 @@ def _draws(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
 @functools.lru_cache(maxsize=8)
 def _kept_draws(seed: int, n: int, resamples: int) -> tuple[np.ndarray, ...]:
     """Draws few enough to keep: the same for all measures and trials with n queries."""
-    return tuple(_draws(seed, n, resamples))
+    return tuple(draws(seed, n, resamples))
 
 
 def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray, list[str]]:

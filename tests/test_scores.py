@@ -12,7 +12,7 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.scores import Scores, score
+from harness.scores import Scores, read_table, score, table_text
 from harness.stats import split
 from retrievers.base import BadInput, Predictions, Qrels, Ranking
 
@@ -237,3 +237,19 @@ def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]]
     scores = score(predictions(lists), qrels, ["modified_map@3"], missing="zero" if zero else "skip", resamples=10)
     assert sum(scores.losses.values()) == pytest.approx(1 - scores.summary["modified_map@3"].mean, abs=1e-12)
     assert len(scores.query_ids) == (len(rows) if zero else len(lists))
+
+
+def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
+    qrels = Qrels({"a,1": {"d1": 1}, 'b"2': {}, "다": {"d2": 1, "d3": 1}}, abstention=True)
+    final = Ranking.from_scores({'b"2': {}, "a,1": {"d2": 2.0, "d1": 1.0}, "다": {"d1": 3.0, "d4": 2.0, "d3": 1.0}})
+    scores = score(final, qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True})
+    (tmp_path / "scores.csv").write_text(table_text(scores, scores), "utf-8")
+    table = read_table(tmp_path / "scores.csv")
+    assert table.query_ids == scores.query_ids
+    for found, expected in ((table.needs, scores.needs), (table.multi_turn, scores.multi_turn),
+                            (table.public, scores.in_public)):  # fmt: skip
+        assert found.tolist() == expected.tolist()
+    assert list(table.values) == list(table.oof) == ["modified_map@3", "recall@3"]
+    for name, values in table.values.items():
+        np.testing.assert_array_equal(values, scores.values[name])
+        np.testing.assert_array_equal(values, table.oof[name])
