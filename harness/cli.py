@@ -52,6 +52,11 @@ VERBS = {
         "one query: top documents, the gate's signal and decision",
         "harness search query='달은 왜 모양이 변해?'",
     ),
+    "compare": Verb(
+        "harness.compare:compare",
+        "which of two or more runs is better, by how much, and whether the queries can tell",
+        "harness compare experiment_name=retrieval top=3",
+    ),
     "export": Verb(
         "harness.export:export",
         "the best run of an experiment as a validated submission",

@@ -60,6 +60,10 @@ KEYS: dict[str, Key] = {
     "objective": Key(str),
     "public": Key(float, least=0, most=1),
     "seed": Key(int, least=0),
+    "select_on": Key(Literal["all", "public"]),
+    "runs": Key(list[str] | None),
+    "top": Key(int, least=2, most=26),
+    "resamples": Key(int, least=100),
     "missing": Key(Literal["skip", "zero"]),
     "predictions": Key(str),
     "metric": Key(str),
@@ -114,7 +118,7 @@ def check(config: Mapping[str, Any], verb: str) -> None:
     for name, node in config.get("retriever", {}).items():
         check_part(node, f"retriever.{name}")
     if "retriever" in config:
-        build(config["gate"], where="gate").source_of(config["retriever"])
+        build(config["gate"], where="gate").check(config["retriever"])
         if len(config["retriever"]) > 1:
             build(config["fusion"], where="fusion").check(config["retriever"])
     if "top_k" in config and config["depth"] < config["top_k"]:
@@ -212,9 +216,11 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def used(config: Mapping[str, Any]) -> list[str]:
-    """The groups beside `retriever` and `gate` that have a say in a run: parts in use, fusion of several, reranking."""
+    """The groups beside `retriever` and `gate` that have a say in a run: parts in use by a retriever or the gate,
+    fusion of several, reranking."""
     nodes = config["retriever"].values()
-    found = [name for name in SHARED if any(node.get(name) == config[name] for node in nodes)]
+    gate = build(config["gate"], where="gate")
+    found = [name for name in SHARED if name in gate.parts or any(node.get(name) == config[name] for node in nodes)]
     found += ["fusion"] if len(config["retriever"]) > 1 else []
     return found + (["rerank"] if build(config["rerank"], where="rerank").depth else [])
 

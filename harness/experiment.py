@@ -47,13 +47,13 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         records.write_files(unfinished, config, dataset, outcome, light)
         if not light:
             record.tables["queries.json"] = report.query_table(outcome, config["objective"])
-        if outcome.scores:
-            record.metrics |= records.logged(outcome.scores, [config["objective"]] if light else None)
-        record.metrics |= outcome.measured | records.machine(config, dataset, store, clock)
+        record.metrics |= records.logged(outcome, config, light) | records.machine(config, dataset, store, clock)
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
         "metrics": _json_metrics(outcome.scores),
+        "out_of_fold": _json_metrics(outcome.held_out),
+        "gate": outcome.decision.fitted,
         "measured": outcome.measured,
         "losses": outcome.scores.to_json()["losses"] if outcome.scores else None,
         "counts": outcome.scores.counts if outcome.scores else None,
@@ -65,7 +65,9 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         for note in dataset.notes:
             console.print(f"Data: {note}")
         if outcome.scores:
-            report.show_scores(console, outcome.scores)
+            report.show_scores(console, outcome.scores, outcome.held_out)
+            if outcome.decision.fitted:
+                report.show_gate(console, outcome.decision.fitted)
         else:
             console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
         for name, value in outcome.measured.items():
@@ -102,7 +104,7 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         seed=config["seed"],
     )
     file_digest = digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
-    labels = digest({query: dict(grades) for query, grades in qrels.grades.items()})
+    labels = str(Dataset("", (), (), qrels).fingerprints["qrels"])
     where = records.place(config["dataset"], "qrels")
     record = RunRecord(
         config["experiment_name"],
@@ -111,7 +113,7 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         tags=records.provenance({"predictions": file_digest, "qrels": labels})
         | {"harness.verb": "score", "objective": config["objective"]},
         inputs={"qrels": (asked.choices["dataset"], labels, where, len(qrels.grades))},
-        metrics=records.logged(scores),
+        metrics=records.scored(scores),
     )
     with _tracked(config, record) as (run_id, unfinished, _):
         shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
@@ -143,8 +145,10 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     store = Store(Path(config["store"]["path"]))
     clock = pipeline.Clock()
     rankings = pipeline.retrieve(config["retriever"], dataset, dataset.queries, config["depth"], store, clock)
-    decision = build(config["gate"], where="gate").decide(rankings)
-    found = pipeline.order(config, rankings, dataset, dataset.queries, store, clock).top(config["top_k"]).row(0)
+    pipeline.check_gate(config | {"objective": ""}, labelled=False)
+    candidates = pipeline.order(config, rankings, dataset, dataset.queries, store, clock)
+    decision = pipeline.decide(config, rankings, candidates, dataset, dataset.queries, store)
+    found = candidates.top(config["top_k"]).row(0)
     texts = {document.doc_id: document for document in documents}
     kept = bool(decision.keep[0])
     document = {

@@ -1,99 +1,145 @@
-"""The no-retrieval gate: a signal for each query, read from a raw ranking, and a threshold on it.
+"""The no-retrieval gate: which queries get documents, and how many.
 
-A signal costs nothing once the ranking is there, and a threshold costs nothing at all, so both are swept freely.
-A position past the end of a row counts as a document of score 0: one that shares nothing with the query.
+A gate reads signals (harness/signals.py), which cost next to nothing once the rankings are there. The gates of this
+module are told their threshold; those of harness/fitted.py learn it from labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput, Ranking, did_you_mean
+from harness.calibrate import Curve, Payoff
+from harness.signals import Evidence, kind_of, signal_of
+from retrievers.base import BadInput, did_you_mean
 
-Signal = Literal["top_score", "margin", "mean_top_k", "zscore"]
+ALL = np.iinfo(np.int32).max  # documents shown where a gate sets no number
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """keep: bool [Q], whether a query gets its documents. signal: float64 [Q], or None where nothing was read."""
+    """What a gate decides for Q queries.
 
-    keep: np.ndarray
+    shown:       int64 [Q], how many of its documents a query gets at most; 0: they are withheld.
+    signal:      float64 [Q], what it decided by, higher = likelier to need retrieval; None where nothing was read.
+    fitted:      what was learnt from labels, as plain JSON; None where nothing was.
+    out_of_fold: int64 [R, Q], what is shown when a query's own label had no part in the learning, in R repetitions;
+                 None where nothing was learnt or held out.
+    curve:       the objective at every threshold on the signal, where one was fitted.
+    """
+
+    shown: np.ndarray
     signal: np.ndarray | None
+    fitted: Mapping[str, Any] | None = None
+    out_of_fold: np.ndarray | None = None
+    curve: Curve | None = None
+
+    @property
+    def keep(self) -> np.ndarray:
+        """bool [Q], whether a query gets documents."""
+        return self.shown > 0
+
+
+class Gate(Protocol):
+    """learns: whether `decide` needs a payoff. parts: shared parts of a config that it makes use of."""
+
+    learns: bool
+    parts: Collection[str]
+
+    def check(self, names: Collection[str]) -> None:
+        """BadInput where the gate does not fit raw rankings of these names."""
+
+    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision: ...
 
 
 class NoGate:
     """Every query gets its documents. It decides on nothing, yet has the top score as a signal to look at."""
 
-    def source_of(self, names: Collection[str]) -> str:
-        return next(iter(names))
+    learns = False
+    parts = ()
 
-    def decide(self, rankings: Mapping[str, Ranking]) -> Decision:
-        ranking = rankings[self.source_of(rankings)]
-        return Decision(np.ones(len(ranking.query_ids), bool), signal_of(ranking, "top_score", 1))
+    def check(self, names: Collection[str]) -> None:
+        pass
+
+    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
+        signal = signal_of(evidence, "top_score", next(iter(evidence.rankings)), 1)
+        return Decision(np.full(len(signal), ALL, np.int64), signal)
 
 
 class ScoreGate:
     """A query is kept when its signal is at least the threshold; one without any document is not kept.
 
-    source: name of the raw ranking that is read; None = the only one.
-    k:      documents that `mean_top_k` and `zscore` look at.
+    source: name of the raw ranking that is read; None = the only one, or none for a signal of the query alone.
+    k:      places that some signals look at.
     """
+
+    learns = False
 
     def __init__(
-        self, threshold: float = 0.0, source: str | None = None, signal: Signal = "top_score", k: int = 10
+        self, threshold: float = 0.0, source: str | None = None, signal: str = "top_score", k: int = 10
     ) -> None:
-        if k < 2:
-            raise BadInput(f"k={k} is too small: a mean or a z-score needs at least 2 documents.")
+        check_signal(signal, k)
         self.threshold, self.source, self.signal, self.k = threshold, source, signal, k
+        self.parts = parts_of([signal])
 
-    def source_of(self, names: Collection[str]) -> str:
+    def check(self, names: Collection[str]) -> None:
+        self._source_of(names)
+        check_comparable(self.signal, names)
+
+    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
+        source = self._source_of(evidence.rankings)
+        signal = signal_of(evidence, self.signal, source, self.k)
+        found = np.any(
+            [ranking.lengths > 0 for name, ranking in evidence.rankings.items() if source in (name, None)], 0
+        )
+        return Decision(np.where((signal >= self.threshold) & found, ALL, 0), signal)
+
+    def _source_of(self, names: Collection[str]) -> str | None:
         """The name of the raw ranking that is read; BadInput if it is not clear or not there."""
-        if self.source is None and len(names) > 1:
+        if self.source is not None:
+            check_source(self.source, names, "gate.source")
+            return self.source
+        if kind_of(self.signal).reads == "query":
+            return None
+        if len(names) > 1:
             raise BadInput(f"gate.source is missing: choose one of the raw rankings {', '.join(names)}.")
-        source = next(iter(names)) if self.source is None else self.source
-        if source == "fused" and len(names) > 1:
-            first = next(iter(names))
-            raise BadInput(
-                "gate.source=fused is no raw ranking. Fused scores are normalised for each query (by min_max the best "
-                "is always 1), so that no threshold tells a good query from a bad one. Write the name of a raw "
-                f"ranking, such as gate.source={first}: {', '.join(names)}."
-            )
-        if source not in names:
-            raise BadInput(
-                f"gate.source={source!r} is no raw ranking of this retriever: choose one of {', '.join(names)}."
-                f"{did_you_mean(source, names)}"
-            )
-        return source
-
-    def decide(self, rankings: Mapping[str, Ranking]) -> Decision:
-        ranking = rankings[self.source_of(rankings)]
-        signal = signal_of(ranking, self.signal, self.k)
-        return Decision((signal >= self.threshold) & (ranking.lengths > 0), signal)
+        return next(iter(names))
 
 
-def signal_of(ranking: Ranking, name: Signal, k: int) -> np.ndarray:
-    """float64 [Q] of one signal.
+def check_signal(name: str, k: int) -> None:
+    """BadInput for an unknown signal and for too few places."""
+    kind_of(name)
+    if k < 2:
+        raise BadInput(f"k={k} is too small: a mean or a z-score needs at least 2 documents.")
 
-    top_score:  score of the first document.
-    margin:     score of the first document minus that of the second.
-    mean_top_k: mean score of the first k places.
-    zscore:     (first score - mean of the first k) / their standard deviation; 0 where they are all equal.
-    """
-    places = np.zeros((len(ranking.query_ids), max(k, 2)))
-    seen = ranking.scores[:, : places.shape[1]]
-    places[:, : seen.shape[1]] = seen
-    top, head = places[:, 0], places[:, :k]
-    if name == "top_score":
-        return top
-    if name == "margin":
-        return top - places[:, 1]
-    mean = head.mean(axis=1)
-    if name == "mean_top_k":
-        return mean
-    spread = head.std(axis=1)
-    flat = spread <= 1e-12 * np.abs(top)
-    return np.where(flat, 0.0, (top - mean) / np.where(flat, 1.0, spread))
+
+def check_comparable(signal: str, names: Collection[str]) -> None:
+    if kind_of(signal).reads == "rankings" and len(names) < 2:
+        raise BadInput(
+            f"gate.signal={signal} compares raw rankings, and there is only one. Choose another signal, or a retriever "
+            "with several, such as retriever=hybrid_lexical."
+        )
+
+
+def check_source(source: str, names: Collection[str], key: str) -> None:
+    """BadInput where `source` is no raw ranking."""
+    if source == "fused" and len(names) > 1:
+        first = next(iter(names))
+        raise BadInput(
+            f"{key}=fused is no raw ranking. Fused scores are normalised for each query (by min_max the best "
+            "is always 1), so that no threshold tells a good query from a bad one. Write the name of a raw "
+            f"ranking, such as {key}={first}: {', '.join(names)}."
+        )
+    if source not in names:
+        raise BadInput(
+            f"{key}={source!r} is no raw ranking of this retriever: choose one of {', '.join(names)}."
+            f"{did_you_mean(source, names)}"
+        )
+
+
+def parts_of(signals: Collection[str]) -> tuple[str, ...]:
+    """The shared parts of a config that signals make use of."""
+    return ("tokenizer",) if "coverage" in signals else ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -21,8 +21,12 @@ import numpy as np
 from harness.judged import Judged, at, judge
 from retrievers.base import BadInput, did_you_mean
 
-__all__ = ["MEASURES", "VERSION", "Family", "Judged", "Measure", "ceilings", "judge", "losses", "mlflow_name", "parse"]
+__all__ = [
+    "MEASURES", "OOF", "VERSION", "Family", "Judged", "Measure", "ceilings", "judge", "losses", "mlflow_name", "parse",
+    "ranked_by",
+]  # fmt: skip
 
+OOF = "oof/"  # before the name of a number: out of fold, where a gate was fitted on labels
 VERSION = 1  # raised whenever the same lists and labels give another number
 
 
@@ -98,6 +102,15 @@ def _parse(name: str) -> Measure:
 def mlflow_name(name: str) -> str:
     """`ndcg@10` -> `ndcg_at_10`: MLflow refuses the at sign."""
     return name.replace("@", "_at_")
+
+
+def ranked_by(logged: Container[str], name: str, select_on: str = "all") -> str | None:
+    """The logged name of the number by which runs are ranked, None where they have none.
+
+    It is out of fold where a gate was fitted on labels, and of the public part where select_on is "public".
+    """
+    part = "public/" if select_on == "public" else ""
+    return next((one for one in (mlflow_name(f"{OOF}{part}{name}"), mlflow_name(part + name)) if one in logged), None)
 
 
 # Standard measures: the mean is over the queries that need retrieval ------------------------------

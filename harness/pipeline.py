@@ -18,13 +18,14 @@ import numpy as np
 
 from harness.config import build, digest, identity
 from harness.datasets import Dataset, conversations, search_queries
-from harness.gate import Decision
+from harness.evidence import gather
+from harness.gate import Decision, Gate
 from harness.kept import keeping
 from harness.metrics import parse
 from harness.progress import watch
-from harness.scores import Scores, score
+from harness.scores import Scores, averaged, fixed_mean, payoffs, score
 from harness.store import Store
-from retrievers.base import Query, Ranking
+from retrievers.base import BadInput, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Reranker, Retriever
@@ -38,7 +39,8 @@ class Outcome:
 
     rankings: name -> raw ranking at `depth`. candidates: fused and reranked, before the gate.
     final:    gated and cut to top_k.
-    scores:   None where the data set has no labels.
+    scores:   None where the data set has no labels. held_out: the same where a gate was fitted on them, each query
+              decided by a gate that has not seen its label; averaged over repetitions.
     measured: what retrievers found out about themselves, such as `index_recall/dense`, and `ms_per_query`: the time
               of searching and reranking, as it was when they were computed, in all and for each of them.
     """
@@ -49,6 +51,7 @@ class Outcome:
     decision: Decision
     final: Ranking
     scores: Scores | None
+    held_out: Scores | None
     measured: dict[str, float]
 
 
@@ -72,6 +75,18 @@ def check(config: Mapping[str, Any], dataset: Dataset) -> None:
     search_queries(dataset, config["query"]["text"], config["query"]["file"])
     for name in [*config["metrics"], config["objective"]]:
         parse(name)
+    check_gate(config, dataset.qrels is not None)
+
+
+def check_gate(config: Mapping[str, Any], labelled: bool) -> None:
+    """BadInput where the gate learns and there is nothing to learn from, or nothing that can be learnt."""
+    if build(config["gate"], where="gate").learns:
+        if not labelled:
+            raise BadInput(
+                "This gate learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply what "
+                "was learnt elsewhere: gate=fitted gate.file=RUN/gate.json"
+            )
+        fixed_mean(config["objective"])
 
 
 def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock) -> Outcome:
@@ -96,29 +111,49 @@ def conclude(
     """
     candidates = order(config, rankings, dataset, queries, store, clock)
     with clock.stage("gate"):
-        decision = build(config["gate"], where="gate").decide(rankings)
-        gated = candidates.where(decision.keep)
-        final = gated.top(config["top_k"])
-    scores = None
+        decision = decide(config, rankings, candidates, dataset, queries, store)
+    final = candidates.cut(np.minimum(decision.shown, config["top_k"]))
+
+    def scored(shown: np.ndarray) -> Scores:
+        return _scored(config, shown, rankings, candidates, dataset, decision.signal, detailed)
+
+    scores = held_out = None
     if dataset.qrels:
         with clock.stage("score"):
-            scores = score(
-                final,
-                dataset.qrels,
-                config["metrics"],
-                deep=gated,
-                candidates=candidates,
-                keep=decision.keep,
-                rankings=rankings,
-                signal=decision.signal,
-                top_k=config["top_k"],
-                multi_turn=conversations(dataset.queries),
-                public=config["public"],
-                seed=config["seed"],
-                detailed=detailed,
-            )
+            scores = scored(decision.shown)
+            if decision.out_of_fold is not None:
+                held_out = averaged([scored(shown) for shown in decision.out_of_fold], config["seed"], detailed)
     measured = _measured(rankings, candidates)
-    return Outcome(queries, dict(rankings), candidates, decision, final, scores, measured)
+    return Outcome(queries, dict(rankings), candidates, decision, final, scores, held_out, measured)
+
+
+def decide(
+    config: Mapping[str, Any],
+    rankings: Mapping[str, Ranking],
+    candidates: Ranking,
+    dataset: Dataset,
+    queries: tuple[Query, ...],
+    store: Store,
+) -> Decision:
+    """What the gate decides, learnt from the labels where it learns."""
+    gate: Gate = build(config["gate"], where="gate")
+    payoff = None
+    if gate.learns and dataset.qrels:
+        payoff = payoffs(
+            candidates,
+            dataset.qrels,
+            config["objective"],
+            config["top_k"],
+            select_on=config["select_on"],
+            multi_turn=conversations(dataset.queries),
+            public=config["public"],
+            seed=config["seed"],
+        )
+
+    def search(source: str, asked: Sequence[Query]) -> Ranking:
+        return retrieve({source: config["retriever"][source]}, dataset, asked, 1, store, Clock())[source]
+
+    return gate.decide(gather(config, rankings, dataset, queries, store, search), payoff)
 
 
 def order(
@@ -208,6 +243,34 @@ def rerank(
     scores[head.docs >= 0] = store.pairs(identity(node), [key for _, _, key in places], compute)
     took = 1000 * store.pair_seconds(identity(node)) * len(places) / len(queries)
     return replace(candidates.rescored(scores), measured={MS: took})
+
+
+def _scored(
+    config: Mapping[str, Any],
+    shown: np.ndarray,
+    rankings: Mapping[str, Ranking],
+    candidates: Ranking,
+    dataset: Dataset,
+    signal: np.ndarray | None,
+    detailed: Collection[str] | None,
+) -> Scores:
+    """The scores when each query is shown the first `shown` of its candidates."""
+    assert dataset.qrels is not None
+    return score(
+        candidates.cut(np.minimum(shown, config["top_k"])),
+        dataset.qrels,
+        config["metrics"],
+        deep=candidates.where(shown > 0),
+        candidates=candidates,
+        keep=shown > 0,
+        rankings=rankings,
+        signal=signal,
+        top_k=config["top_k"],
+        multi_turn=conversations(dataset.queries),
+        public=config["public"],
+        seed=config["seed"],
+        detailed=detailed,
+    )
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking) -> dict[str, float]:

@@ -321,5 +321,6 @@ def _check_objective(config: Mapping[str, Any], data: Data) -> None:
         metrics.parse(name)
     if config["objective"] not in config["metrics"]:
         raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
+    pipeline.check_gate(config, bool(data.fingerprints["qrels"]))
     if not data.fingerprints["qrels"]:
         raise BadInput("There are no labels, so that no trial is better than another. Give them with dataset.qrels.")

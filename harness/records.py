@@ -52,7 +52,9 @@ def trial_key(
     asked: digest of the texts that are searched for. identify: `config.identity`, or one that remembers.
     """
     parts = {group: config[group] for group in used(config) if group in ("fusion", "rerank")}
-    decides = {k: v for k, v in config.items() if k not in (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever")}
+    apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
+    decides = {k: v for k, v in config.items() if k not in apart}
+    decides["gate"] = identify(config["gate"])
     retrievers = {name: identify(node) for name, node in (*config["retriever"].items(), *parts.items())}
     depth = parts["rerank"]["depth"] if "rerank" in parts else 0  # no part of the identity: pairs are scored alike
     return digest([decides, retrievers, depth, asked, fingerprints, metrics.VERSION])
@@ -98,19 +100,33 @@ def place(source: Mapping[str, Any], name: str) -> str:
     return source.get(name) or source.get("path") or source["_target_"]
 
 
-def logged(scores: Scores, only: Collection[str] | None = None) -> dict[str, float]:
-    """Every number of the scores by its logged name; what does not apply is left out.
+def logged(outcome: pipeline.Outcome, config: Mapping[str, Any], light: bool = False) -> dict[str, float]:
+    """Every number of a run by its logged name; what does not apply is left out.
 
-    only: measures whose interval and parts are wanted; then ceilings and counts are left out too.
+    light: with interval and parts of the objective alone, without ceilings and counts; and where runs are chosen by
+    the public part, without a look at the private one.
     """
+    if not outcome.scores:
+        return dict(outcome.measured)
+    only = [config["objective"]] if light else None
+    found = scored(outcome.scores, only)
+    if outcome.held_out:
+        found |= {f"{metrics.OOF}{name}": value for name, value in scored(outcome.held_out, only, counts=False).items()}
+    if light and config["select_on"] == "public":
+        found = {name: value for name, value in found.items() if "private/" not in name}
+    return found | outcome.measured
+
+
+def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = True) -> dict[str, float]:
+    """The numbers of scores by their logged names. only: measures whose interval and parts are wanted; None = all."""
     wanted = scores.summary if only is None else [name for name in scores.summary if name in only]
     values = {name: summary.mean for name, summary in scores.summary.items()}
     values |= {f"interval_low/{name}": scores.summary[name].low for name in wanted}
     values |= {f"interval_high/{name}": scores.summary[name].high for name in wanted}
-    values |= {f"public/{name}": scores.public[name].mean for name in wanted}
-    values |= {f"private/{name}": scores.private[name].mean for name in wanted}
+    values |= {f"public/{name}": scores.public[name].mean for name in wanted if name in scores.public}
+    values |= {f"private/{name}": scores.private[name].mean for name in wanted if name in scores.private}
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}
-    if only is None:
+    if only is None and counts:
         values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
         values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
     return {name: value for name, value in values.items() if value == value}
@@ -128,14 +144,16 @@ def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: pi
 def write_files(
     folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome, light: bool = False
 ) -> None:
-    """A run's files: resolved config, submission rows, scores by query, TREC run of what was found, and a figure.
+    """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run, a figure.
 
-    light: the first three alone, and the rows without the documents' texts, which `export` puts back.
+    light: without the last two, and the rows without the documents' texts, which `export` puts back.
     """
     rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=not light)
     files = {"config.yaml": resolved(config), "predictions.jsonl": json_text(rows)}
     if outcome.scores:
-        files["scores.csv"] = table_text(outcome.scores)
+        files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
+    if outcome.decision.fitted:
+        files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
     if light:
         for name, text in files.items():  # on their way to the tracker: nothing is gained by waiting for the disk
             (folder / name).write_text(text, "utf-8")
@@ -225,7 +243,7 @@ def new_folder(runs: Path) -> Path:
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     for n in itertools.count(1):
         folder = runs / (stamp if n == 1 else f"{stamp}-{n}")
-        if not folder.exists():
+        if not any(folder.with_name(folder.name + ending).exists() for ending in ("", ".failed", ".killed")):
             try:
                 folder.with_name(folder.name + ".unfinished").mkdir(parents=True)
                 return folder

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.metrics import OOF
 from harness.pipeline import Outcome
 from harness.scores import Scores, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+SAID = {
+    "plateau": "thresholds within one standard error of the best",
+    "threshold_interval": "95 % interval of the threshold",
+    "objective_interval": "95 % interval of the score on the queries that it was fitted on",
+}
 SNIPPET = 90  # characters of a document shown in a list
 
 
@@ -29,20 +35,30 @@ def emit(style: str, document: Mapping[str, Any], show: Callable[[Console], None
     show(Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
 
 
-def show_scores(console: Console, scores: Scores) -> None:
-    """Measures with intervals and splits, the losses, and what was left out."""
+def show_scores(console: Console, scores: Scores, held_out: Scores | None = None) -> None:
+    """Measures with intervals and splits, the losses, and what was left out.
+
+    held_out: the same out of fold, where a gate was fitted on labels; it is what such a run is compared by.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("measure", "left"), ("mean", "right"), ("95 % interval", "right"), ("queries", "right"),
                           ("public", "right"), ("private", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for name, summary in scores.summary.items():
+    for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of]:
+        summary = of.summary[name]
         table.add_row(
-            name, _number(summary.mean), _interval(summary), str(summary.n),
-            _number(scores.public[name].mean), _number(scores.private[name].mean),
+            f"{OOF}{name}" if of is held_out else name, _number(summary.mean), _interval(summary), str(summary.n),
+            _number(of.public[name].mean), _number(of.private[name].mean),
         )  # fmt: skip
     console.print(table)
+    if held_out:
+        console.print(
+            f"The gate was fitted on labels of these queries: {OOF}NAME is the score when each query's label had no "
+            "part in it. Compare runs by that.",
+            style="bold",
+        )
     if scores.losses:
         console.print()
         console.print("Where the score is lost (the losses and modified_map@3 add up to 1):", style="bold")
@@ -59,6 +75,24 @@ def show_scores(console: Console, scores: Scores) -> None:
             notes.setdefault(summary.note, []).append(name)
     for note, names in notes.items():
         console.print(f"{', '.join(names)}: {note}.", style="dim")
+
+
+def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
+    """What a gate learnt from labels, in a few lines."""
+    rule, learnt = fitted["rule"], fitted["learnt_from"]
+    read = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
+    console.print()
+    console.print(f"Gate, learnt from {learnt['queries']} queries ({learnt['needs_no_retrieval']} need no retrieval):")
+    levels = ", ".join(
+        f"{level} from {_end(threshold)}" for level, threshold in zip(rule["levels"], rule["thresholds"], strict=False)
+    )
+    console.print(f"  {read}: documents shown: {levels}; below that none.")
+    for name in ("plateau", "threshold_interval", "objective_interval"):
+        if name in fitted:
+            low, high = map(_end, fitted[name])
+            console.print(f"  {SAID[name]}: {low} to {high}")
+    for note in fitted["notes"]:
+        console.print(f"  Note: {note}.")
 
 
 def query_table(outcome: Outcome, objective: str) -> dict[str, list[Any]]:
@@ -84,6 +118,10 @@ def query_table(outcome: Outcome, objective: str) -> dict[str, list[Any]]:
 def snippet(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= SNIPPET else line[: SNIPPET - 1] + "…"
+
+
+def _end(value: float | str) -> str:
+    return f"{float(value):.4g}"
 
 
 def _at(values: np.ndarray | None, i: int | None) -> float | None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from harness.calibrate import Payoff
 from harness.judged import Judged, judge
-from harness.metrics import Family, Measure, ceilings, losses, parse
+from harness.metrics import OOF, Family, Measure, ceilings, losses, parse
 from harness.stats import bootstrap_means, split
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
 Lists = Ranking | Predictions
+RESAMPLES = 2000
 FLAGS = ("needs", "multi_turn", "public")
-OOF = "oof/"  # before the name of a measure: out of fold, where a gate was fitted on labels
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,79 @@ class Scores:
         for part in ("summary", "public", "private"):
             fields[part] = {name: asdict(summary) for name, summary in fields[part].items()}
         return _plain(fields)
+
+
+def fixed_mean(name: str) -> Measure:
+    """The measure of that name; BadInput unless it is a mean over queries that a gate has no say in."""
+    measure = parse(name)
+    if measure.family not in (Family.STANDARD, Family.MODIFIED):
+        raise BadInput(
+            f"objective={name}: a gate is fitted to a mean over queries, and which queries enter this one depends "
+            "on the gate. Choose another, such as objective=modified_map@3."
+        )
+    return measure
+
+
+def payoffs(
+    candidates: Ranking,
+    qrels: Qrels,
+    objective: str,
+    top_k: int,
+    *,
+    select_on: Literal["all", "public"] = "all",
+    multi_turn: Mapping[str, bool] | None = None,
+    public: float = 0.4,
+    seed: int = 0,
+) -> Payoff:
+    """What showing the first 0 to `top_k` of the candidates is worth for every query, by a mean of queries.
+
+    select_on: whether all labelled queries are learnt from, or the public part of them. objective: as `fixed_mean`
+    takes it.
+    """
+    measure = fixed_mean(objective)
+    labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
+    place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
+    rows = np.array([place[query_id] for query_id in labelled], int)
+    deep = measure.family is Family.STANDARD and not (measure.k is not None and measure.k <= top_k)
+    values = np.full((len(candidates.query_ids), top_k + 1), np.nan)
+    needs = np.zeros(len(candidates.query_ids), bool)
+    for shown in range(top_k + 1):
+        judged = judge(candidates if deep and shown else candidates.top(shown), qrels, labelled)
+        values[rows, shown], needs[rows] = measure.values(judged), judged.needs
+    several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
+    selected = np.ones(len(labelled), bool)
+    if select_on == "public":
+        selected = _public(qrels, scored=tuple(labelled), multi_turn=several, seed=seed, public=public)
+    learn = rows[selected & ~np.isnan(values[rows, 0])]
+    return Payoff(values, learn, needs, objective)
+
+
+def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | None = None) -> Scores:
+    """One Scores of several on the same queries: each value, mean, loss and ceiling is their average.
+
+    A measure that is no mean of the same queries in all of them has no interval.
+    """
+    first = several[0]
+
+    def mean(of: Callable[[Scores], Mapping[str, float]]) -> dict[str, float]:
+        return {name: float(np.mean([of(one)[name] for one in several])) for name in of(first)}
+
+    def summed(of: Callable[[Scores], Mapping[str, Summary]]) -> dict[str, Summary]:
+        means = mean(lambda one: {name: summary.mean for name, summary in of(one).items()})
+        return {name: replace(of(first)[name], mean=means[name], low=math.nan, high=math.nan) for name in means}
+
+    values = {name: np.mean([one.values[name] for one in several], axis=0) for name in first.values}
+    values = {name: one for name, one in values.items() if parse(name).family is not Family.ABSTENTION}
+    wanted = set(first.summary) if detailed is None else set(detailed)
+    return replace(
+        first,
+        values=values,
+        summary=_with_intervals(summed(lambda one: one.summary), values, seed, RESAMPLES, wanted),
+        public=summed(lambda one: one.public),
+        private=summed(lambda one: one.private),
+        losses=mean(lambda one: one.losses),
+        ceilings=mean(lambda one: one.ceilings),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +211,7 @@ def score(
     multi_turn: Mapping[str, bool] | None = None,
     public: float = 0.4,
     seed: int = 0,
-    resamples: int = 2000,
+    resamples: int = RESAMPLES,
     detailed: Collection[str] | None = None,
 ) -> Scores:
     """Score the exported lists `final` on the labelled queries.

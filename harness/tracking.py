@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
-from harness.metrics import mlflow_name
+from harness.metrics import OOF, mlflow_name, ranked_by
 from harness.mlflow_store import make_database, open_client, redacted, without_secrets
 from retrievers.base import BadInput, did_you_mean
 
@@ -67,11 +67,14 @@ class Tracker(Protocol):
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None: ...
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None: ...
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]: ...
-    def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun: ...
+    def best(self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all") -> LoggedRun: ...
+    def peek(self, experiment: str, count: int = 1) -> int: ...
     def download(self, run_id: str, name: str, folder: Path) -> Path: ...
 
 
 Detail = Literal["full", "light"]
+FINISHED_RUN = "attributes.status = 'FINISHED' AND tags.`harness.verb` = 'run'"
+PEEKS = "private.peeks"
 
 
 class NoTracker:
@@ -106,8 +109,11 @@ class NoTracker:
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         pass
 
-    def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun:
+    def best(self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all") -> LoggedRun:
         raise BadInput("tracking=none keeps no runs to choose from. Leave tracking out, or say tracking=mlflow.")
+
+    def peek(self, experiment: str, count: int = 1) -> int:
+        return 0
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
         raise BadInput("tracking=none keeps no files. Leave tracking out, or say tracking=mlflow.")
@@ -226,8 +232,12 @@ class MlflowTracker:
             runs += [self._logged(run, experiment) for run in page]
         return runs
 
-    def best(self, experiment: str, metric: str, run_id: str | None = None) -> LoggedRun:
-        """The finished run with the greatest `metric` (the earliest of equals), or the one with `run_id`."""
+    def best(self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all") -> LoggedRun:
+        """The finished run with the greatest `metric` (the earliest of equals), or the one with `run_id`.
+
+        What is compared is `metrics.ranked_by`: a run whose gate was fitted on labels counts with what it scores out of
+        fold.
+        """
         from mlflow.exceptions import MlflowException
 
         if run_id is not None:
@@ -243,20 +253,38 @@ class MlflowTracker:
                 f"experiment_name={experiment!r}: no such experiment in {redacted(self.uri)}."
                 f"{did_you_mean(experiment, names)} Known: {', '.join(names)}."
             )
-        name = mlflow_name(metric)
-        runs = self.client.search_runs(
-            [found.experiment_id],
-            "attributes.status = 'FINISHED' AND tags.`harness.verb` = 'run'",
-            max_results=1,
-            order_by=[f"metrics.`{name}` DESC", "attributes.start_time ASC"],
-        )
-        if not runs or name not in runs[0].data.metrics:
-            logged = [mine for run in runs for mine in run.data.metrics]
+        part = "public/" if select_on == "public" else ""
+        keys = [mlflow_name(f"{prefix}{part}{metric}") for prefix in (OOF, "")]
+        leaders = {key: led for key in keys if (led := self._leader(found.experiment_id, key, metric, select_on))}
+        if not leaders:
+            some = self.client.search_runs([found.experiment_id], FINISHED_RUN, max_results=1)
             raise BadInput(
                 f"metric={metric}: no finished run of experiment {experiment!r} has it."
-                f"{did_you_mean(name, logged)} Make one with `harness run experiment_name={experiment}`."
+                f"{did_you_mean(keys[1], [name for run in some for name in run.data.metrics])} "
+                f"Make one with `harness run experiment_name={experiment}`."
             )
-        return self._logged(runs[0], experiment)
+        best = min(leaders, key=lambda key: (-leaders[key].data.metrics[key], leaders[key].info.start_time))
+        return self._logged(leaders[best], experiment)
+
+    def _leader(self, experiment_id: str, key: str, metric: str, select_on: str) -> Run | None:
+        """The best of the finished runs that are ranked by `key`."""
+        order, token = [f"metrics.`{key}` DESC", "attributes.start_time ASC"], None
+        while True:
+            page = self.client.search_runs([experiment_id], FINISHED_RUN, order_by=order, page_token=token)
+            for run in page:
+                if key not in run.data.metrics:  # these come last
+                    return None
+                if ranked_by(run.data.metrics, metric, select_on) == key:
+                    return run
+            if not (token := page.token):
+                return None
+
+    def peek(self, experiment: str, count: int = 1) -> int:
+        """Add to how many runs of an experiment have shown their private scores; return how many it is now."""
+        experiment_id = self._experiment_id(experiment)
+        seen = int(self.client.get_experiment(experiment_id).tags.get(PEEKS, "0")) + count
+        self.client.set_experiment_tag(experiment_id, PEEKS, str(seen))
+        return seen
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
         """A file of a run, in `folder`. BadInput if the run has none of that name."""

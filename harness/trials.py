@@ -171,9 +171,7 @@ class Runner:
             with records.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
                 outcome = self.outcome(trial, [trial.config["objective"]])
                 records.write_files(written, trial.config, self.dataset, outcome, light=True)
-                if outcome.scores:
-                    record.metrics |= records.logged(outcome.scores, [trial.config["objective"]])
-                record.metrics |= outcome.measured
+                record.metrics |= records.logged(outcome, trial.config, light=True)
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
             return _failed(trial, error, run_id, time.perf_counter() - began)
@@ -195,7 +193,7 @@ class Runner:
         record = RunRecord(self.context.experiment, "", folder=folder)
         records.write_files(folder, trial.config, self.dataset, outcome)
         record.tables["queries.json"] = report.query_table(outcome, trial.config["objective"])
-        record.metrics = records.logged(outcome.scores) if outcome.scores else {}
+        record.metrics = records.logged(outcome, trial.config)
         return record
 
     def outcome(self, trial: Trial, detailed: list[str] | None = None) -> pipeline.Outcome:

@@ -203,6 +203,12 @@ class Ranking:
         """The first k of every row."""
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
+    def cut(self, lengths: np.ndarray) -> Ranking:
+        """The first `lengths[q]` of row q (int [Q], at least 0)."""
+        kept = self.top(int(lengths.max(initial=0)))
+        past = np.arange(kept.docs.shape[1]) >= lengths[:, None]
+        return self._of_same(np.where(past, np.int32(-1), kept.docs), np.where(past, 0.0, kept.scores))
+
     def where(self, keep: np.ndarray) -> Ranking:
         """Empty the rows whose `keep` (bool [Q]) is false."""
         docs, scores = np.array(self.docs), np.array(self.scores)

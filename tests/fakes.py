@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from retrievers.base import Predictions
+from harness.signals import Evidence
+from retrievers.base import Predictions, Query, Ranking
 
 
 def predictions(lists: Mapping[str, list[str]]) -> Predictions:
@@ -15,6 +17,28 @@ def predictions(lists: Mapping[str, list[str]]) -> Predictions:
     for row, returned in enumerate(lists.values()):
         docs[row, : len(returned)] = [doc_ids.index(doc) for doc in returned]
     return Predictions(tuple(lists), doc_ids, docs)
+
+
+def evidence(
+    rankings: dict[str, Ranking],
+    queries: Sequence[str] | None = None,
+    texts: dict[str, str] | None = None,
+    noise: tuple[list[Query], Ranking] | None = None,
+) -> Evidence:
+    """Evidence that tokenizes at white space and keeps nothing. queries: their texts; two words each by default."""
+    ids = next(iter(rankings.values())).query_ids
+    asked = ["two words"] * len(ids) if queries is None else queries
+    return Evidence(
+        queries=tuple(map(Query.of, ids, asked)),
+        conversations=tuple(map(Query.of, ids, asked)),
+        rankings=rankings,
+        tokens=lambda many: [text.split() for text in many],
+        texts=lambda doc_ids: [(texts or {})[doc_id] for doc_id in doc_ids],
+        background=lambda source: noise,
+        keep=lambda decides, compute: compute(),
+        answers=lambda *_: pytest.fail("no signal asks a language model"),
+        embeddings=lambda: pytest.fail("no signal reads embeddings"),
+    )
 
 
 class TrigramEncoder:

@@ -1,10 +1,12 @@
 """Every shipped config is composed, checked and run."""
 
+import json
 from pathlib import Path
 
 import pytest
 import tiny_models
 import yaml
+from chat_server import ChatServer
 
 from harness import config
 
@@ -28,7 +30,10 @@ WITH = {
     "retriever": [],
     "tokenizer": [],
 }
+LEARNT = {"rule": {"features": [[None, "query_characters"]], "k": 10, "levels": [3, 0], "thresholds": [4.0]}}
 ALSO = {
+    ("gate", "fitted"): ["gate.file=gate.json"],
+    ("gate", "llm"): ["gate.model=tiny"],
     ("encoder", "local"): ["encoder.path=model"],
     ("index", "ivf_pq"): ["index.bits=4", "encoder.dimensions=32"],
 }
@@ -52,7 +57,13 @@ def hub(tmp_path_factory):
 
 
 def _names_model(part):
-    return isinstance(part, dict) and isinstance(part.get("model"), str)
+    return isinstance(part, dict) and isinstance(part.get("model"), str) and "revision" in part
+
+
+@pytest.fixture(scope="module")
+def chat():
+    with ChatServer(lambda text, time: "no" if "안녕" in text else "yes") as server:
+        yield server
 
 
 @pytest.fixture
@@ -62,8 +73,11 @@ def models(hub, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
-def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, group, choice):
+def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, tmp_path, group, choice):
+    (tmp_path / "gate.json").write_text(json.dumps(LEARNT))
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
+    if choice == "llm":
+        words += [f"gate.base_url={chat.url}"]
     if group != "index":  # three documents are no corpus to approximate
         words += ["dataset=contest", "dataset.path=toy"]
     if group != "tokenizer":
@@ -100,7 +114,9 @@ def test_every_dataset_names_a_source_that_exists():
         assert config.target_class(node, "dataset").__module__ == "harness.readers"
 
 
-@pytest.mark.parametrize("verb", ["run", "sweep", "score", "search", "export", "ui", "doctor", "doctor_cache"])
+@pytest.mark.parametrize(
+    "verb", ["run", "sweep", "score", "search", "compare", "export", "ui", "doctor", "doctor_cache"]
+)
 def test_every_key_is_known_to_the_checks(verb):
     """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
     content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))

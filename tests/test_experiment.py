@@ -53,7 +53,7 @@ def test_files_of_a_run(harness, toy):
     found = harness("run", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5").json
     folder = Path(found["files"]["folder"])
     assert sorted(path.name for path in folder.iterdir()) == [
-        "config.yaml", "overview.png", "predictions.jsonl", "run.trec",
+        "config.yaml", "overview.png", "predictions.jsonl", "run.trec", "scores.csv",
     ]  # fmt: skip
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text("utf-8").splitlines()]
     assert [row["eval_id"] for row in rows] == [7, 3, 5]  # as read: integers, in the file's order
@@ -185,3 +185,36 @@ def test_an_interrupted_run_is_killed_and_said(harness, toy, tmp_path, monkeypat
     assert harness("run", *contest(toy), "retriever.bm25.k1=1.235").code == 130
     database = sqlite3.connect(tmp_path / "outputs" / "mlflow.db")
     assert database.execute("select status from runs").fetchall() == [("KILLED",)]
+
+
+@pytest.mark.parametrize("gate", ["auto", "depth", "classifier"])
+def test_a_gate_that_learns_needs_labels(harness, toy, gate):
+    (toy / "qrels.jsonl").unlink()
+    for verb, words in (("run", QUIET), ("search", ["query=달", "format=json"])):
+        done = harness(verb, *contest(toy), *words, f"gate={gate}")
+        assert done.code == 2
+        assert "This gate learns from labels, and there are none" in done.err
+        assert "gate=fitted gate.file=" in done.err
+    assert not (Path("outputs") / "runs").exists()
+
+
+def test_what_a_gate_learnt_is_applied_to_other_queries(harness, toy):
+    """Labels for the fit, none for the queries that it is applied to: the same decisions by the same numbers."""
+    words = (*contest(toy), *QUIET)
+    learnt = harness("run", *words, "gate=auto", "gate.signals=[query_characters]").json
+    folder = Path(learnt["files"]["folder"])
+    assert json.loads((folder / "gate.json").read_text("utf-8")) == learnt["gate"]
+    assert set(learnt["out_of_fold"]) == set(learnt["metrics"])
+    (toy / "qrels.jsonl").unlink()
+    found = harness("run", *words, "gate=fitted", f"gate.file={folder / 'gate.json'}").json
+    assert found["metrics"] is None
+    rows = [Path(one["files"]["predictions"]).read_text("utf-8") for one in (learnt, found)]
+    assert rows[0] == rows[1]
+
+
+def test_fitted_on_the_public_part(harness):
+    """select_on=public: the private labels have no part in the fit, and none in the number that runs are ranked by."""
+    words = ("retriever=hybrid_lexical", "tokenizer=word", "gate=auto", *QUIET)
+    whole, public = (harness("run", *words, *more).json for more in ((), ("select_on=public",)))
+    assert whole["gate"]["learnt_from"]["queries"] == whole["counts"]["scored"] == 60
+    assert public["gate"]["learnt_from"]["queries"] == 24  # round(.4 * 60)

@@ -1,9 +1,9 @@
-"""Signals by hand, and what the gates decide."""
+"""What the gates decide that are told their threshold."""
 
-import numpy as np
 import pytest
+from fakes import evidence
 
-from harness.gate import NoGate, ScoreGate, signal_of
+from harness.gate import NoGate, ScoreGate
 from retrievers.base import BadInput, Ranking
 
 # q1: 5, 3, 1.  q2: one document, 2.  q3: nothing.  q4: three equal scores.
@@ -12,33 +12,14 @@ RANKING = Ranking.from_scores(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "k", "expected"),
-    [
-        ("top_score", 3, [5, 2, 0, 4]),
-        # q2: no second document, whose score counts 0
-        ("margin", 3, [2, 2, 0, 0]),
-        # q1: 9/3. q2: (2 + 0 + 0)/3. q4: 12/3
-        ("mean_top_k", 3, [3, 2 / 3, 0, 4]),
-        # k = 4 is deeper than any row: q1 9/4, q4 12/4
-        ("mean_top_k", 4, [9 / 4, 1 / 2, 0, 3]),
-        # q1: mean 3, variance (4 + 0 + 4)/3, so (5 - 3)/sqrt(8/3). q2: 2, 0, 0 has mean 2/3 and variance
-        # (16/9 + 4/9 + 4/9)/3 = 8/9, so (4/3)/sqrt(8/9) = sqrt(2). q3, q4: all equal, 0
-        ("zscore", 3, [2 / np.sqrt(8 / 3), np.sqrt(2), 0, 0]),
-    ],
-)
-def test_signals_by_hand(name, k, expected):
-    np.testing.assert_allclose(signal_of(RANKING, name, k), expected, atol=1e-12)
-
-
 def test_threshold_is_inclusive_and_an_empty_row_is_never_kept():
-    decision = ScoreGate(threshold=2.0).decide({"bm25": RANKING})
+    decision = ScoreGate(threshold=2.0).decide(evidence({"bm25": RANKING}))
     assert decision.keep.tolist() == [True, True, False, True]
-    assert ScoreGate(threshold=-9.0).decide({"bm25": RANKING}).keep.tolist() == [True, True, False, True]
+    assert ScoreGate(threshold=-9.0).decide(evidence({"bm25": RANKING})).keep.tolist() == [True, True, False, True]
 
 
 def test_no_gate_keeps_all_and_still_shows_a_signal():
-    decision = NoGate().decide({"bm25": RANKING})
+    decision = NoGate().decide(evidence({"bm25": RANKING}))
     assert decision.keep.all()
     assert decision.signal.tolist() == [5, 2, 0, 4]
 
@@ -46,19 +27,34 @@ def test_no_gate_keeps_all_and_still_shows_a_signal():
 def test_source_names_a_raw_ranking():
     other = Ranking.from_scores({query: {"a": 1.0} for query in RANKING.query_ids})
     both = {"bm25": RANKING, "dense": other}
-    assert ScoreGate(threshold=2.0, source="dense").decide(both).keep.tolist() == [False] * 4
+    assert ScoreGate(threshold=2.0, source="dense").decide(evidence(both)).keep.tolist() == [False] * 4
     with pytest.raises(BadInput, match=r"gate\.source is missing.*bm25, dense"):
-        ScoreGate().decide(both)
+        ScoreGate().decide(evidence(both))
     with pytest.raises(BadInput, match="Did you mean 'dense'"):
-        ScoreGate(source="dens").decide(both)
+        ScoreGate(source="dens").decide(evidence(both))
 
 
-def test_a_ranking_without_columns():
-    empty = Ranking(("q",), (), np.zeros((1, 0), np.int32), np.zeros((1, 0)))
-    for name in ("top_score", "margin", "mean_top_k", "zscore"):
-        assert signal_of(empty, name, 10).tolist() == [0.0]
+def test_a_signal_of_the_query_alone_needs_no_source():
+    other = Ranking.from_scores({query: {"a": 1.0} for query in RANKING.query_ids})
+    # Characters: 3, 1, 5, 2. q3 has no document in RANKING, but one in the other.
+    gate = ScoreGate(threshold=2.0, signal="query_characters")
+    texts = ["abc", "a", "abcde", "ab"]
+    assert gate.decide(evidence({"bm25": RANKING}, texts)).keep.tolist() == [True, False, False, True]
+    both = evidence({"bm25": RANKING, "dense": other}, texts)
+    assert gate.decide(both).keep.tolist() == [True, False, True, True]
+
+
+def test_agreement_needs_something_to_compare_with():
+    with pytest.raises(BadInput, match=r"gate\.signal=agreement compares raw rankings"):
+        ScoreGate(signal="agreement", source="bm25").check(["bm25"])
+    ScoreGate(signal="agreement", source="bm25").check(["bm25", "dense"])
 
 
 def test_k_below_two_is_refused():
     with pytest.raises(BadInput, match="k=1"):
         ScoreGate(k=1)
+
+
+def test_an_unknown_signal_is_refused():
+    with pytest.raises(BadInput, match="Did you mean 'top_score'"):
+        ScoreGate(signal="topscore")

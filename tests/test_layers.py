@@ -9,13 +9,15 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [*sorted((ROOT / "harness").glob("*.py")), *sorted((ROOT / "retrievers").glob("*.py"))]
 LEAVES = {"config", "gate", "judged", "lines", "metrics", "plots", "predictions", "progress", "readers", "scores"}
 LEAVES |= {"errors", "mlflow_store", "stats", "store", "study", "sweep_plots"}
+LEAVES |= {"calibrate", "compare_page", "compare_plots", "fitted", "llm", "paired", "signals"}
 LEAVES_MAY = {"retrievers.base"} | {f"harness.{leaf}" for leaf in LEAVES}
 KEPT_MAY = LEAVES_MAY | {"retrievers.tokenize", "retrievers.encoders"}  # for their types
-MIDDLE_MAY = LEAVES_MAY | {"harness.datasets", "harness.kept"}
+MIDDLE_MAY = LEAVES_MAY | {"harness.datasets", "harness.evidence", "harness.kept"}
 TOP_MAY = MIDDLE_MAY | {"harness.pipeline", "harness.report", "harness.tracking"}
 MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "datasets": LEAVES_MAY,
     "kept": KEPT_MAY,
+    "evidence": LEAVES_MAY | {"harness.datasets", "harness.kept"},
     "pipeline": MIDDLE_MAY,
     "report": MIDDLE_MAY | {"harness.pipeline"},
     "tracking": LEAVES_MAY,
@@ -23,6 +25,8 @@ MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "experiment": TOP_MAY | {"harness.records"},
     "plan": TOP_MAY | {"harness.records"},
     "trials": TOP_MAY | {"harness.records", "harness.plan"},
+    "comparison": TOP_MAY,
+    "compare": TOP_MAY | {"harness.records", "harness.comparison"},
     "sweep_report": TOP_MAY | {"harness.plan", "harness.trials"},
     "sweep": TOP_MAY | {"harness.records", "harness.plan", "harness.trials", "harness.sweep_report"},
     "export": TOP_MAY,

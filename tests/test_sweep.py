@@ -85,7 +85,7 @@ def test_the_best_child_is_logged_in_full_and_the_others_light(tracked):
         names = {file.path for file in client.list_artifacts(child.run_id)}
         rows = Path(client.download_artifacts(child.run_id, "predictions.jsonl")).read_text("utf-8").splitlines()
         full = child.run_id == found["best"]["run_id"]
-        assert names == {"config.yaml", "predictions.jsonl"} | (
+        assert names == {"config.yaml", "predictions.jsonl", "scores.csv"} | (
             {"overview.png", "run.trec", "queries.json"} if full else set()
         )
         assert any("content" in reference for reference in json.loads(rows[0])["references"]) == full
@@ -333,7 +333,9 @@ def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy, tmp_pa
     assert found["run_id"] is None
     folder = Path(found["files"]["folder"])
     assert sorted(path.name for path in (folder / "trials").iterdir()) == list("012345")
-    assert sorted(path.name for path in (folder / "trials" / "0").iterdir()) == ["config.yaml", "predictions.jsonl"]
+    assert sorted(path.name for path in (folder / "trials" / "0").iterdir()) == [
+        "config.yaml", "predictions.jsonl", "scores.csv"
+    ]  # fmt: skip
     assert (Path(found["files"]["best"]) / "overview.png").is_file()
     assert len((folder / "summary" / "trials.csv").read_text().splitlines()) == 7
 

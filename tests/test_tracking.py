@@ -44,7 +44,7 @@ def test_params_tags_metrics_and_inputs(logged):
 def test_files_and_the_table_of_queries(logged):
     run, client, _ = logged
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
-    assert names == {"config.yaml", "overview.png", "predictions.jsonl", "run.trec", "queries.json"}
+    assert names == {"config.yaml", "overview.png", "predictions.jsonl", "run.trec", "queries.json", "scores.csv"}
     table = json.loads(Path(client.download_artifacts(run.info.run_id, "queries.json")).read_text("utf-8"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert [row["query_id"] for row in rows] == ["7", "3", "5"]

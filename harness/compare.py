@@ -1,0 +1,177 @@
+"""The verb `compare`: two or more finished runs on the same queries, and whether the queries can tell them apart."""
+
+from __future__ import annotations
+
+import json
+import string
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import compare_page, compare_plots, metrics, records, report
+from harness.comparison import Compared, comparison
+from harness.config import Asked, build
+from harness.lines import some
+from harness.predictions import write_text
+from harness.scores import Table, read_table
+from harness.tracking import LoggedRun, RunRecord, Tracker
+from retrievers.base import BadInput, did_you_mean
+
+LABELS = string.ascii_uppercase  # the names of the runs in tables and pictures, which bounds their number
+RUN_ID = 32  # characters
+SAME = {"data.qrels": "labels", "data.queries": "queries", "version.measures": "version of the measures"}
+
+
+def compare(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """Compare runs pair by pair. Returns the JSON document of `harness compare format=json`."""
+    metrics.parse(config["metric"])
+    outputs = Path(config["outputs"]).absolute()
+    tracker: Tracker = build(config["tracking"], where="tracking")
+    if not tracker.keeps_files:
+        raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or say tracking=mlflow.")
+    tracker.connect(outputs)
+    with tempfile.TemporaryDirectory() as scratch:
+        chosen, notes = (_named(tracker, config), []) if config["runs"] else _best(tracker, config)
+        runs = _read(tracker, chosen, Path(scratch))
+        found = comparison(runs, config)
+    found["notes"] = notes + found["notes"]
+    experiment = chosen[0].experiment
+    record = RunRecord(
+        experiment,
+        f"compare {' '.join(run.run_id[:8] for run in chosen)}",
+        params={"runs": [run.run_id for run in chosen]} | {k: config[k] for k in ("metric", "resamples", "seed")},
+        tags=records.provenance({name: chosen[0].tags.get(f"data.{name}") for name in ("queries", "qrels")})
+        | {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(found["verdicts"])},
+        metrics=_logged(found, config["metric"]),
+    )
+    folder = records.new_folder(outputs / "comparisons")
+    with records.recording(tracker, record, folder) as (run_id, unfinished):
+        files = {name: str(folder / f"comparison.{name}") for name in ("md", "html", "json")}
+        document = {"run_id": run_id, "experiment": experiment, **found, "files": files}
+        figures = compare_plots.figures(document, *(run.values[config["metric"]].tolist() for run in runs[:2]))
+        write_text(unfinished / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+        write_text(unfinished / "comparison.md", compare_page.markdown(document))
+        write_text(unfinished / "comparison.html", compare_page.html(document, figures))
+    report.emit(config["format"], document, lambda console: compare_page.show(console, document))
+    return document
+
+
+def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
+    """The runs that `runs` names by their ids, or by the beginnings of ids of the experiment."""
+    words, experiment = config["runs"], config["experiment_name"]
+    if not 2 <= len(words) <= len(LABELS):
+        raise BadInput(f"runs names {len(words)} runs. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
+    known: list[LoggedRun] = []
+    found = {}
+    for word in words:
+        if len(word) == RUN_ID:
+            run = tracker.best(experiment, config["metric"], word)
+        else:
+            known = known or tracker.runs(experiment, {})
+            matching = [run for run in known if run.run_id.startswith(word)]
+            if len(matching) != 1:
+                ids = [run.run_id for run in matching or known]
+                near = "" if matching else did_you_mean(word, ids)
+                raise BadInput(
+                    f"runs: {len(matching) or 'no'} runs of experiment {experiment!r} begin with {word!r}.{near}"
+                    f" {'They' if matching else 'Its runs'} are {some(ids) if ids else 'none'}. Give whole ids, or say "
+                    "experiment_name=..."
+                )
+            run = matching[0]
+        if run.run_id in found:
+            raise BadInput(f"runs names {run.run_id} twice. Name runs that differ.")
+        found[run.run_id] = run
+    return list(found.values())
+
+
+def _best(tracker: Tracker, config: Mapping[str, Any]) -> tuple[list[LoggedRun], list[str]]:
+    """The `top` best finished runs, each configuration once, the earliest of equals first; and notes on the choice."""
+    metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
+    tracker.best(experiment, metric, select_on=select_on)  # says what is wrong where there is none
+    earliest: dict[str, LoggedRun] = {}
+    for run in reversed(tracker.runs(experiment, {"harness.verb": "run"}, "FINISHED")):
+        earliest.setdefault(run.tags.get("trial_key", run.run_id), run)
+    logged = [(run, metrics.ranked_by(run.metrics, metric, select_on)) for run in earliest.values()]
+    ranked = [(run.metrics[name], run) for run, name in logged if name]
+    best = [run for _, run in sorted(ranked, key=lambda one: -one[0])][: config["top"]]
+    if len(best) < 2:
+        raise BadInput(
+            f"experiment {experiment!r}: {len(ranked)} finished runs with {metric} differ, and top={config['top']} of "
+            "them is too few: two at least are compared. Make more, or name them: 'runs=[ID,ID]'."
+        )
+    part = "the public part" if select_on == "public" else "all queries"
+    notes = [f"The {len(best)} best of {len(ranked)} runs by {metric} of {part}."]
+    if len(ranked) > 2 and select_on == "all":
+        notes.append(
+            "They were chosen by the same queries that compare them, which flatters the first ones: "
+            "select_on=public chooses by the public queries alone, and the private ones judge."
+        )
+    return best, notes
+
+
+def _read(tracker: Tracker, chosen: Sequence[LoggedRun], folder: Path) -> list[Compared]:
+    """The runs with their tables and files, refused unless they are finished and have queries and labels in common."""
+    for run in chosen:
+        if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
+            raise BadInput(f"{_named_as(run)} is a record of `harness {verb}`, without scores of its own.")
+        if run.status != "FINISHED":
+            raise BadInput(f"{_named_as(run)} is {run.status}: only finished runs can be compared.")
+        if "data.qrels" not in run.tags:
+            raise BadInput(f"{_named_as(run)} has no labels, and so no scores. Give them with dataset.qrels=FILE.")
+        for tag, what in SAME.items():
+            _check_same(tag, what, [one for one in chosen if tag in one.tags], run)
+    runs = [_files(tracker, run, label, folder / label) for run, label in zip(chosen, LABELS, strict=False)]
+    for one in runs[1:]:
+        if extra := set(one.table.query_ids) ^ set(runs[0].table.query_ids):
+            raise BadInput(
+                f"{_named_as(one.run)} and {_named_as(runs[0].run)} are scored on other queries: {len(extra)} are in "
+                f"one alone: {some(sorted(extra))}. Score both with missing=zero, or compare runs on the same queries."
+            )
+    return runs
+
+
+def _check_same(tag: str, what: str, known: Sequence[LoggedRun], run: LoggedRun) -> None:
+    """Refuse a run whose tag is not that of the first run that has it: a file scored without queries has no queries."""
+    if tag in run.tags and run.tags[tag] != known[0].tags[tag]:
+        raise BadInput(
+            f"{_named_as(run)} has other {what} than {_named_as(known[0])}: {tag} is {run.tags[tag][:12]} and "
+            f"{known[0].tags[tag][:12]}. Only runs on the same queries, labels and measures can be compared."
+        )
+
+
+def _files(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compared:
+    folder.mkdir()
+    suffix = Path(run.params["predictions"]).suffix if run.tags.get("harness.verb") == "score" else ".jsonl"
+    try:
+        table = read_table(tracker.download(run.run_id, "scores.csv", folder))
+    except BadInput as error:
+        raise BadInput(
+            f"{_named_as(run)} has no scores.csv: it was made by an earlier version. Make it again to compare it."
+        ) from error
+    for name in (f"predictions{suffix}", "config.yaml"):
+        tracker.download(run.run_id, name, folder)
+    return Compared(label, run, _ordered(table), folder)
+
+
+def _ordered(table: Table) -> Table:
+    """The table with its queries by ascending id."""
+    order = np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp)
+    needs, multi_turn, public = (flags[order] for flags in (table.needs, table.multi_turn, table.public))
+    values, oof = ({name: one[order] for name, one in columns.items()} for columns in (table.values, table.oof))
+    return Table(tuple(table.query_ids[i] for i in order), needs, multi_turn, public, values, oof)
+
+
+def _named_as(run: LoggedRun) -> str:
+    return f"run {run.run_id} ({run.name})"
+
+
+def _logged(found: Mapping[str, Any], metric: str) -> dict[str, float]:
+    """The numbers of the comparison's own run: each pair's difference and corrected p by the metric."""
+    numbers = {
+        f"difference/{one['a']}-{one['b']}": one["mean"] for one in found["differences"] if one["measure"] == metric
+    }
+    numbers |= {f"p_holm/{one['a']}-{one['b']}": one["p_holm"] for one in found["tests"] if one["measure"] == metric}
+    return {name: value for name, value in numbers.items() if value is not None}

@@ -1,0 +1,104 @@
+"""A server on 127.0.0.1 that speaks as much of OpenAI's chat completions as the gate needs, and says what it is told.
+
+with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
+    harness("run", "gate=llm", "gate.model=tiny", f"gate.base_url={server.url}")
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Reply:
+    """A response in full, where it is more than the words of an answer."""
+
+    status: int = 200
+    body: Any = ""  # text, or what is sent as JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Asked:
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """What the last message says."""
+        return self.body["messages"][-1]["content"]
+
+
+class ChatServer:
+    """answer(text, time) gives the words of the answer, or a Reply; time counts from 1 for each text.
+
+    asked: all requests, in the order in which they came. together: the most that were under way at a time.
+    """
+
+    def __init__(self, answer: Callable[[str, int], str | Reply]) -> None:
+        self.asked: list[Asked] = []
+        self.together = 0
+        self._answer, self._now, self._times, self._lock = answer, 0, Counter(), threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> ChatServer:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def texts(self) -> list[str]:
+        return [one.text for one in self.asked]
+
+    def _reply(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.asked.append(asked)
+            self._times[asked.text] += 1
+            time = self._times[asked.text]
+            self._now += 1
+            self.together = max(self.together, self._now)
+        try:
+            said = self._answer(asked.text, time)
+        finally:
+            with self._lock:
+                self._now -= 1
+        return said if isinstance(said, Reply) else Reply(body=completion(said))
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                reply = server._reply(Asked(self.path, dict(self.headers), body))
+                said = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
+                try:
+                    self.send_response(reply.status)
+                    for name, value in {"Content-Length": str(len(said.encode())), **reply.headers}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(said.encode())
+                except ConnectionError:
+                    pass  # who asked waits no longer
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+def completion(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
+    message = {"role": "assistant", "content": content}
+    return {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}]}
