@@ -51,6 +51,7 @@ def compare(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     with records.recording(tracker, record, folder) as (run_id, unfinished):
         files = {name: str(folder / f"comparison.{name}") for name in ("md", "html", "json")}
         document = {"run_id": run_id, "experiment": experiment, **found, "files": files}
+        document["private_peeks"] = tracker.peek(experiment)
         figures = compare_plots.figures(document, *(run.values[config["metric"]].tolist() for run in runs[:2]))
         write_text(unfinished / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
         write_text(unfinished / "comparison.md", compare_page.markdown(document))

@@ -42,12 +42,13 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     )
     store = Store(Path(config["store"]["path"]))
     light = config["tracking"]["detail"] == "light"
-    with _tracked(config, record) as (run_id, unfinished, folder):
+    with _tracked(config, record) as (tracker, run_id, unfinished, folder):
         outcome = pipeline.run(config, dataset, store, clock)
         records.write_files(unfinished, config, dataset, outcome, light)
         if not light:
             record.tables["queries.json"] = report.query_table(outcome, config["objective"])
         record.metrics |= records.logged(outcome, config, light) | records.machine(config, dataset, store, clock)
+        peeks = tracker.peek(config["experiment_name"]) if "private/" in "".join(record.metrics) else 0
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
@@ -58,6 +59,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         "losses": outcome.scores.to_json()["losses"] if outcome.scores else None,
         "counts": outcome.scores.counts if outcome.scores else None,
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
+        "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
 
@@ -70,6 +72,8 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
                 report.show_gate(console, outcome.decision.fitted)
         else:
             console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
+        if peeks and config["select_on"] == "public":
+            console.print(report.peeked(config["experiment_name"], peeks))
         for name, value in outcome.measured.items():
             console.print(f"{name} {value:.4f}")
         console.print(f"Files: {folder}")
@@ -115,7 +119,8 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         inputs={"qrels": (asked.choices["dataset"], labels, where, len(qrels.grades))},
         metrics=records.scored(scores),
     )
-    with _tracked(config, record) as (run_id, unfinished, _):
+    with _tracked(config, record) as (tracker, run_id, unfinished, _):
+        tracker.peek(config["experiment_name"])
         shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
         write_text(unfinished / "config.yaml", records.resolved(config))
         write_text(unfinished / "scores.csv", table_text(scores))
@@ -175,14 +180,14 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 @contextmanager
-def _tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[str | None, Path, Path]]:
-    """Open the run, give (run id, folder to write to, its name afterwards), and close the run."""
+def _tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[Tracker, str | None, Path, Path]]:
+    """Open the run, give (tracker, run id, folder to write to, its name afterwards), and close the run."""
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(outputs)
     folder = records.new_folder(outputs / "runs")
     with records.recording(tracker, record, folder) as (run_id, unfinished):
-        yield run_id, unfinished, folder
+        yield tracker, run_id, unfinished, folder
 
 
 def _labels_alone(source: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(outputs)
-    run = tracker.best(config["experiment_name"], config["metric"], config["run"])
+    run = tracker.best(config["experiment_name"], config["metric"], config["run"], config["select_on"])
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
     name = f"{run.experiment}-{run.run_id[:8]}.jsonl".replace("/", "_")

@@ -77,6 +77,14 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
         console.print(f"{', '.join(names)}: {note}.", style="dim")
 
 
+def peeked(experiment: str, peeks: int) -> str:
+    """What it means that private scores were looked at."""
+    return (
+        f"Private scores of experiment {experiment!r} have been seen {peeks} times. Each look that decides what is "
+        "tried next makes them worth less."
+    )
+
+
 def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
     """What a gate learnt from labels, in a few lines."""
     rule, learnt = fitted["rule"], fitted["learnt_from"]

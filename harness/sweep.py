@@ -22,9 +22,9 @@ from harness import metrics, plan, records, report
 from harness.config import Asked, build, digest
 from harness.plan import Composer, Planner, Trial
 from harness.study import Direction, Grid, Search, Study, axis_of
-from harness.sweep_report import Summary, show, watch, write_files
+from harness.sweep_report import Summary, objective_values, show, watch, write_files
 from harness.tracking import LoggedRun, RunRecord, Tracker
-from harness.trials import Context, Jobs, Result, Runner, fail, read_journal, write_journal
+from harness.trials import Context, Jobs, Result, Runner, fail, judged_by_luck, read_journal, write_journal
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -178,7 +178,15 @@ class Sweep:
             for run in self.context.left_running(tracker).values():
                 tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED" if killed else "FAILED")
         summary = Summary(
-            self.sweep_id, parent, record.experiment, self.trials, self.results, set(self.skipped), self.objectives
+            self.sweep_id,
+            parent,
+            record.experiment,
+            self.trials,
+            self.results,
+            set(self.skipped),
+            self.objectives,
+            self.settings["select_on"],
+            None if raised else judged_by_luck(self.results, tracker, self.context, self.settings),
         )
         failed = [result for result in summary.results.values() if result.status == "FAILED"]
         best_folder = None
@@ -192,6 +200,7 @@ class Sweep:
         document = summary.to_json() | {
             "plan": self._plan(list(self.trials.values())),
             "files": {"folder": str(self.context.folder), "best": best_folder and str(best_folder)},
+            "private_peeks": tracker.peek(record.experiment, summary.peeks),
             "seconds": round(time.perf_counter() - self.began, 3),
         }
         report.emit(self.settings["format"], document, lambda console: show(console, summary, document))
@@ -234,7 +243,7 @@ class Sweep:
             self._batch(tracker, planned)
             for proposal in proposals:
                 found = self.results[proposal.number].metrics
-                values = [found.get(metrics.mlflow_name(name), math.nan) for name, _ in self.objectives]
+                values = objective_values(found, self.objectives, self.settings["select_on"])
                 if self.results[proposal.number].status == "FINISHED" and not all(map(math.isfinite, values)):
                     raise BadInput(
                         f"objectives={[name for name, _ in self.objectives]}: a trial finished without one of them. "
@@ -256,7 +265,8 @@ class Sweep:
         error: Exception | None = None
         try:
             if waiting:
-                with watch(self.context, len(waiting), self.objectives[0][0], self.trials):
+                objective, select_on = self.objectives[0][0], self.settings["select_on"]
+                with watch(self.context, len(waiting), objective, self.trials, select_on):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # a worker died, say: its trials have failed, the others go on
             error = raised

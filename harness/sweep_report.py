@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metrics import mlflow_name
+from harness import report
+from harness.metrics import MEASURES, mlflow_name, ranked_by
+from harness.optimism import Optimism
 from harness.plan import Trial
 from harness.trials import Context, Result, read_journal
 
@@ -31,6 +33,8 @@ POLL_SECONDS = 0.2
 class Summary:
     """A sweep by its trials, in their order. objectives: (name, "maximize" or "minimize"), the first decides.
 
+    Measures count as `metrics.ranked_by` says: out of fold where a gate was fitted, on the public part with
+    select_on=public. optimism: how much of the best is luck, where there are several trials.
     best: number of the best finished trial, the first of equals; None without one. front: numbers of the trials that
     no other beats in all objectives.
     """
@@ -42,13 +46,14 @@ class Summary:
     results: Mapping[int, Result]
     skipped: Collection[str]  # trial keys that finished before
     objectives: Sequence[tuple[str, str]]
+    select_on: str = "all"
+    optimism: Optimism | None = None
 
     @property
     def finished(self) -> list[int]:
         """Numbers of the finished trials, the best first."""
-        name = mlflow_name(self.objectives[0][0])
-        done = [n for n, result in self.results.items() if result.status == "FINISHED" and name in result.metrics]
-        return sorted(done, key=lambda n: (-self.results[n].metrics[name], n))
+        value = {n: self.values(n)[0] for n, result in self.results.items() if result.status == "FINISHED"}
+        return sorted((n for n in value if value[n] == value[n]), key=lambda n: (-value[n], n))
 
     @property
     def best(self) -> int | None:
@@ -65,12 +70,15 @@ class Summary:
     def values(self, number: int) -> list[float]:
         """The objectives of a trial, NaN where it has none."""
         found = self.results[number].metrics if number in self.results else {}
-        return [found.get(mlflow_name(name), np.nan) for name, _ in self.objectives]
+        return objective_values(found, self.objectives, self.select_on)
 
     def interval(self, number: int) -> tuple[float, float]:
+        """Ends of the interval of what `values` gives first; NaN where it has none, as on the public part."""
         found, name = self.results[number].metrics, self.objectives[0][0]
-        ends = [found.get(mlflow_name(f"interval_{end}/{name}"), np.nan) for end in ("low", "high")]
-        return ends[0], ends[1]
+        ranked = ranked_by(found, name, self.select_on) or ""
+        prefix = ranked.removesuffix(mlflow_name(name))
+        low, high = (found.get(mlflow_name(f"{prefix}interval_{end}/{name}"), np.nan) for end in ("low", "high"))
+        return low, high
 
     def counts(self) -> dict[str, int]:
         """Trials by what became of them. skipped: of the finished, those of an earlier start. same: as another."""
@@ -80,6 +88,13 @@ class Summary:
             found[result.status.lower()] += 1
         skipped = sum(result.key in self.skipped for result in self.results.values())
         return {"asked": len(self.trials), **found, "skipped": skipped, "same": len(keys) - len(set(keys))}
+
+    @property
+    def peeks(self) -> int:
+        """Runs of this start whose private scores are seen: all, or the best alone where the public part chooses."""
+        if self.select_on == "public":
+            return int(self.best is not None)
+        return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str]]:
         """Swept key -> its value in each trial, as numbers where all are."""
@@ -106,6 +121,8 @@ class Summary:
     def parent_metrics(self) -> dict[str, float]:
         """What the parent run carries: the best trial's metrics, and the counts."""
         found = dict(self.results[self.best].metrics) if self.best is not None else {}
+        if self.optimism:
+            found |= {f"optimism/{name}": getattr(self.optimism, name) for name in ("luck", "unseen")}
         return found | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self) -> dict[str, str]:
@@ -118,7 +135,7 @@ class Summary:
         note = (
             f"Best of {len(self.trials)} trials: {name} **{self.values(self.best)[0]:.4f}**{interval} "
             f"with `{said}`, run {run_id}. All trials: trials.json, trials.csv."
-        )
+        ) + (f"\n\n{self.optimism.sentence()}" if self.optimism else "")
         tags = {"best.trial": str(self.best), "best.overrides": said, "mlflow.note.content": note}
         return tags | ({"best.run_id": run_id} if run_id else {})
 
@@ -133,6 +150,7 @@ class Summary:
             "trials": self.counts(),
             "best": None if self.best is None else self._told(self.best),
             "top": [self._told(number) for number in self.finished[:SHOWN]],
+            "optimism": self.optimism.to_json() if self.optimism else None,
             "front": [self._told(number) for number in self.front] if len(self.objectives) > 1 else None,
             "failed": [
                 {"trial": n, "overrides": list(self.trials[n].words), "error": self.results[n].error} for n in failed
@@ -150,6 +168,14 @@ class Summary:
             "interval": [_plain(low), _plain(high)],
             "objectives": values,
         }
+
+
+def objective_values(logged: Mapping[str, float], objectives: Sequence[tuple[str, str]], select_on: str) -> list[float]:
+    """The objectives of a run as runs are ranked by them, by MLflow's names; NaN where it has none."""
+    keys = [
+        ranked_by(logged, name, select_on if name.partition("@")[0] in MEASURES else "all") for name, _ in objectives
+    ]
+    return [logged[key] if key else np.nan for key in keys]
 
 
 def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> None:
@@ -174,6 +200,10 @@ def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> Non
             (summary.results[number].run_id or f"trial {number}")[:12],
         )
     console.print(table)
+    if summary.optimism:
+        console.print(summary.optimism.sentence())
+    if summary.select_on == "public" and summary.run_id:
+        console.print(report.peeked(summary.experiment, document["private_peeks"]))
     if len(summary.objectives) > 1:
         console.print("No trial is as good in every objective and better in one than:", style="bold")
         for number in summary.front:
@@ -214,11 +244,12 @@ def write_files(summary: Summary, folder: Path) -> Path:
 
 
 @contextmanager
-def watch(context: Context, total: int, objective: str, trials: Mapping[int, Trial]) -> Iterator[None]:
+def watch(context: Context, total: int, objective: str, trials: Mapping[int, Trial], select_on: str) -> Iterator[None]:
     """Follow the journal while jobs run: on a terminal a line for each trial, otherwise one now and then."""
     over = threading.Event()
     place = read_journal(context)[1]
-    follower = threading.Thread(target=_follow, args=(context, place, total, objective, trials, over), daemon=True)
+    told = (context, place, total, objective, trials, select_on, over)
+    follower = threading.Thread(target=_follow, args=told, daemon=True)
     follower.start()
     try:
         yield
@@ -228,9 +259,15 @@ def watch(context: Context, total: int, objective: str, trials: Mapping[int, Tri
 
 
 def _follow(
-    context: Context, place: int, total: int, objective: str, trials: Mapping[int, Trial], over: threading.Event
+    context: Context,
+    place: int,
+    total: int,
+    objective: str,
+    trials: Mapping[int, Trial],
+    select_on: str,
+    over: threading.Event,
 ) -> None:
-    terminal, name = sys.stderr.isatty(), mlflow_name(objective)
+    terminal = sys.stderr.isatty()
     done, best, last = 0, -np.inf, False
     said = began = 0.0
     while not last:
@@ -240,7 +277,7 @@ def _follow(
             said = began = time.monotonic()  # what was retrieved before the first trial says nothing of the next
         for result in results:
             done += 1
-            value = result.metrics.get(name, np.nan)
+            [value] = objective_values(result.metrics, [(objective, "maximize")], select_on)
             best = max(best, value) if value == value else best
             if terminal:
                 told = f"{objective} {value:.4f}  best {best:.4f}" if result.status == "FINISHED" else result.status

@@ -133,7 +133,7 @@ class MlflowTracker:
         self.artifacts: str | None = None  # where a local store keeps files
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
-        self._places: dict[str, str] = {}  # id of a run in progress -> where its files go
+        self._places: dict[str, str] = {}  # id of a run -> where its files are
 
     def exists(self, outputs: Path) -> bool:
         """Whether there is anything to read: a local store is made by the first `connect`."""
@@ -188,7 +188,7 @@ class MlflowTracker:
         return run_id
 
     def place(self, run_id: str | None) -> Path | None:
-        """Where a local store keeps the files of a run that was begun here; None where that is not known."""
+        """Where a local store keeps the files of a run that was begun or read here; None where that is not known."""
         uri = urlsplit(self._places.get(run_id or "", ""))
         return Path(unquote(uri.path)) if uri.scheme == "file" else None
 
@@ -287,7 +287,9 @@ class MlflowTracker:
         return seen
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """A file of a run, in `folder`. BadInput if the run has none of that name."""
+        """A file of a run, where it lies or else in `folder`; not to be changed. BadInput if the run has none such."""
+        if (place := self.place(run_id)) and (place / name).is_file():
+            return place / name
         try:
             return Path(self.client.download_artifacts(run_id, name, str(folder)))
         except Exception as error:
@@ -339,6 +341,7 @@ class MlflowTracker:
 
     def _logged(self, run: Run, experiment: str) -> LoggedRun:
         data, info = run.data, run.info
+        self._places[info.run_id] = info.artifact_uri or ""
         return LoggedRun(
             info.run_id, info.run_name or "", experiment, info.status, data.metrics, data.params, data.tags
         )

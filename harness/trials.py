@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Mapping
@@ -17,14 +19,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from harness import pipeline, records, report
 from harness.config import build, digest
 from harness.datasets import Dataset, load, search_queries
 from harness.metrics import mlflow_name
+from harness.optimism import Optimism, optimism
 from harness.plan import Job, Trial, store_of
+from harness.scores import read_table
 from harness.tracking import LoggedRun, RunRecord, Tracker
-from retrievers.base import Ranking
+from retrievers.base import BadInput, Ranking
 
+log = logging.getLogger(__name__)
 CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -250,6 +257,38 @@ def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
         if row.pop("token") == context.token:
             found.append(Result(**row))
     return found, start + len(whole)
+
+
+def judged_by_luck(
+    results: Mapping[int, Result], tracker: Tracker, context: Context, config: Mapping[str, Any]
+) -> Optimism | None:
+    """How much of the best trial's score is luck, from the scores by query that the finished trials left.
+
+    None where there are fewer than two different trials, or where they are scored on different queries.
+    """
+    objective = config["objective"]
+    tracker.runs(context.experiment, {"harness.verb": "run", "sweep.id": context.sweep_id}, "FINISHED")  # their places
+    different = {result.key: result for result in results.values() if result.status == "FINISHED"}
+    values, table = {}, None
+    with tempfile.TemporaryDirectory() as name:
+        for number, result in enumerate(different.values()):
+            file = context.folder / "trials" / str(result.number) / "scores.csv"
+            if result.run_id:
+                (folder := Path(name) / str(number)).mkdir()
+                try:
+                    file = tracker.download(result.run_id, "scores.csv", folder)
+                except BadInput as error:  # made by an earlier version
+                    log.warning("How much of the best score is luck cannot be told: %s", error)
+                    return None
+            found = read_table(file)
+            if table is not None and found.query_ids != table.query_ids:
+                return None
+            table = found
+            values[result.number] = (found.oof or found.values)[objective]
+    if table is None:
+        return None
+    chooses = table.public if config["select_on"] == "public" else np.ones(len(table.public), bool)
+    return optimism(objective, values, table.needs, chooses, config["seed"])
 
 
 def _record(trial: Trial, context: Context) -> RunRecord:
