@@ -152,9 +152,8 @@ def _files(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compar
         raise BadInput(
             f"{_named_as(run)} has no scores.csv: it was made by an earlier version. Make it again to compare it."
         ) from error
-    for name in (f"predictions{suffix}", "config.yaml"):
-        tracker.download(run.run_id, name, folder)
-    return Compared(label, run, _ordered(table), folder)
+    files = [tracker.download(run.run_id, name, folder) for name in (f"predictions{suffix}", "config.yaml")]
+    return Compared(label, run, _ordered(table), *files)
 
 
 def _ordered(table: Table) -> Table:

@@ -30,12 +30,13 @@ TESTED = ("p", "p_holm", "p_t", "exact")  # what belongs to the tests of a Diffe
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """A run as it is compared. label: its name in tables and pictures. folder: holds its files."""
+    """A run as it is compared. label: its name in tables and pictures. predictions, config: its files."""
 
     label: str
     run: LoggedRun
     table: Table
-    folder: Path
+    predictions: Path
+    config: Path
 
     @property
     def values(self) -> dict[str, np.ndarray]:
@@ -51,20 +52,16 @@ class Compared:
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
         """query_id -> the row of the predictions in the contest's layout; empty for a TREC run."""
-        if not self._predictions.read_text("utf-8-sig").lstrip().startswith("{"):
+        if not self.predictions.read_text("utf-8-sig").lstrip().startswith("{"):
             return {}
-        return {str(row["eval_id"]): row for _, row in json_lines(self._predictions)}
+        return {str(row["eval_id"]): row for _, row in json_lines(self.predictions)}
 
     @cached_property
     def lists(self) -> dict[str, list[str]]:
         """query_id -> its first documents."""
-        found = read_predictions(self._predictions)
+        found = read_predictions(self.predictions)
         rows = zip(found.query_ids, found.docs[:, :SHOWN].tolist(), strict=True)
         return {query_id: [found.doc_ids[doc] for doc in docs if doc >= 0] for query_id, docs in rows}
-
-    @property
-    def _predictions(self) -> Path:
-        return next(self.folder.glob("predictions*"))
 
 
 def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +208,7 @@ def _reloaded(runs: Sequence[Compared]) -> tuple[dict[str, str], dict[str, str]]
     run = next((run for run in runs if "data.documents" in run.run.tags), None)
     if run is None:
         raise BadInput("these runs were scored from files, which name no documents.")
-    config = yaml.safe_load((run.folder / "config.yaml").read_text("utf-8"))
+    config = yaml.safe_load(run.config.read_text("utf-8"))
     check_part(config["dataset"], "dataset")
     dataset = load(build(config["dataset"], where="dataset"), "dataset")
     for name in ("documents", "queries"):

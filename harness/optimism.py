@@ -79,13 +79,14 @@ def optimism(
     means = mine.mean(axis=1)
     best = int((means > means.max() - CLOSE).argmax())  # of equals the first
     unseen = others[best].mean() if others.size else _cross_validated(mine, needs[counted & chooses], seed)
-    found = (float(means[best]), float(_luck(mine - means[:, None], seed)), float(unseen))
-    return Optimism(objective, *mine.shape, *found, others.shape[1])
+    luck, size = float(_luck(mine - means[:, None], seed)), mine.shape
+    return Optimism(objective, size[0], size[1], float(means[best]), luck, float(unseen), others.shape[1])
 
 
 def _luck(centred: np.ndarray, seed: int) -> np.floating:
     """The expected greatest mean of trials [T, n] whose means are 0, over queries drawn with replacement."""
     trials, n = centred.shape
+    centred = centred - centred.mean(axis=0)  # has expectation 0 in any draw: the same, with less noise, and never < 0
     step = max(1, _CELLS // max(trials, n))
     greatest = []
     for drawn in draws(seed, n, RESAMPLES):

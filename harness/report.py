@@ -80,8 +80,8 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
 def peeked(experiment: str, peeks: int) -> str:
     """What it means that private scores were looked at."""
     return (
-        f"Private scores of experiment {experiment!r} have been seen {peeks} times. Each look that decides what is "
-        "tried next makes them worth less."
+        f"Private scores of experiment {experiment!r} have been seen {peeks} time{'s' * (peeks != 1)}. Each look that "
+        "decides what is tried next makes them worth less."
     )
 
 

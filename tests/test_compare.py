@@ -193,7 +193,7 @@ def test_the_best_by_the_public_queries(harness, runs):
     [
         (["runs=[{0}]"], "names 1 runs"),
         (["runs=[{0},{0}]"], "twice"),
-        (["runs=[{0},{0:.10}]"], "twice"),
+        (["runs=[{0},'{0:.10}']"], "twice"),
         (["runs=[{0},xyz]"], "no runs of experiment 'e' begin with 'xyz'"),
         (["runs=[{0},'0123456789abcdef0123456789abcdef']"], "no such run"),
         (["metric=abstention_f1"], "is no mean of queries.*All runs have: .*modified_map@3"),

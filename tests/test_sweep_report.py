@@ -257,7 +257,7 @@ def looks(monkeypatch):
 def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
     monkeypatch.setattr(sweep_report.sys.stderr, "isatty", lambda: True)
     journal(5, 0.9)  # of a batch before this one: not told again
-    with watch(journal.context, 4, "mrr", TRIALS):
+    with watch(journal.context, 4, "mrr", TRIALS, "all"):
         looks()
         journal(0, 0.25)
         journal(2, 0.125, token="another")
@@ -276,7 +276,7 @@ def test_the_first_trial_is_told_however_late_the_follower_looks(journal, monkey
     monkeypatch.setattr(sweep_report.sys.stderr, "isatty", lambda: True)
     plain = sweep_report._follow
     monkeypatch.setattr(sweep_report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
-    with watch(journal.context, 1, "mrr", TRIALS):
+    with watch(journal.context, 1, "mrr", TRIALS, "all"):
         journal(0, 0.25)
     assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
 
@@ -284,7 +284,7 @@ def test_the_first_trial_is_told_however_late_the_follower_looks(journal, monkey
 def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(sweep_report, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with watch(journal.context, 6, "mrr", TRIALS):
+    with watch(journal.context, 6, "mrr", TRIALS, "all"):
         looks()
         journal(0, 0.25)
         looks()
@@ -300,6 +300,6 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
 
 
 def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
-    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, "mrr", TRIALS):
+    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, "mrr", TRIALS, "all"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
