@@ -144,9 +144,9 @@ def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: pi
 def write_files(
     folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome, light: bool = False
 ) -> None:
-    """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run, a figure.
+    """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run, figures.
 
-    light: without the last two, and the rows without the documents' texts, which `export` puts back.
+    light: without the run and figures, and the rows without the documents' texts, which `export` puts back.
     """
     rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=not light)
     files = {"config.yaml": resolved(config), "predictions.jsonl": json_text(rows)}
@@ -163,6 +163,10 @@ def write_files(
         write_text(folder / name, text)
     if outcome.scores:
         draw(outcome.scores, folder)
+    if outcome.decision.fitted:
+        from harness import gate_plots
+
+        gate_plots.fitted_gate(outcome, config["select_on"] == "public", folder / "gate.png")
 
 
 @contextmanager

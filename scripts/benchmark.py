@@ -5,6 +5,7 @@
     python scripts/benchmark.py metrics         # 10,000 queries x 100 documents
     python scripts/benchmark.py dense           # encoding by MiniLM, exact search, the memory that search takes
     python scripts/benchmark.py gpu             # encoding by a model of bge-m3's size
+    python scripts/benchmark.py gate            # fitting a threshold: the curve and 2,000 bootstrap replicates
     python scripts/benchmark.py sweep           # 1,000 trials, memory, launchers; and 200 beside a plain script
 
 Each is a script of its own, which --help describes.
@@ -21,6 +22,7 @@ BENCHMARKS = {
     "metrics": [["benchmark_metrics.py"]],
     "dense": [["benchmark_encode.py"], ["benchmark_search.py", "search"], ["benchmark_search.py", "memory"]],
     "gpu": [["benchmark_gpu.py"]],
+    "gate": [["benchmark_gate.py"]],
     "sweep": [["benchmark_sweep.py", what] for what in ("grid", "baseline", "memory", "launchers")],
 }
 

@@ -101,6 +101,28 @@ def test_what_is_derived_would_pass_the_checks_that_it_skips(rows, k, data):
         assert dict(full.row(i)) == row  # and the one it was derived from stays as it was
 
 
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-3, 3).map(float)), max_size=5),
+    st.data(),
+)
+def test_a_row_may_be_cut_at_a_length_of_its_own(rows, data):
+    full = Ranking.from_scores({str(i): row for i, row in enumerate(rows)})
+    lengths = data.draw(st.lists(st.integers(0, 7), min_size=len(rows), max_size=len(rows)))
+    cut = full.cut(np.array(lengths, np.int64))
+    Ranking(cut.query_ids, cut.doc_ids, cut.docs, cut.scores)  # what is right by construction passes the checks
+    for i, length in enumerate(lengths):
+        assert cut.row(i) == full.row(i)[:length]
+        assert dict(full.row(i)) == rows[i]  # the one it was cut from stays as it was
+
+
+def test_a_cut_beyond_the_end_takes_all():
+    full = ranking([[2, 0, 1], [1, -1, -1]], [[3.0, 2.0, 2.0], [0.5, 0.0, 0.0]], query_ids=("q1", "q2"))
+    most = np.full(2, np.iinfo(np.int32).max)
+    assert full.cut(most).to_dict() == full.to_dict()
+    assert full.cut(np.array([0, 0])).docs.shape == (2, 0)
+    assert full.cut(np.array([1, 3])).to_dict() == {"q1": {"c": 3.0}, "q2": {"b": 0.5}}
+
+
 def test_where_wants_a_decision_for_each_row():
     with pytest.raises(IndexError):
         ranking([[0]], [[1.0]]).where(np.array([True, False]))

@@ -12,8 +12,8 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.scores import Scores, read_table, score, table_text
-from harness.stats import split
+from harness.scores import Scores, averaged, fixed_mean, payoffs, read_table, score, table_text
+from harness.stats import bootstrap_means, split
 from retrievers.base import BadInput, Predictions, Qrels, Ranking
 
 
@@ -253,3 +253,132 @@ def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
     for name, values in table.values.items():
         np.testing.assert_array_equal(values, scores.values[name])
         np.testing.assert_array_equal(values, table.oof[name])
+
+
+# Averages of several scores
+
+
+def two() -> tuple[Scores, Scores]:
+    """Of the same four queries: withheld in the first are w, in the second q."""
+    raw = ranking({"q": "xab", "r": "a", "w": "a", "none": "a"})
+    qrels = Qrels({"q": {"a": 1, "b": 1}, "r": A, "w": A, "none": {}})
+    names = ["modified_map@3", "hit@1", "hit", "abstention_accuracy", "abstention_recall", "abstention_f1"]
+
+    def of(keep: list[bool]) -> Scores:
+        gated = raw.where(np.array(keep))
+        return score(gated.top(2), qrels, names, deep=gated, candidates=raw, keep=np.array(keep), top_k=2)
+
+    return of([True, True, False, False]), of([False, True, True, True])
+
+
+def test_an_average_by_hand() -> None:
+    # q is [x, a] of {a, b}: 1/2 by modified_map@3 (the hits' precision over their number), then 0, withheld.
+    # r is right in both; w is 0, then 1; none is 1, then 0.
+    found = averaged(two(), seed=0)
+    assert {name: values.tolist() for name, values in found.values.items()} == {
+        "modified_map@3": [0.25, 1, 0.5, 0.5],
+        "hit@1": [0, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
+        "hit": [0.5, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
+    }
+    # abstention_recall counts `none` alone: 1, then 0. f1: (none right, w wrong) 2 / 3; (q wrong, none missed) 0.
+    assert means(found) == pytest.approx(
+        {
+            "modified_map@3": 2.25 / 4,
+            "hit@1": 1.5 / 3,
+            "hit": 2 / 3,
+            "abstention_accuracy": 2.5 / 4,
+            "abstention_recall": 1 / 2,
+            "abstention_f1": 1 / 3,
+        }
+    )
+    # q misses a half by its order, then all by being withheld; none is wrongly returned once.
+    assert found.losses == pytest.approx(
+        {"wrongly_returned": 0.5 / 4, "wrongly_withheld": 1 / 4, "not_found": 0, "misranked": 0.25 / 4}
+    )
+    assert sum(found.losses.values()) == pytest.approx(1 - found.summary["modified_map@3"].mean)
+    assert found.summary["modified_map@3"].n == 4
+
+
+def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
+    several = two()
+    found = averaged(several, seed=3)
+    values = found.values["modified_map@3"]
+    low, high, [note] = bootstrap_means(values[None], 3)
+    one = found.summary["modified_map@3"]
+    assert (one.low, one.high, one.note) == (low[0], high[0], note)
+    for name in ("abstention_recall", "abstention_f1"):  # no mean of the same queries in both
+        assert math.isnan(found.summary[name].low)
+        assert "no interval" in found.summary[name].note
+    for part in ("public", "private"):
+        for name, summary in getattr(found, part).items():
+            each = [getattr(one, part)[name] for one in several]
+            assert summary.mean == pytest.approx(np.mean([one.mean for one in each]), nan_ok=True)
+            assert (summary.n, math.isnan(summary.low)) == (each[0].n, True)
+    some = averaged(several, seed=3, detailed=["hit@1"])
+    assert math.isnan(some.summary["modified_map@3"].low)
+    assert not math.isnan(some.summary["hit@1"].low)
+
+
+def test_the_average_of_one_is_that_one() -> None:
+    final, qrels, multi_turn = many()
+    one = score(final, qrels, ["modified_map@3", "ndcg@3", "abstention_f1"], multi_turn=multi_turn, seed=3)
+    found = averaged([one], seed=3)
+    assert found.summary == one.summary
+    for part in ("public", "private"):
+        assert {name: summary.mean for name, summary in getattr(found, part).items()} == pytest.approx(
+            {name: summary.mean for name, summary in getattr(one, part).items()}
+        )
+    assert (found.query_ids, found.losses) == (one.query_ids, one.losses)
+    for name, values in found.values.items():
+        np.testing.assert_array_equal(values, one.values[name])
+
+
+# What showing documents is worth
+
+
+@pytest.mark.parametrize("name", ["abstention_accuracy", "abstention_recall", "abstention_f1", "abstention_auroc"])
+def test_a_gate_cannot_be_fitted_to_what_it_decides_the_queries_of(name: str) -> None:
+    with pytest.raises(BadInput, match=f"objective={name}: a gate is fitted to a mean over queries"):
+        fixed_mean(name)
+    with pytest.raises(BadInput, match="objective="):
+        payoffs(ranking({"q": "a"}), Qrels({"q": A}), name, 3)
+    assert fixed_mean("map@3").name == "map@3"
+
+
+@pytest.mark.parametrize(
+    "objective", ["modified_map@3", "modified_mrr@5", "map@3", "map@2", "ndcg@10", "recall", "mrr@4", "precision@1"]
+)
+@pytest.mark.parametrize("select_on", ["all", "public"])
+def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) -> None:
+    """Each column by `score`, as a run with a gate that shows so many of everyone's documents; measures beyond top_k
+    read the whole list of whoever is shown anything."""
+    generator = np.random.default_rng(5)
+    lists = {f"q{i}": "".join(generator.permutation(list("abcdefgh"))[: i % 9]) for i in range(40)}
+    grades = {q: {} if i % 5 == 0 else {"a": 1.0, "c": 2.0, "z": 1.0} for i, q in enumerate(lists) if i % 7}
+    grades |= {"elsewhere": A}
+    turns = {q: i % 3 == 0 for i, q in enumerate(lists)}
+    raw, qrels, top_k = ranking(lists), Qrels(grades), 3
+    found = payoffs(raw, qrels, objective, top_k, select_on=select_on, multi_turn=turns, seed=4)
+    assert (found.values.shape, found.name) == ((40, 4), objective)
+    place = {query_id: row for row, query_id in enumerate(raw.query_ids)}
+    for shown in range(top_k + 1):
+        keep = np.full(40, shown > 0)
+        scores = score(
+            raw.cut(np.full(40, shown)), qrels, [objective], deep=raw.where(keep), candidates=raw, keep=keep,
+            top_k=top_k, multi_turn=turns, seed=4,
+        )  # fmt: skip
+        rows = [place[query_id] for query_id in scores.query_ids]
+        np.testing.assert_array_equal(found.values[rows, shown], scores.values[objective])
+    assert np.isnan(np.delete(found.values, rows, axis=0)).all()  # what is not labelled
+    counted = ~np.isnan(scores.values[objective]) & (scores.in_public if select_on == "public" else True)
+    assert sorted(found.rows.tolist()) == sorted(np.array(rows)[counted].tolist())
+    np.testing.assert_array_equal(found.needs[rows], scores.needs)
+    if not objective.startswith("modified"):
+        assert found.needs[found.rows].all(), "who needs nothing is not in the mean"
+
+
+def test_payoffs_where_nothing_can_be_learnt_from() -> None:
+    assert payoffs(ranking({"none": "a"}), Qrels({"none": {}}), "map@3", 3).rows.tolist() == []
+    found = payoffs(ranking({"u": "a"}), Qrels({"q": A}), "modified_map@3", 1)
+    assert found.rows.tolist() == []
+    assert np.isnan(found.values).all()

@@ -1,7 +1,9 @@
 """What MLflow holds of a run, and that the store survives many processes."""
 
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +139,136 @@ def test_many_processes_on_a_fresh_store(tmp_path):
     found = tracker.client.get_experiment_by_name("e")
     runs = tracker.client.search_runs([found.experiment_id])
     assert [run.info.status for run in runs] == ["FINISHED"] * 4
+
+
+# What runs are chosen by
+
+
+@pytest.fixture
+def tracker(tmp_path, fresh_database):
+    (tmp_path / "outputs").mkdir()
+    shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
+    found = MlflowTracker()
+    found.connect(tmp_path / "outputs")
+    return found
+
+
+def log(tracker, status="FINISHED", verb="run", **metrics):
+    """A run of experiment e with metrics by short names; its id."""
+    names = {"all": "map@3", "oof": "oof/map@3", "public": "public/map@3", "oof_public": "oof/public/map@3"}
+    record = RunRecord("e", "n", tags={"harness.verb": verb}, metrics={names[k]: v for k, v in metrics.items()})
+    run_id = tracker.begin(record)
+    tracker.finish(run_id, record, status)
+    return run_id
+
+
+def paged(tracker, monkeypatch, size):
+    """Make the tracker's store answer in pages of `size` runs; how many pages were asked for is counted."""
+    plain, asked = tracker.client.search_runs, []
+
+    @functools.wraps(plain)
+    def search(*arguments, **named):
+        asked.append(1)
+        return plain(*arguments, **named | {"max_results": min(size, named.get("max_results", size))})
+
+    monkeypatch.setattr(tracker.client, "search_runs", search)
+    return asked
+
+
+def test_a_fitted_run_counts_with_what_it_scores_out_of_fold(tracker):
+    log(tracker, all=0.9, oof=0.4)
+    plain = log(tracker, all=0.5)
+    assert tracker.best("e", "map@3").run_id == plain
+    fitted = log(tracker, all=0.6, oof=0.55)
+    assert tracker.best("e", "map@3").run_id == fitted
+    log(tracker, all=0.99, oof=0.2)
+    assert tracker.best("e", "map@3").run_id == fitted
+
+
+def test_the_best_by_the_public_part(tracker):
+    log(tracker, all=0.9, public=0.1)
+    public = log(tracker, all=0.1, public=0.5)
+    log(tracker, all=0.99)  # has no public score
+    fitted = log(tracker, all=0.2, public=0.95, oof=0.99, oof_public=0.45)
+    assert tracker.best("e", "map@3", select_on="public").run_id == public
+    assert tracker.best("e", "map@3").run_id == fitted
+    better = log(tracker, all=0.2, public=0.1, oof_public=0.6)
+    assert tracker.best("e", "map@3", select_on="public").run_id == better
+
+
+def test_of_equals_the_earliest(tracker, monkeypatch):
+    """Fitted or not; times are set apart, since two runs may begin in the same millisecond."""
+    times = iter(range(1000, 2000))
+    monkeypatch.setattr("harness.tracking._now", lambda: next(times))
+    first = log(tracker, all=0.9, oof=0.5)
+    log(tracker, all=0.5)
+    log(tracker, all=0.7, oof=0.5)
+    assert tracker.best("e", "map@3").run_id == first
+    other = MlflowTracker()
+    other.connect(Path(tracker.uri.removeprefix("sqlite:///")).parent)
+    assert other.best("e", "map@3").run_id == first
+
+
+def test_what_did_not_finish_or_was_no_run_is_not_chosen(tracker):
+    log(tracker, "FAILED", all=0.9)
+    log(tracker, "KILLED", all=0.9, oof=0.9)
+    log(tracker, verb="score", all=0.9)
+    log(tracker, verb="sweep", all=0.9)
+    with pytest.raises(BadInput, match="no finished run of experiment 'e' has it"):
+        tracker.best("e", "map@3")
+    only = log(tracker, all=0.1)
+    assert tracker.best("e", "map@3").run_id == only
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_the_best_may_be_pages_behind_runs_that_count_otherwise(tracker, monkeypatch, size):
+    """Seven fitted runs score higher in sample than the one that was not fitted, and lower out of fold."""
+    for n in range(7):
+        log(tracker, all=0.9 + n / 100, oof=0.1 + n / 100)
+    plain = log(tracker, all=0.5)
+    log(tracker, all=0.4)
+    asked = paged(tracker, monkeypatch, size)
+    assert tracker.best("e", "map@3").run_id == plain
+    if size == 1:
+        assert len(asked) == 8 + 1  # as far as the one that is wanted; the best of the fitted is on the first page
+
+
+def test_where_all_runs_are_fitted_every_page_is_looked_at_and_there_is_an_end(tracker, monkeypatch):
+    ids = [log(tracker, all=0.9 - n / 100, oof=0.1 + n / 100) for n in range(6)]
+    asked = paged(tracker, monkeypatch, 2)
+    assert tracker.best("e", "map@3").run_id == ids[-1]
+    assert len(asked) == 1 + 3
+
+
+def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
+    ids = [log(tracker, all=0.5) for _ in range(5)]
+    paged(tracker, monkeypatch, 2)
+    assert sorted(run.run_id for run in tracker.runs("e", {"harness.verb": "run"})) == sorted(ids)
+
+
+def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
+    assert [tracker.peek("e"), tracker.peek("e", 5), tracker.peek("f"), tracker.peek("e", 0)] == [1, 6, 1, 6]
+    later = MlflowTracker()
+    later.connect(tmp_path / "outputs")
+    assert later.peek("e") == 7
+
+
+def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path, monkeypatch):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "a.txt").write_text("달")
+    record = RunRecord("e", "n", folder=tmp_path / "made")
+    run_id = tracker.begin(record)
+    assert tracker.place(run_id).is_dir() or tracker.place(run_id).parent.parent.is_dir()
+    tracker.finish(run_id, record, "FINISHED")
+    later = MlflowTracker()
+    later.connect(tmp_path / "outputs")
+    assert later.place(run_id) is None, "it has not been read here"
+    folder = tmp_path / "fetched"
+    folder.mkdir()
+    assert later.download(run_id, "a.txt", folder).read_text() == "달"
+    [run] = later.runs("e", {})
+    kept = later.download(run.run_id, "a.txt", folder)
+    assert kept.read_text() == "달"
+    assert tmp_path / "outputs" / "artifacts" in kept.parents, "not copied"
+    with pytest.raises(BadInput, match="has no file 'b.txt'"):
+        later.download(run_id, "b.txt", folder)
