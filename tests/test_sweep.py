@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def searches(monkeypatch):
 
     monkeypatch.setattr(BM25, "search", counted)
     return made
+
+
+@contextmanager
+def interrupted(monkeypatch, number):
+    """As if someone pressed Ctrl-C while the trial of that number, from 1, is at work."""
+    plain, seen = pipeline.conclude, []
+
+    def conclude(*arguments, **named):
+        seen.append(1)
+        if len(seen) == number:
+            raise KeyboardInterrupt
+        return plain(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "conclude", conclude)
+        yield
 
 
 def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
@@ -245,21 +262,12 @@ def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypat
 
 def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypatch, tmp_path):
     harness, runs, _ = tracked
-    plain, seen = pipeline.conclude, []
-
-    def interrupted(*arguments, **named):
-        seen.append(1)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return plain(*arguments, **named)
-
-    monkeypatch.setattr(pipeline, "conclude", interrupted)
-    done = harness("sweep", *GRID)
+    with interrupted(monkeypatch, 3):
+        done = harness("sweep", *GRID)
     assert done.code == 130
     assert "The same command goes on where it stopped" in done.err
     assert [run.status for run in runs(harness__verb="run")] == ["FINISHED", "FINISHED", "KILLED"]
     assert runs(harness__verb="sweep")[0].status == "KILLED"
-    monkeypatch.setattr(pipeline, "conclude", plain)
     again = harness("sweep", *GRID, "format=json").json
     assert (again["trials"]["finished"], again["trials"]["skipped"]) == (6, 2)
     [sweep] = runs(harness__verb="sweep")
@@ -392,18 +400,9 @@ def test_a_search_is_reproducible_and_goes_on(harness, toy, tmp_path):
 def test_a_search_that_was_interrupted_proposes_what_it_would_have(tracked, monkeypatch):
     harness, _, _ = tracked
     whole = harness("sweep", *SEARCH, "search=tpe", "search.trials=12", "outputs=whole", *QUIET).json
-    plain, seen = pipeline.conclude, []
-
-    def interrupted(*arguments, **named):
-        seen.append(1)
-        if len(seen) == 8:
-            raise KeyboardInterrupt
-        return plain(*arguments, **named)
-
-    monkeypatch.setattr(pipeline, "conclude", interrupted)
     words = (*SEARCH, "search=tpe", "search.trials=12", "format=json")
-    assert harness("sweep", *words).code == 130
-    monkeypatch.setattr(pipeline, "conclude", plain)
+    with interrupted(monkeypatch, 8):
+        assert harness("sweep", *words).code == 130
     later = harness("sweep", *words).json
     assert [row["overrides"] for row in later["top"]] == [row["overrides"] for row in whole["top"]]
     assert later["trials"]["asked"] == whole["trials"]["asked"] == 12
@@ -413,3 +412,154 @@ def test_a_finite_search_space_ends(harness, toy):
     done = harness("sweep", *TOY, *QUIET, "search=random", "search.trials=50", "gate=score", "gate.threshold=1,2,3")
     assert done.json["trials"]["asked"] == 3
     assert "exhausted after 3 trials" in done.err
+
+
+# What trials are ranked by
+
+SAMPLE = ("tokenizer=whitespace", "experiment_name=e", "format=json")
+
+
+def numbers(runs, sweep):
+    """trial -> the metrics of its run."""
+    return {int(run.tags["sweep.trial"]): run.metrics for run in runs(sweep__id=sweep["sweep_id"], harness__verb="run")}
+
+
+def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked):
+    """By words, the gate that learns is better in sample than none, and not on queries whose labels it has not seen;
+    by bigrams it is better there as well."""
+    harness, runs, client = tracked
+    for tokenizer, chosen in (("whitespace", 0), ("char_ngram", 1)):
+        found = harness("sweep", *SAMPLE, "gate=none,auto", f"tokenizer={tokenizer}").json
+        none, auto = (numbers(runs, found)[trial] for trial in (0, 1))
+        assert auto["modified_map_at_3"] > none["modified_map_at_3"]
+        values = [none["modified_map_at_3"], auto["oof/modified_map_at_3"]]
+        assert values[chosen] > values[1 - chosen]
+        assert found["best"]["trial"] == chosen
+        assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(values))
+        low, high = (auto[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+        assert [low, high] in [row["interval"] for row in found["top"]]
+        assert low < values[1] < high
+        assert found["optimism"]["best"] == pytest.approx(values[chosen])
+        parent = client.get_run(found["run_id"]).data
+        assert parent.metrics["optimism/luck"] == found["optimism"]["luck"] > 0
+        assert found["optimism"]["sentence"] in parent.tags["mlflow.note.content"]
+
+
+def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(tracked):
+    harness, runs, client = tracked
+    found = harness("sweep", *SAMPLE, "gate=score", "gate.threshold=0,1,1.5,3", "select_on=public").json
+    metrics = numbers(runs, found)
+    public = {trial: one["public/modified_map_at_3"] for trial, one in metrics.items()}
+    best = found["best"]["trial"]
+    assert found["best"]["value"] == public[best] == max(public.values())
+    assert best == min(trial for trial, value in public.items() if value == max(public.values()))
+    for trial, one in metrics.items():
+        assert any(name.startswith("private/") for name in one) == (trial == best)
+    optimism = found["optimism"]
+    assert (optimism["queries"], optimism["private"]) == (24, 36)
+    assert optimism["best"] == pytest.approx(public[best])
+    assert optimism["unseen"] == pytest.approx(metrics[best]["private/modified_map_at_3"])
+    assert found["private_peeks"] == 1
+    assert client.get_run(found["run_id"]).data.metrics["optimism/unseen"] == optimism["unseen"]
+
+
+def test_the_parent_of_a_public_sweep_has_the_private_numbers_of_the_best(tracked):
+    harness, runs, client = tracked
+    words = (*SAMPLE, "gate=score", "gate.threshold=0,3", "select_on=public")
+    for _ in range(2):  # at once, and when the sweep is started again
+        found = harness("sweep", *words).json
+        private = numbers(runs, found)[found["best"]["trial"]]["private/modified_map_at_3"]
+        assert client.get_run(found["run_id"]).data.metrics["private/modified_map_at_3"] == private
+
+
+def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
+    """Here the public queries choose the gate that learns, which all of them would not."""
+    harness, runs, _ = tracked
+    words = (*SAMPLE, "gate=none,auto", "seed=1")
+    whole, public = (harness("sweep", *words, *more).json for more in ((), ("select_on=public",)))
+    metrics = numbers(runs, public)
+    values = [metrics[0]["public/modified_map_at_3"], metrics[1]["oof/public/modified_map_at_3"]]
+    assert {row["trial"]: row["value"] for row in public["top"]} == dict(enumerate(values))
+    assert public["best"]["value"] == max(values)
+    assert whole["best"]["trial"] == 0
+    assert all(not name.startswith("oof/private/") for name in metrics[0])
+
+
+def test_looks_at_private_scores_are_counted(tracked):
+    harness, _, _ = tracked
+    words = (*TOY, "format=json")
+    assert harness("run", *words).json["private_peeks"] == 1
+    assert harness("run", *words, "tracking.detail=light").json["private_peeks"] == 2
+    assert harness("run", *words, "tracking.detail=light", "select_on=public").json["private_peeks"] == 0  # none shown
+    assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 2 + 6
+    assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 8  # nothing new is seen
+    public = harness("sweep", *GRID, "format=json", "select_on=public").json
+    assert public["private_peeks"] == 9  # the best alone
+    assert harness("compare", "experiment_name=e", "format=json").code == 0
+    assert harness("run", *words, "experiment_name=f").json["private_peeks"] == 1
+    assert harness("run", *words).json["private_peeks"] == 9 + 1 + 1
+    assert harness("run", *words, "tracking=none").json["private_peeks"] == 0
+    said = harness("sweep", *GRID, "select_on=public", "experiment_name=f").out
+    assert "Private scores of experiment 'f' have been seen 2 times" in said
+
+
+def test_luck_is_told_of_all_trials_whatever_sweep_they_were_run_by(tracked):
+    """What another sweep found keeps the number that it had there: 0 is then two trials."""
+    harness, _, _ = tracked
+    words = (*TOY, "gate=score", "format=json")
+    assert harness("sweep", *words, "gate.threshold=0,1").json["optimism"]["trials"] == 2
+    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
+    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
+    assert harness("sweep", *words, "gate.threshold=99").json["optimism"] is None
+
+
+@pytest.mark.parametrize("objective", ["abstention_f1", "abstention_auroc", "abstention_precision"])
+def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
+    """Its luck cannot be told from scores by query; the sweep is none the worse for that."""
+    harness, _, _ = tracked
+    words = ("gate=score", "gate.threshold=0,1,3", f"metrics=[modified_map@3,{objective}]", f"objective={objective}")
+    done = harness("sweep", *SAMPLE, *words)
+    assert done.code == 0, done.err
+    assert done.json["optimism"] is None or done.json["optimism"]["best"] == pytest.approx(done.json["best"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (("select_on=all,public",), 0),
+        (("gate=score", "gate.signal=coverage,background"), 0),
+        (("retriever=dense", "encoder=lsa", "tokenizer=word,whitespace"), 1),  # nobody reads tokens
+        (("retriever=dense", "encoder=lsa", "tokenizer=word,whitespace", "gate=score", "gate.signal=coverage"), 0),
+        (("gate=classifier", "encoder=lsa", "encoder.dimensions=1,2"), 1),  # nobody reads embeddings
+        (("gate=classifier", "gate.embedding=true", "encoder=lsa", "encoder.dimensions=1,2"), 0),
+        (("gate=fitted", "gate.file=one.json,same.json"), 1),
+        (("gate=fitted", "gate.file=one.json,other.json"), 0),
+        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.runtime.retries=1,2"), 1),
+        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.runtime.parallel=1,2"), 1),
+        (("gate=llm", "gate.model=m,n", "gate.base_url=http://127.0.0.1:9"), 0),
+        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.request.max_tokens=9,99"), 0),
+    ],
+)
+def test_what_makes_a_trial_another_one(harness, toy, tmp_path, words, same):
+    """Trials with the same key are the same: a key holds what decides a gate, and nothing else."""
+    for name, threshold in (("one", 1.5), ("same", 1.5), ("other", 2.5)):
+        rule = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [threshold]}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rule": rule, "notes": [name]}))
+    plan = harness("sweep", *TOY, *words, "dry_run=true", "format=json").json
+    assert (plan["trials"], plan["cannot_run"], plan["same"]) == (2, 0, same)
+
+
+def test_a_model_is_asked_once_for_all_trials(tracked, monkeypatch):
+    from chat_server import ChatServer
+
+    harness, runs, _ = tracked
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
+    with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
+        words = ("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}", "top_k=1,2", "fusion=rrf,combmnz",
+                 "retriever=bm25,hybrid_lexical", "tokenizer=word", "store.path=fresh", "format=json")  # fmt: skip
+        found = harness("sweep", *TOY, *words).json
+        assert sorted(server.texts) == ["user: 달의 모양은 왜 변해?", "user: 물은 몇 도에서 끓어?", "user: 안녕"]
+        assert found["trials"]["finished"] == 8
+        again = harness("run", *TOY, *words[:3], "tokenizer=word", "store.path=fresh", "depth=3").code
+        assert (again, len(server.asked)) == (0, 3)
+    assert {run.metrics["abstention_recall"] for run in runs(harness__verb="run")} == {1.0}
