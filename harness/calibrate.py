@@ -28,13 +28,14 @@ class Payoff:
             withhold them. A row of NaN: unlabelled, or left out of the objective's mean.
     rows:   int [n], the queries to learn from: labelled, in the selected part, and in the objective's mean.
     needs:  bool [Q], whether a query needs retrieval.
-    name:   of the objective.
+    name:   of the objective. seed: of the folds and the bootstrap.
     """
 
     values: np.ndarray
     rows: np.ndarray
     needs: np.ndarray
     name: str
+    seed: int = 0
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
         """float64 [n, levels], of the queries to learn from."""
@@ -167,14 +168,20 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """int [B, L - 1]: how many queries lie above each border, for the greatest total."""
+    """int [B, L - 1]: how many queries lie above each border, for the greatest total.
+
+    Of equals the first, so that a level that earns no more than the next is left empty; of the last borders the last,
+    so that nobody is withheld for nothing.
+    """
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
     best, came_from = totals[0], []
-    for total in totals[1:]:
+    for number, total in enumerate(totals[1:], start=2):
         above = np.where(legal, best - total, -np.inf)
         most = np.maximum.accumulate(above, axis=1)
-        came_from.append(np.maximum.accumulate(np.where(above == most, place, 0), axis=1))
+        before = np.pad(most[:, :-1], ((0, 0), (1, 0)), constant_values=-np.inf)
+        taken = above >= most - CLOSE if number == len(totals) else above > before + CLOSE
+        came_from.append(np.maximum.accumulate(np.where(taken, place, 0), axis=1))
         best = most + total
     borders = np.empty((len(weights), len(came_from)), int)
     end = np.full(len(weights), len(legal) - 1)

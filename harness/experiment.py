@@ -80,7 +80,8 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         if run_id:
             console.print(f"Run {run_id} of experiment {config['experiment_name']!r}. Next:")
             console.print(f"  harness ui experiment_name='{config['experiment_name']}'")
-            console.print("  the same command with gate=score gate.threshold=5, to withhold documents below a score")
+            if asked.choices["gate"] == "none" and outcome.scores:
+                console.print("  the same command with gate=auto, to withhold documents where that scores better")
             console.print(f"  harness export run={run_id}")
 
     report.emit(config["format"], document, show)

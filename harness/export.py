@@ -43,7 +43,8 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
             validate_against(rows, Path(config["against"]))
         text = with_contents(rows, dataset.by_id)
     target.parent.mkdir(parents=True, exist_ok=True)
-    value = run.metrics.get(metrics.mlflow_name(config["metric"]))
+    chosen_by = metrics.ranked_by(run.metrics, config["metric"], config["select_on"])
+    value = run.metrics[chosen_by] if chosen_by else None
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     provenance = target.with_name(target.name + ".provenance.json")
     write_text(target, text)
@@ -52,6 +53,7 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         "run_id": run.run_id,
         "metric": config["metric"],
         "value": value,
+        "ranked_by": chosen_by,
         "submission": str(target),
         "queries": len(query_ids),
         "sha256": sha256,

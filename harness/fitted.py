@@ -96,14 +96,12 @@ class Rule:
 class _Learner:
     """What gates that learn have in common: the rule for all queries, and rules that have not seen some of them.
 
-    folds: of the queries that are learnt from. repeats: how often they are dealt anew. seed: of the dealing.
+    folds: of the queries that are learnt from. repeats: how often they are dealt anew.
     """
 
     learns = True
 
-    def __init__(
-        self, signals: list[str] | None, sources: list[str] | None, k: int, folds: int, repeats: int, seed: int
-    ) -> None:
+    def __init__(self, signals: list[str] | None, sources: list[str] | None, k: int, folds: int, repeats: int) -> None:
         signals = list(QUICK) if signals is None else signals
         if not signals:
             raise BadInput("signals is empty. Say null for all signals that are quick to have.")
@@ -113,8 +111,13 @@ class _Learner:
             if value < least:
                 raise BadInput(f"{key}={value}: at least {least} is needed.")
         self.signals, self.sources, self.k = signals, sources, k
-        self.folds, self.repeats, self.seed = folds, repeats, seed
+        self.folds, self.repeats = folds, repeats
         self.parts: tuple[str, ...] = parts_of(signals)
+
+    @staticmethod
+    def identify(**arguments: Any) -> dict[str, Any]:
+        """What stands for the arguments: a new quick signal makes another gate of `signals: null`."""
+        return arguments | {"signals": list(QUICK) if arguments["signals"] is None else arguments["signals"]}
 
     def check(self, names: Collection[str]) -> None:
         for source in self.sources or ():
@@ -131,8 +134,8 @@ class _Learner:
                 "The gate has no query to learn from: none is labelled in the part that select_on names. "
                 "Raise public=, or say select_on=all."
             )
-        needs, everything = payoff.needs[rows], np.ones((1, len(rows)))
-        inner = [self._dealt(needs, INNER, repeat) for repeat in range(self.repeats)]
+        everything = np.ones((1, len(rows)))
+        inner = [_dealt(payoff, INNER, repeat) for repeat in range(self.repeats)]
         rule = self.rules(evidence, payoff, everything, inner)[0]
         signal = rule.signal(evidence)
         shown = rule.shown(signal)
@@ -140,7 +143,7 @@ class _Learner:
         if len(rows) > 1:
             held_out = np.tile(shown, (self.repeats, 1))
             for repeat in range(self.repeats):
-                fold = self._dealt(needs, self.folds, self.repeats + repeat)
+                fold = _dealt(payoff, self.folds, self.repeats + repeat)
                 learn = calibrate.held_out(everything, fold)[0][0]
                 others = self.rules(evidence, payoff, learn, [inner[repeat]])
                 for number, other in enumerate(others):
@@ -160,9 +163,6 @@ class _Learner:
 
     def tried(self, evidence: Evidence) -> list[tuple[str | None, str]]:
         return choices(self.signals, self.sources or list(evidence.rankings))
-
-    def _dealt(self, needs: np.ndarray, count: int, number: int) -> np.ndarray:
-        return calibrate.folds(needs, min(count, len(needs)), 1000 * self.seed + number)
 
     def _curve(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> calibrate.Curve:
         """The objective at every threshold between withholding and the greatest number of documents."""
@@ -188,7 +188,7 @@ class _Learner:
         }
         if rule == rule.plain():  # with coefficients, the threshold is no function of the queries' own signals alone
             found["plateau"] = [_written(end) for end in calibrate.plateau(signal[rows], earned)]
-            intervals = calibrate.bootstrap(signal[rows], earned, self.seed)
+            intervals = calibrate.bootstrap(signal[rows], earned, payoff.seed)
             found |= {f"{name}_interval": [_written(end) for end in ends] for name, ends in intervals.items()}
         return found
 
@@ -207,9 +207,8 @@ class AutoGate(_Learner):
         k: int = 10,
         folds: int = 10,
         repeats: int = 5,
-        seed: int = 0,
     ) -> None:
-        super().__init__(signals, sources, k, folds, repeats, seed)
+        super().__init__(signals, sources, k, folds, repeats)
 
     def rules(self, evidence: Evidence, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         tried, levels = self.tried(evidence), self.levels(payoff)
@@ -256,9 +255,8 @@ class ClassifierGate(_Learner):
         embedding: bool = False,
         folds: int = 10,
         repeats: int = 3,
-        seed: int = 0,
     ) -> None:
-        super().__init__(signals, sources, k, folds, repeats, seed)
+        super().__init__(signals, sources, k, folds, repeats)
         self.embedding = embedding
         self.parts += ("encoder",) if embedding else ()
 
@@ -319,6 +317,12 @@ def _read(file: str) -> Rule:
         raise BadInput(f"file={file} cannot be read: {error.strerror}.") from None
     except (ValueError, TypeError, KeyError):
         raise BadInput(f"file={file} is no gate.json of a run with gate=auto, depth or classifier.") from None
+
+
+def _dealt(payoff: Payoff, count: int, number: int) -> np.ndarray:
+    """int [n]: the queries that are learnt from, dealt into folds; another dealing for each number below 1,000."""
+    needs = payoff.needs[payoff.rows]
+    return calibrate.folds(needs, min(count, len(needs)), 1000 * payoff.seed + number)
 
 
 def _logistic(

@@ -114,15 +114,16 @@ def conclude(
         decision = decide(config, rankings, candidates, dataset, queries, store)
     final = candidates.cut(np.minimum(decision.shown, config["top_k"]))
 
-    def scored(shown: np.ndarray) -> Scores:
-        return _scored(config, shown, rankings, candidates, dataset, decision.signal, detailed)
+    def scored(shown: np.ndarray, signal: np.ndarray | None) -> Scores:
+        return _scored(config, shown, rankings, candidates, dataset, signal, detailed)
 
     scores = held_out = None
     if dataset.qrels:
         with clock.stage("score"):
-            scores = scored(decision.shown)
-            if decision.out_of_fold is not None:
-                held_out = averaged([scored(shown) for shown in decision.out_of_fold], config["seed"], detailed)
+            scores = scored(decision.shown, decision.signal)
+            if decision.out_of_fold is not None:  # each fold has a signal of its own: they do not compare
+                several = [scored(shown, None) for shown in decision.out_of_fold]
+                held_out = averaged(several, config["seed"], detailed)
     measured = _measured(rankings, candidates)
     return Outcome(queries, dict(rankings), candidates, decision, final, scores, held_out, measured)
 

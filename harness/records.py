@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import metrics, pipeline
-from harness.config import SHARED, Asked, digest, flatten, identity, used
+from harness.config import SHARED, Asked, build, digest, flatten, identity, used
 from harness.datasets import Dataset
 from harness.predictions import json_text, submission_rows, write_text
 from harness.scores import Scores, table_text
@@ -35,7 +35,7 @@ UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config whose data files are named from the root, so that a run is found again from any folder."""
     found = dict(config)
-    for group in ("dataset", "query"):
+    for group in ("dataset", "query", "gate"):
         if isinstance(node := config.get(group), Mapping):
             found[group] = {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
     return found
@@ -51,7 +51,8 @@ def trial_key(
 
     asked: digest of the texts that are searched for. identify: `config.identity`, or one that remembers.
     """
-    parts = {group: config[group] for group in used(config) if group in ("fusion", "rerank")}
+    read = build(config["gate"], where="gate").parts
+    parts = {group: config[group] for group in used(config) if group in ("fusion", "rerank", *read)}
     apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
     decides = {k: v for k, v in config.items() if k not in apart}
     decides["gate"] = identify(config["gate"])
@@ -112,9 +113,21 @@ def logged(outcome: pipeline.Outcome, config: Mapping[str, Any], light: bool = F
     found = scored(outcome.scores, only)
     if outcome.held_out:
         found |= {f"{metrics.OOF}{name}": value for name, value in scored(outcome.held_out, only, counts=False).items()}
+    if fitted := outcome.decision.fitted:
+        found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
     if light and config["select_on"] == "public":
         found = {name: value for name, value in found.items() if "private/" not in name}
     return found | outcome.measured
+
+
+def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
+    """What a gate learnt in numbers: finite thresholds by the documents shown above them, weights of its signals."""
+    rule = fitted["rule"]
+    found = {f"threshold_{n}": value for n, value in zip(rule["levels"], rule["thresholds"], strict=False)}
+    if len(rule["features"]) > 1:
+        named = zip(rule["features"], rule["weights"], strict=True)
+        found |= {f"weight/{'.'.join(filter(None, feature))}": weight for feature, weight in named}
+    return {name: value for name, value in found.items() if not isinstance(value, str)}
 
 
 def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = True) -> dict[str, float]:

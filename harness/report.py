@@ -46,7 +46,7 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
     for name, justify in (("measure", "left"), ("mean", "right"), ("95 % interval", "right"), ("queries", "right"),
                           ("public", "right"), ("private", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of]:
+    for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
         summary = of.summary[name]
         table.add_row(
             f"{OOF}{name}" if of is held_out else name, _number(summary.mean), _interval(summary), str(summary.n),

@@ -81,8 +81,8 @@ def fixed_mean(name: str) -> Measure:
     measure = parse(name)
     if measure.family not in (Family.STANDARD, Family.MODIFIED):
         raise BadInput(
-            f"objective={name}: a gate is fitted to a mean over queries, and which queries enter this one depends "
-            "on the gate. Choose another, such as objective=modified_map@3."
+            f"objective={name}: a gate is fitted to a mean over queries that it has no say in, and this is none. "
+            "Choose another, such as objective=modified_map@3."
         )
     return measure
 
@@ -118,13 +118,14 @@ def payoffs(
     if select_on == "public":
         selected = _public(qrels, scored=tuple(labelled), multi_turn=several, seed=seed, public=public)
     learn = rows[selected & ~np.isnan(values[rows, 0])]
-    return Payoff(values, learn, needs, objective)
+    return Payoff(values, learn, needs, objective, seed)
 
 
 def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | None = None) -> Scores:
     """One Scores of several on the same queries: each value, mean, loss and ceiling is their average.
 
-    A measure that is no mean of the same queries in all of them has no interval.
+    A measure that is no mean of the same queries in all of them has no values and no interval; one that is unknown in
+    any of them is left out.
     """
     first = several[0]
 
@@ -133,10 +134,11 @@ def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | N
 
     def summed(of: Callable[[Scores], Mapping[str, Summary]]) -> dict[str, Summary]:
         means = mean(lambda one: {name: summary.mean for name, summary in of(one).items()})
-        return {name: replace(of(first)[name], mean=means[name], low=math.nan, high=math.nan) for name in means}
+        known = [name for name, value in means.items() if value == value]
+        return {name: replace(of(first)[name], mean=means[name], low=math.nan, high=math.nan) for name in known}
 
-    values = {name: np.mean([one.values[name] for one in several], axis=0) for name in first.values}
-    values = {name: one for name, one in values.items() if parse(name).family is not Family.ABSTENTION}
+    stacked = {name: np.stack([one.values[name] for one in several]) for name in first.values}
+    values = {name: rows.mean(axis=0) for name, rows in stacked.items() if (np.isnan(rows) == np.isnan(rows[0])).all()}
     wanted = set(first.summary) if detailed is None else set(detailed)
     return replace(
         first,

@@ -189,11 +189,12 @@ class Sweep:
             None if raised else judged_by_luck(self.results, tracker, self.context, self.settings),
         )
         failed = [result for result in summary.results.values() if result.status == "FAILED"]
-        best_folder = None
+        best_folder: Path | None = None
+        completed: dict[str, float] = {}
         if summary.best is not None and raised is None:
-            best_folder = self._complete_best(summary)
+            best_folder, completed = self._complete_best(summary)
         record.folder = write_files(summary, self.context.folder / "summary")
-        record.metrics = summary.parent_metrics()
+        record.metrics = completed | summary.parent_metrics()
         record.tables = {"trials.json": summary.table()}
         tracker.tag(parent, summary.parent_tags())
         tracker.finish(parent, record, "KILLED" if killed else "FAILED" if failed or raised else "FINISHED")
@@ -298,8 +299,8 @@ class Sweep:
         for returned in self.seam.launch(overrides, numbers[0]):
             _ = returned.return_value  # raises what a job raised
 
-    def _complete_best(self, summary: Summary) -> Path:
-        """Log the best trial in full, as `harness run` does: all measures, tables, figures, texts."""
+    def _complete_best(self, summary: Summary) -> tuple[Path, dict[str, float]]:
+        """Log the best trial in full, as `harness run` does: all measures, tables, figures, texts. (folder, numbers)"""
         trial, result = self.trials[summary.best or 0], summary.results[summary.best or 0]
         full: Tracker = build(trial.config["tracking"] | {"detail": "full"}, where="tracking")
         full.connect(Path(trial.config["outputs"]))
@@ -308,7 +309,7 @@ class Sweep:
         record = Runner(job, full, self.context).full_record(trial, folder)
         if "queries/scored" not in result.metrics:  # it is in full already
             full.log(result.run_id, record)
-        return folder
+        return folder, record.metrics
 
     def _plan(self, trials: Sequence[Trial]) -> dict[str, Any]:
         """Counts: trials, those that finished before or are the same as another, jobs, retrievals."""

@@ -24,7 +24,7 @@ import numpy as np
 from harness import pipeline, records, report
 from harness.config import build, digest
 from harness.datasets import Dataset, load, search_queries
-from harness.metrics import mlflow_name
+from harness.metrics import Family, mlflow_name, parse
 from harness.optimism import Optimism, optimism
 from harness.plan import Job, Trial, store_of
 from harness.scores import read_table
@@ -264,14 +264,17 @@ def judged_by_luck(
 ) -> Optimism | None:
     """How much of the best trial's score is luck, from the scores by query that the finished trials left.
 
-    None where there are fewer than two different trials, or where they are scored on different queries.
+    None where there are fewer than two different trials, where they are scored or chosen on different queries, and
+    where the objective is no mean over queries that a gate has no say in.
     """
     objective = config["objective"]
+    if parse(objective).family not in (Family.STANDARD, Family.MODIFIED):
+        return None
     tracker.runs(context.experiment, {"harness.verb": "run", "sweep.id": context.sweep_id}, "FINISHED")  # their places
-    different = {result.key: result for result in results.values() if result.status == "FINISHED"}
+    different = {result.key: (number, result) for number, result in results.items() if result.status == "FINISHED"}
     values, table = {}, None
     with tempfile.TemporaryDirectory() as name:
-        for number, result in enumerate(different.values()):
+        for number, result in different.values():
             file = context.folder / "trials" / str(result.number) / "scores.csv"
             if result.run_id:
                 (folder := Path(name) / str(number)).mkdir()
@@ -281,10 +284,10 @@ def judged_by_luck(
                     log.warning("How much of the best score is luck cannot be told: %s", error)
                     return None
             found = read_table(file)
-            if table is not None and found.query_ids != table.query_ids:
+            if table and (found.query_ids != table.query_ids or (found.public != table.public).any()):
                 return None
             table = found
-            values[result.number] = (found.oof or found.values)[objective]
+            values[number] = (found.oof or found.values)[objective]
     if table is None:
         return None
     chooses = table.public if config["select_on"] == "public" else np.ones(len(table.public), bool)

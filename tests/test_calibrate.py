@@ -126,7 +126,7 @@ def test_a_fitted_threshold_lies_on_its_plateau(data):
     signal, earned, _ = data.draw(cases(2))
     [[threshold]] = fit(weights(len(signal)), signal, earned)
     found = curve(signal, earned)
-    best = found.values.argmax()
+    best = np.flatnonzero(found.values > found.values.max() - 1e-9)[-1]  # of equals the last
     mine = signal >= threshold
     top = signal >= (found.edges[best - 1] if best else math.inf)
     gain = earned[:, 0] - earned[:, 1]
@@ -197,3 +197,16 @@ def test_the_bootstrap_is_a_loop_over_draws():
         # The smallest value with at least 2.5 % (97.5 %) of the 2,000 at or below it: the 50th and the 1,950th.
         assert found[name] == (ordered[49], ordered[1949])
     assert found == bootstrap(SIGNAL, EARNED, seed=0)
+
+
+def test_a_level_that_earns_no_more_than_the_next_does_not_hide_one_that_does():
+    # Of 100 queries, 0 to 19 need no retrieval, 20 to 59 have their hit in third place, 60 to 99 hits in the first and
+    # the third: there one document, or two, score 1, and three 5/6. One is no better than two, which are shown.
+    signal = np.arange(100.0)
+    earned = np.array([[0, 0, 0, 1.0]] * 20 + [[0, 0, 1 / 3, 0]] * 40 + [[1, 1, 5 / 6, 0]] * 40)
+    [thresholds] = fit(weights(100), signal, earned)
+    assert thresholds[0] == math.inf
+    # Above 59 and up to 60 two documents are shown, above 19 and up to 20 three.
+    assert thresholds[1:].tolist() == pytest.approx([59.5, 19.5], abs=0.5)
+    shown = decide(signal, thresholds, (1, 2, 3, 0))
+    assert shown.tolist() == [0] * 20 + [3] * 40 + [2] * 40

@@ -204,7 +204,7 @@ def test_what_a_gate_learnt_is_applied_to_other_queries(harness, toy):
     learnt = harness("run", *words, "gate=auto", "gate.signals=[query_characters]").json
     folder = Path(learnt["files"]["folder"])
     assert json.loads((folder / "gate.json").read_text("utf-8")) == learnt["gate"]
-    assert set(learnt["out_of_fold"]) == set(learnt["metrics"])
+    assert set(learnt["out_of_fold"]) == set(learnt["metrics"]) - {"abstention_auroc"}
     (toy / "qrels.jsonl").unlink()
     found = harness("run", *words, "gate=fitted", f"gate.file={folder / 'gate.json'}").json
     assert found["metrics"] is None
@@ -218,3 +218,66 @@ def test_fitted_on_the_public_part(harness):
     whole, public = (harness("run", *words, *more).json for more in ((), ("select_on=public",)))
     assert whole["gate"]["learnt_from"]["queries"] == whole["counts"]["scored"] == 60
     assert public["gate"]["learnt_from"]["queries"] == 24  # round(.4 * 60)
+
+
+def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp_path):
+    """The logged means are those of the columns oof/ of scores.csv, in all and in both parts."""
+    import csv
+    import math
+
+    from harness.tracking import MlflowTracker
+
+    found = harness("run", "tokenizer=word", "gate=auto", "format=json", "metrics=[modified_map@3,map@3,ndcg@10]").json
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    logged = tracker.client.get_run(found["run_id"]).data.metrics
+    with (Path(found["files"]["folder"]) / "scores.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 60
+    assert any(row["oof/modified_map@3"] not in (row["modified_map@3"], "") for row in rows)
+    for name in ("modified_map@3", "map@3", "ndcg@10"):
+        for part, inside in (("", "01"), ("public/", "1"), ("private/", "0")):
+            for prefix in ("", "oof/"):
+                cells = [row[prefix + name] for row in rows if row["public"] in inside]
+                values = [float(cell) for cell in cells if cell]
+                assert len(values) == sum(row["public"] in inside for row in rows if name[:4] == "modi" or row["map@3"])
+                mean = logged[f"{prefix}{part}{name.replace('@', '_at_')}"]
+                assert mean == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
+        assert found["out_of_fold"][name] == logged[f"oof/{name.replace('@', '_at_')}"]
+    losses = sum(value for name, value in logged.items() if name.startswith("oof/loss/"))
+    assert losses == pytest.approx(1 - logged["oof/modified_map_at_3"], abs=1e-12)
+    low, high = (logged[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+    assert low < logged["oof/modified_map_at_3"] < high
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ((), 1),
+        (("select_on=public",), 1),
+        (("tracking.detail=light",), 1),
+        (("tracking.detail=light", "select_on=public"), 0),
+        (("tracking=none",), 0),
+    ],
+)
+def test_looks_at_private_scores(harness, toy, words, seen):
+    done = harness("run", *contest(toy), *words, "format=json").json
+    assert done["private_peeks"] == seen
+    said = harness("run", *contest(toy), *words).out
+    assert ("have been seen" in said) == (bool(seen) and "select_on=public" in words)
+
+
+def test_nothing_is_seen_where_nothing_is_scored(harness, toy):
+    (toy / "qrels.jsonl").unlink()
+    assert harness("run", *contest(toy), "format=json").json["private_peeks"] == 0
+
+
+def test_a_gate_file_is_found_again_from_any_folder(harness, toy):
+    """As a run's data is: its config names the files from the root."""
+    import yaml
+
+    learnt = harness("run", *contest(toy), *QUIET, "gate=auto").json
+    (Path("learnt.json")).write_bytes((Path(learnt["files"]["folder"]) / "gate.json").read_bytes())
+    found = harness("run", *contest(toy), *QUIET, "gate=fitted", "gate.file=learnt.json").json
+    config = yaml.safe_load((Path(found["files"]["folder"]) / "config.yaml").read_text("utf-8"))
+    assert config["gate"]["file"] == str(Path("learnt.json").absolute())

@@ -1,7 +1,11 @@
 """The road: what is kept is neither built nor searched again, and reranking, fusing and gating see what they should."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from chat_server import ChatServer, Reply
 
 import retrievers.bm25
 from retrievers.base import Ranking
@@ -126,3 +130,65 @@ def test_the_trial_is_the_same_whatever_unused_parts_say(harness, toy):
     assert runs[0].data.tags["trial_key"] == runs[1].data.tags["trial_key"]
     assert runs[0].data.params == runs[1].data.params
     assert not [name for name in runs[0].data.params if name.startswith(("encoder", "index", "fusion", "rerank"))]
+
+
+# A language model at the gate
+
+KEY = "sk-secret-0123456789"
+LLM = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "gate=llm", "gate.model=tiny", "format=json")
+
+
+@pytest.fixture
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def written(folder):
+    """Whether the key stands in any file under a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    return [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_a_model_decides(harness, toy, own_cache, key, tmp_path):
+    with ChatServer(lambda asked, time: "yes" if "물" in asked else "no") as server:
+        words = (*LLM, f"gate.base_url={server.url}")
+        found = harness("run", *words).json
+        assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {KEY}"] * 3
+        rows = map(json.loads, Path(found["files"]["predictions"]).read_text("utf-8").splitlines())
+        assert {row["eval_id"]: row["topk"] for row in rows} == {7: [], 3: ["d2"], 5: []}
+        # 7 is withheld though it needs documents, 5 rightly.
+        assert found["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
+        assert found["losses"]["wrongly_withheld"] == pytest.approx(1 / 3)
+        assert harness("run", *words, "top_k=1", "gate.runtime.retries=0", "tokenizer=whitespace").code == 0
+        assert len(server.asked) == 3, "an answer is kept, whatever else a run does"
+        assert harness("run", *words, "gate.prompt=yes or no?").code == 0
+        assert len(server.asked) == 6
+    assert written(tmp_path) == []
+
+
+def test_an_endpoint_that_fails_fails_the_run_and_its_answers_are_kept(harness, toy, own_cache, key, tmp_path):
+    from mlflow import MlflowClient
+
+    broken = [True]
+
+    def answer(asked, time):
+        if broken[0] and "안녕" in asked:
+            return Reply(500, {"error": {"message": f"no luck with {KEY}"}})  # it repeats what it was sent
+        return "yes"
+
+    with ChatServer(answer) as server:
+        words = (*LLM, f"gate.base_url={server.url}", "gate.runtime.retries=0", "gate.runtime.parallel=1")
+        done = harness("run", *words)
+        assert done.code == 1
+        assert "query '5' has no answer from tiny" in done.err
+        assert KEY not in done.err + done.out
+        client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+        [run] = client.search_runs([client.get_experiment_by_name("retrieval").experiment_id])
+        assert run.info.status == "FAILED"
+        assert written(tmp_path) == []
+        broken[0] = False
+        before = len(server.asked)
+        assert harness("run", *words).code == 0
+        assert len(server.asked) == before + 1
+    assert written(tmp_path) == []

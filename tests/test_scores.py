@@ -279,6 +279,8 @@ def test_an_average_by_hand() -> None:
         "modified_map@3": [0.25, 1, 0.5, 0.5],
         "hit@1": [0, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
         "hit": [0.5, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
+        "abstention_accuracy": [0.5, 1, 0.5, 0.5],
+        "abstention_recall": [*[pytest.approx(math.nan, nan_ok=True)] * 3, 0.5],
     }
     # abstention_recall counts `none` alone: 1, then 0. f1: (none right, w wrong) 2 / 3; (q wrong, none missed) 0.
     assert means(found) == pytest.approx(

@@ -424,25 +424,27 @@ def numbers(runs, sweep):
     return {int(run.tags["sweep.trial"]): run.metrics for run in runs(sweep__id=sweep["sweep_id"], harness__verb="run")}
 
 
-def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked):
+@pytest.mark.parametrize(
+    ("tokenizer", "chosen"), [("whitespace", 0), pytest.param("char_ngram", 1, marks=pytest.mark.slow)]
+)
+def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked, tokenizer, chosen):
     """By words, the gate that learns is better in sample than none, and not on queries whose labels it has not seen;
     by bigrams it is better there as well."""
     harness, runs, client = tracked
-    for tokenizer, chosen in (("whitespace", 0), ("char_ngram", 1)):
-        found = harness("sweep", *SAMPLE, "gate=none,auto", f"tokenizer={tokenizer}").json
-        none, auto = (numbers(runs, found)[trial] for trial in (0, 1))
-        assert auto["modified_map_at_3"] > none["modified_map_at_3"]
-        values = [none["modified_map_at_3"], auto["oof/modified_map_at_3"]]
-        assert values[chosen] > values[1 - chosen]
-        assert found["best"]["trial"] == chosen
-        assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(values))
-        low, high = (auto[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
-        assert [low, high] in [row["interval"] for row in found["top"]]
-        assert low < values[1] < high
-        assert found["optimism"]["best"] == pytest.approx(values[chosen])
-        parent = client.get_run(found["run_id"]).data
-        assert parent.metrics["optimism/luck"] == found["optimism"]["luck"] > 0
-        assert found["optimism"]["sentence"] in parent.tags["mlflow.note.content"]
+    found = harness("sweep", *SAMPLE, "gate=none,auto", f"tokenizer={tokenizer}").json
+    none, auto = (numbers(runs, found)[trial] for trial in (0, 1))
+    assert auto["modified_map_at_3"] > none["modified_map_at_3"]
+    values = [none["modified_map_at_3"], auto["oof/modified_map_at_3"]]
+    assert values[chosen] > values[1 - chosen]
+    assert found["best"]["trial"] == chosen
+    assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(values))
+    low, high = (auto[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+    assert [low, high] in [row["interval"] for row in found["top"]]
+    assert low < values[1] < high
+    assert found["optimism"]["best"] == pytest.approx(values[chosen])
+    parent = client.get_run(found["run_id"]).data
+    assert parent.metrics["optimism/luck"] == found["optimism"]["luck"] > 0
+    assert found["optimism"]["sentence"] in parent.tags["mlflow.note.content"]
 
 
 def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(tracked):
@@ -473,18 +475,17 @@ def test_the_parent_of_a_public_sweep_has_the_private_numbers_of_the_best(tracke
 
 
 def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
-    """Here the public queries choose the gate that learns, which all of them would not."""
     harness, runs, _ = tracked
-    words = (*SAMPLE, "gate=none,auto", "seed=1")
-    whole, public = (harness("sweep", *words, *more).json for more in ((), ("select_on=public",)))
+    public = harness("sweep", *SAMPLE, "gate=none,auto", "select_on=public").json
     metrics = numbers(runs, public)
     values = [metrics[0]["public/modified_map_at_3"], metrics[1]["oof/public/modified_map_at_3"]]
     assert {row["trial"]: row["value"] for row in public["top"]} == dict(enumerate(values))
     assert public["best"]["value"] == max(values)
-    assert whole["best"]["trial"] == 0
-    assert all(not name.startswith("oof/private/") for name in metrics[0])
+    other = metrics[1 - public["best"]["trial"]]
+    assert not [name for name in other if "private/" in name]
 
 
+@pytest.mark.slow
 def test_looks_at_private_scores_are_counted(tracked):
     harness, _, _ = tracked
     words = (*TOY, "format=json")
@@ -511,6 +512,18 @@ def test_luck_is_told_of_all_trials_whatever_sweep_they_were_run_by(tracked):
     assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
     assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
     assert harness("sweep", *words, "gate.threshold=99").json["optimism"] is None
+
+
+def test_a_swept_seed_deals_the_folds_as_well(harness):
+    """A trial is the run that the same words make, and another seed deals the queries into other folds."""
+    words = ("dataset=sample", "tokenizer=whitespace", *QUIET, "gate=auto", "gate.signals=[top_score,margin]")
+    folder = Path(harness("sweep", *words, "seed=0,1").json["files"]["folder"])
+    tables = []
+    for number in (0, 1):
+        single = Path(harness("run", *words, f"seed={number}").json["files"]["folder"])
+        tables.append((single / "scores.csv").read_text("utf-8"))
+        assert (folder / "trials" / str(number) / "scores.csv").read_text("utf-8") == tables[-1]
+    assert tables[0] != tables[1]
 
 
 @pytest.mark.parametrize("objective", ["abstention_f1", "abstention_auroc", "abstention_precision"])

@@ -1,5 +1,6 @@
 """What people see of a sweep: the best, the front, the table, and lines while it runs."""
 
+import dataclasses
 import io
 import json
 import math
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness import sweep_report
+from harness.optimism import Optimism
 from harness.plan import Trial
-from harness.sweep_report import Summary, show, watch, write_files
+from harness.sweep_report import Summary, objective_values, show, watch, write_files
 from harness.trials import Context, Result, write_journal
 
 ONE = [("mrr", "maximize")]
@@ -303,3 +305,79 @@ def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
     with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, "mrr", TRIALS, "all"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
+
+
+# ---- what trials are ranked by
+
+RANKED = {
+    "map_at_3": 0.9, "interval_low/map_at_3": 0.8, "interval_high/map_at_3": 1.0, "public/map_at_3": 0.7,
+    "oof/map_at_3": 0.5, "oof/interval_low/map_at_3": 0.4, "oof/interval_high/map_at_3": 0.6,
+    "oof/public/map_at_3": 0.3, "ms_per_query": 2.0, "loss/misranked": 0.25, "oof/loss/misranked": 0.125,
+}  # fmt: skip
+PLAIN = {name: value for name, value in RANKED.items() if not name.startswith("oof/")}
+
+
+def public(found):
+    return dataclasses.replace(found, select_on="public")
+
+
+def test_values_and_intervals_are_of_what_trials_are_ranked_by():
+    found = summary([RANKED, PLAIN], MAP)
+    assert (found.values(0), found.values(1)) == ([0.5], [0.9])
+    assert (found.interval(0), found.interval(1)) == ((0.4, 0.6), (0.8, 1.0))
+    assert (found.best, found.finished) == (1, [1, 0])
+    chosen = public(found)
+    assert (chosen.values(0), chosen.values(1)) == ([0.3], [0.7])
+    assert all(math.isnan(end) for n in (0, 1) for end in chosen.interval(n))  # none is known of the public part
+    assert chosen.to_json()["best"]["interval"] == [None, None]
+    assert chosen.table()["map@3"] == [0.3, 0.7]
+
+
+def test_objectives_that_are_no_measures_have_no_public_part():
+    asked = [("map@3", "maximize"), ("ms_per_query", "minimize"), ("loss/misranked", "minimize")]
+    assert objective_values(RANKED, asked, "public") == [0.3, 2.0, 0.125]
+    assert objective_values(RANKED, asked, "all") == [0.5, 2.0, 0.125]
+    assert objective_values(PLAIN, asked, "public") == [0.7, 2.0, 0.25]
+    assert all(map(math.isnan, objective_values({}, asked, "all")))
+
+
+def test_looks_at_private_scores():
+    # Three finished, one of them at an earlier start; one failed.
+    found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
+    assert found.peeks == 2
+    assert public(found).peeks == 1
+    assert public(summary(["FAILED"], MAP)).peeks == summary(["FAILED"], MAP).peeks == 0
+
+
+def test_luck_is_said_wherever_the_best_is():
+    luck = Optimism("map@3", 2, 60, 0.9, 0.05, 0.8, 0)
+    found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
+    metrics = found.parent_metrics()
+    assert (metrics["optimism/luck"], metrics["optimism/unseen"]) == (0.05, 0.8)
+    assert luck.sentence() in found.parent_tags()["mlflow.note.content"]
+    assert found.to_json()["optimism"] == luck.to_json()
+    assert luck.sentence() in shown(found).replace("\n", " ").replace("  ", " ")
+    without = summary([RANKED], MAP)
+    assert without.to_json()["optimism"] is None
+    assert not [name for name in without.parent_metrics() if "optimism" in name]
+
+
+def test_how_often_private_scores_were_seen_is_said_where_the_public_part_chooses():
+    found = summary([RANKED, PLAIN], MAP)
+    document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
+    told = []
+    for one in (found, public(found), dataclasses.replace(public(found), run_id=None)):
+        out = io.StringIO()
+        show(Console(file=out, width=300, highlight=False, markup=False), one, document)
+        told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
+    assert told == [False, True, False]
+
+
+def test_lines_tell_what_trials_are_ranked_by(journal, monkeypatch, capsys):
+    monkeypatch.setattr(sweep_report.sys.stderr, "isatty", lambda: True)
+    with watch(journal.context, 2, "map@3", TRIALS, "public"):
+        for number, metrics in enumerate((RANKED, PLAIN)):
+            write_journal(journal.context, Result(number, "", None, "FINISHED", metrics))
+    assert [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "[1/2] map@3 0.3000", "[2/2] map@3 0.7000",
+    ]  # fmt: skip

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from harness import pipeline, trials
 from harness.metrics import mlflow_name
-from harness.tracking import MlflowTracker
-from harness.trials import Context, Result, read_journal, run_job, write_journal
-from retrievers.base import BadInput
+from harness.scores import averaged, score, table_text
+from harness.tracking import MlflowTracker, NoTracker
+from harness.trials import Context, Result, judged_by_luck, read_journal, run_job, write_journal
+from retrievers.base import BadInput, Qrels, Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 GRID = ("gate=score", "gate.threshold=0,1,2")
@@ -275,3 +276,68 @@ def test_rewritten_queries_that_changed_since_the_plan_are_refused(handed, tmp_p
     rows[0]["standalone_query"] = "물"
     write(rows)
     assert all("changed" in result.error for result in run_job(job, mine))
+
+
+# ---- luck
+
+
+QRELS = Qrels({f"q{i}": {"a": 1.0} if i % 3 else {} for i in range(20)})
+
+
+def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
+    """Leave the scores of a trial that gives `wrong` queries the wrong list; its result."""
+
+    def of(wrong):
+        right = {q: {"a": 1.0} if QRELS.grades[q] else {} for q in ids}
+        lists = {q: ({} if row else {"x": 1.0}) if q in wrong else row for q, row in right.items()}
+        return score(Ranking.from_scores(lists), QRELS, ["modified_map@3"], resamples=10)
+
+    place = folder / "trials" / str(number)
+    place.mkdir(parents=True)
+    held_out = None if oof_wrong is None else averaged([of(oof_wrong)], 0)
+    (place / "scores.csv").write_text(table_text(of(wrong), held_out), "utf-8")
+    return Result(number, f"key{number}", None, "FINISHED")
+
+
+SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0}
+
+
+def luck(folder, results, **settings):
+    numbered = {result.number: result for result in results}
+    return judged_by_luck(numbered, NoTracker(), context(folder), SETTINGS | settings)
+
+
+def test_luck_is_judged_by_the_scores_that_trials_left(tmp_path):
+    results = [scored(tmp_path, 0, {"q1", "q2"}), scored(tmp_path, 1, {"q3"}), scored(tmp_path, 2, {"q4", "q5"})]
+    found = luck(tmp_path, [*results, Result(3, "key3", None, "FAILED"), Result(4, "", None, "KILLED")])
+    assert (found.trials, found.queries, found.private) == (3, 20, 0)
+    assert found.best == pytest.approx(19 / 20)
+    public = luck(tmp_path, results, select_on="public")
+    assert (public.queries, public.private) == (8, 12)
+
+
+def test_a_fitted_trial_is_judged_by_what_it_scores_out_of_fold(tmp_path):
+    results = [scored(tmp_path, 0, set(), oof_wrong={"q1", "q2", "q3"}), scored(tmp_path, 1, {"q4"})]
+    found = luck(tmp_path, results)
+    assert found.best == pytest.approx(19 / 20)
+
+
+def test_trials_of_the_same_key_are_one(tmp_path):
+    first = scored(tmp_path, 0, {"q1"})
+    assert judged_by_luck({0: first, 1: first}, NoTracker(), context(tmp_path), SETTINGS) is None
+
+
+def test_what_cannot_be_compared_has_no_luck(tmp_path):
+    results = [scored(tmp_path, 0, {"q1"}), scored(tmp_path, 1, {"q2"}, ids=tuple(QRELS.grades)[1:])]
+    assert luck(tmp_path, results) is None  # other queries
+    assert luck(tmp_path, results[:1]) is None
+    assert luck(tmp_path, []) is None
+
+
+def test_runs_of_an_earlier_version_have_no_scores_by_query(handed, runs, tmp_path):
+    [(job, mine)] = handed(*GRID)
+    found = {result.number: result for result in run_job(job, mine)}
+    runs()
+    assert judged_by_luck(found, runs.tracker, mine, SETTINGS).trials == 3
+    next((tmp_path / "outputs" / "artifacts").rglob("scores.csv")).unlink()
+    assert judged_by_luck(found, runs.tracker, mine, SETTINGS) is None
