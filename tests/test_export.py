@@ -81,30 +81,33 @@ def test_failed_and_scored_runs_are_never_chosen(harness, runs, monkeypatch, tmp
     assert harness("export", "experiment_name=e", "submission=x.csv", "format=json").json["run_id"] == better["run_id"]
 
 
-SAMPLE = ("tokenizer=whitespace", "experiment_name=s", "format=json", "seed=1")
-AUTO = ("gate=auto",)
+SAMPLE = ("tokenizer=whitespace", "experiment_name=s", "format=json")
 
 
 def test_a_fitted_run_is_exported_for_what_it_scores_out_of_fold(harness):
-    """On the sample by words the gate that learns scores .48 in sample and .37 out of fold; no gate scores .38.
-
-    On the public queries alone (seed 1), .383 out of fold and .375 it is the other way round.
-    """
+    """On the sample by words the gate that learns scores .48 in sample and .37 out of fold; no gate scores .38."""
     none = harness("run", *SAMPLE).json
-    auto = harness("run", *SAMPLE, *AUTO).json
+    auto = harness("run", *SAMPLE, "gate=auto").json
     name = "modified_map@3"
     assert auto["metrics"][name] > none["metrics"][name] > auto["out_of_fold"][name]
-    words = ("export", "experiment_name=s", "format=json")
-    found = harness(*words).json
+    found = harness("export", "experiment_name=s", "format=json").json
     assert (found["run_id"], found["value"]) == (none["run_id"], none["metrics"][name])
-    public = harness(*words, "select_on=public").json
-    assert public["run_id"] == auto["run_id"]
-    provenance = json.loads(Path(public["provenance"]).read_text("utf-8"))["metrics"]
-    assert provenance["oof/public/modified_map_at_3"] > 0.375
+    assert found["ranked_by"] == "modified_map_at_3"
+
+
+def test_the_public_part_may_choose_another_run(harness):
+    """With seed 4 the gate that learns is better out of fold, .397 against .383, but not on the public part."""
+    none = harness("run", *SAMPLE, "seed=4").json
+    auto = harness("run", *SAMPLE, "seed=4", "gate=auto").json
+    found = harness("export", "experiment_name=s", "format=json").json
+    assert (found["run_id"], found["value"]) == (auto["run_id"], auto["out_of_fold"]["modified_map@3"])
+    assert found["ranked_by"] == "oof/modified_map_at_3"
+    public = harness("export", "experiment_name=s", "format=json", "select_on=public").json
+    assert (public["run_id"], public["ranked_by"]) == (none["run_id"], "public/modified_map_at_3")
 
 
 def test_the_value_of_an_export_is_what_the_run_was_chosen_by(harness):
-    auto = harness("run", *SAMPLE, *AUTO).json
+    auto = harness("run", *SAMPLE, "gate=auto").json
     words = ("export", "experiment_name=s", "format=json")
     assert harness(*words).json["value"] == auto["out_of_fold"]["modified_map@3"]
     found = harness(*words, "select_on=public").json
