@@ -181,14 +181,15 @@ def table_text(scores: Scores, oof: Scores | None = None) -> str:
     return text.getvalue()
 
 
-def read_table(file: Path) -> Table:
-    """Read what `table_text` wrote, to the last bit."""
+def read_table(file: Path, only: str | None = None) -> Table:
+    """Read what `table_text` wrote, to the last bit. only: the one measure that is wanted; None = all."""
     with file.open(encoding="utf-8", newline="") as lines:
         header, *rows = csv.reader(lines)
     columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
     query_ids = columns.pop("query_id")
     needs, turns, public = (np.array([cell == "1" for cell in columns.pop(name)], bool) for name in FLAGS)
-    found = {name: np.array([float(cell or "nan") for cell in cells]) for name, cells in columns.items()}
+    wanted = {name: cells for name, cells in columns.items() if only in (None, name.removeprefix(OOF))}
+    found = {name: np.array([float(cell or "nan") for cell in cells]) for name, cells in wanted.items()}
     values = {name: one for name, one in found.items() if not name.startswith(OOF)}
     oof = {name.removeprefix(OOF): one for name, one in found.items() if name.startswith(OOF)}
     return Table(query_ids, needs, turns, public, values, oof)

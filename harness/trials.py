@@ -283,7 +283,7 @@ def judged_by_luck(
                 except BadInput as error:  # made by an earlier version
                     log.warning("How much of the best score is luck cannot be told: %s", error)
                     return None
-            found = read_table(file)
+            found = read_table(file, objective)
             if table and (found.query_ids != table.query_ids or (found.public != table.public).any()):
                 return None
             table = found
