@@ -142,9 +142,7 @@ def _differences(
             notes.setdefault(one["note"], []).append(f"{pair} {measure}")
     lines = [] if len({one["measure"] for one in wanted}) == 1 else ["Holm's correction is over pairs, not measures."]
     lines += [f"{', '.join(where[:5])}{' …' if len(where) > 5 else ''}: {note}." for note, where in notes.items()]
-    header = (
-        ["pair", "measure", *DIFFERENCE, "p uncorrected", "p of t-test", "Cohen's d"] if whole else ["", *DIFFERENCE]
-    )
+    header = ["pair", "measure", *DIFFERENCE, *DETAILS] if whole else ["", *DIFFERENCE]
     return Section(title, lines, header, rows, pictures)
 
 
