@@ -1,6 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-TESTS = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench ui

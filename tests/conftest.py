@@ -16,6 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 
 
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first, so that in the end no worker is left alone with one of them."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @dataclass
 class Done:
     code: int
