@@ -244,7 +244,7 @@ MALFORMED = [
     (C, "documents", '{"docid": ' + "9" * 5000 + ', "content": ""}', r":1: .*4300 digits"),
     (C, "documents", DOCUMENT.encode() + b"\n\xed\xa0\x80", r":2: byte 0xed is not UTF-8\. Save the file as UTF-8"),
     (C, "documents", DOCUMENT.encode("utf-16"), r":1: byte 0xff is not UTF-8"),
-    (C, "documents", gzip.compress(DOCUMENT.encode() * 99)[:-9], r":1: cannot be read .*Is the file whole"),
+    (C, "documents", gzip.compress(DOCUMENT.encode() * 99, mtime=0)[:-9], r":1: cannot be read .*Is the file whole"),
     (C, "documents", b"\x1f\x8bnot gzip at all", r":1: cannot be read"),
     (C, "documents", '{"contents": "가", "docid": "d1"}', r":1: content is missing \(fields here: contents, docid\)\. "
      r"'contents' stands here\. Did you mean 'content'\?"),
