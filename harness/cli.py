@@ -62,10 +62,26 @@ VERBS = {
         "the best run of an experiment as a validated submission",
         "harness export metric=modified_map@3 submission=best.csv",
     ),
+    "export record": Verb(
+        "harness.history:record",
+        "what the leaderboard answered to a submission",
+        "harness export record submission=best.csv public=0.81",
+    ),
+    "export history": Verb(
+        "harness.history:history", "all submissions, local scores beside the leaderboard's", "harness export history"
+    ),
+    "reproduce": Verb(
+        "harness.reproduce:reproduce",
+        "run a logged run again and prove that it predicts the same",
+        "harness reproduce run=3f2a91c07b1d4c0e",
+    ),
     "ui": Verb("harness.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
     "doctor": Verb("harness.doctor:doctor", "check the set-up and say what to do", "harness doctor"),
     "doctor cache": Verb(
         "harness.doctor:cache", "list and prune what the cache keeps", "harness doctor cache prune.unused_days=30"
+    ),
+    "doctor sync": Verb(
+        "harness.sync:sync", "send the runs that their tracking server was not there to take", "harness doctor sync"
     ),
 }
 

@@ -82,6 +82,13 @@ KEYS: dict[str, Key] = {
     "query": Key(str),
     "dry_run": Key(bool),
     "objectives": Key(list[str] | None),
+    "trace": Key(Literal["none", "errors", "all"]),
+    "verify_only": Key(bool),
+    "model": Key(bool),
+    "model_name": Key(str | None),
+    "open": Key(bool),
+    "export_record.public": Key(float | None),
+    "export_record.private": Key(float | None),
 }
 SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
 PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", *SHARED)  # one part each, beside `retriever`
@@ -108,8 +115,8 @@ def check(config: Mapping[str, Any], verb: str) -> None:
             target_class(node, where)
     _check_names(config, shipped_keys(verb))
     for name, value in _leaves(config):
-        if name in KEYS:
-            check_value(value, KEYS[name], name)
+        if key := KEYS.get(f"{verb}.{name}") or KEYS.get(name):
+            check_value(value, key, name)
     for name in PARTS:
         if name in config:
             check_part(config[name], name)

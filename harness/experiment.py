@@ -44,7 +44,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     light = config["tracking"]["detail"] == "light"
     with _tracked(config, record) as (tracker, run_id, unfinished, folder):
         outcome = pipeline.run(config, dataset, store, clock)
-        records.write_files(unfinished, config, dataset, outcome, light)
+        record.found |= records.write_files(unfinished, config, dataset, outcome, light)
         if not light:
             record.tables["queries.json"] = report.query_table(outcome, config["objective"])
         record.metrics |= records.logged(outcome, config, light) | records.machine(config, dataset, store, clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 import logging
@@ -29,6 +30,7 @@ FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where things go and how they look, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
 OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that some runs make no use of
+PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without the documents' texts
 UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys
 
 
@@ -156,13 +158,16 @@ def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: pi
 
 def write_files(
     folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome, light: bool = False
-) -> None:
+) -> dict[str, str]:
     """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run, figures.
 
-    light: without the run and figures, and the rows without the documents' texts, which `export` puts back.
+    light: without the run and figures, and the rows without the documents' texts, which `export` puts back. Returns
+    tags that say what was found.
     """
-    rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=not light)
-    files = {"config.yaml": resolved(config), "predictions.jsonl": json_text(rows)}
+    bare = json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False))
+    found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest()}
+    rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
+    files = {"config.yaml": resolved(config), "predictions.jsonl": rows}
     if outcome.scores:
         files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
     if outcome.decision.fitted:
@@ -170,7 +175,7 @@ def write_files(
     if light:
         for name, text in files.items():  # on their way to the tracker: nothing is gained by waiting for the disk
             (folder / name).write_text(text, "utf-8")
-        return
+        return found
     files["run.trec"] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
         write_text(folder / name, text)
@@ -180,6 +185,7 @@ def write_files(
         from harness import gate_plots
 
         gate_plots.fitted_gate(outcome, config["select_on"] == "public", folder / "gate.png")
+    return found
 
 
 @contextmanager

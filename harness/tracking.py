@@ -30,13 +30,15 @@ class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); MLflow's spelling is the tracker's business.
 
     inputs: context ("documents", "queries", "qrels") -> (name, sha256, source, number of rows).
-    tables: file name -> column -> values. folder: its files become the run's artifacts.
+    tables: file name -> column -> values. folder: its files become the run's artifacts. found: tags that are known
+    when the run ends.
     """
 
     experiment: str
     name: str
     params: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    found: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     inputs: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
     tables: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
@@ -183,7 +185,7 @@ class MlflowTracker:
         run_id = run.info.run_id
         self._places[run_id] = run.info.artifact_uri or ""
         if self.detail == "full":
-            self._log_batch(run_id, record.params, {})
+            self._log_batch(run_id, record.params, {}, {})
             self._log_inputs(run_id, record.inputs)
         return run_id
 
@@ -198,14 +200,14 @@ class MlflowTracker:
             raise RuntimeError("begin() comes first")
         if record.folder is not None:
             self.client.log_artifacts(run_id, str(record.folder))
-        self._log_batch(run_id, record.params if self.detail == "light" else {}, record.metrics)
+        tags = dict(record.found)
+        if record.tables:  # by this tag MLflow's pages find tables; its own log_table appends to what is there
+            tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
+        self._log_batch(run_id, record.params if self.detail == "light" else {}, record.metrics, tags)
         for name, table in record.tables.items():
             rows = list(zip(*table.values(), strict=True))
             text = json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
             self.client.log_text(run_id, text, name)
-        if record.tables:  # by this tag MLflow's pages find tables; its own log_table appends to what is there
-            shown = [{"path": name, "type": "table"} for name in record.tables]
-            self.client.set_tag(run_id, "mlflow.loggedArtifacts", json.dumps(shown))
 
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         if run_id is None:
@@ -295,18 +297,22 @@ class MlflowTracker:
         except Exception as error:
             raise BadInput(f"run {run_id} has no file {name!r} ({type(error).__name__}): it cannot be used.") from error
 
-    def _log_batch(self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """Params and metrics in one call, or in as many as MLflow's limits ask for."""
-        from mlflow.entities import Metric, Param
+    def _log_batch(
+        self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
+    ) -> None:
+        """Params, metrics and tags in one call, or in as many as MLflow's limits ask for."""
+        from mlflow.entities import Metric, Param, RunTag
 
         now = _now()
+        marks = [RunTag(name, value[:TAG_LIMIT]) for name, value in tags.items()]
         told = [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()]
         found = [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()]
-        while told or found:
+        while told or found or marks:
             told, now_told = told[100:], told[:100]
-            room = 1000 - len(now_told)
+            marks, now_marks = marks[100:], marks[:100]
+            room = 1000 - len(now_told) - len(now_marks)
             found, now_found = found[room:], found[:room]
-            self.client.log_batch(run_id, metrics=now_found, params=now_told)
+            self.client.log_batch(run_id, metrics=now_found, params=now_told, tags=now_marks)
 
     def _log_inputs(self, run_id: str, inputs: Mapping[str, tuple[str, str, str, int]]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag

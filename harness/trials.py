@@ -177,7 +177,7 @@ class Runner:
         try:
             with records.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
                 outcome = self.outcome(trial, [trial.config["objective"]])
-                records.write_files(written, trial.config, self.dataset, outcome, light=True)
+                record.found |= records.write_files(written, trial.config, self.dataset, outcome, light=True)
                 record.metrics |= records.logged(outcome, trial.config, light=True)
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
@@ -198,7 +198,7 @@ class Runner:
         folder.mkdir(parents=True)
         outcome = self.outcome(trial)
         record = RunRecord(self.context.experiment, "", folder=folder)
-        records.write_files(folder, trial.config, self.dataset, outcome)
+        record.found |= records.write_files(folder, trial.config, self.dataset, outcome)
         record.tables["queries.json"] = report.query_table(outcome, trial.config["objective"])
         record.metrics = records.logged(outcome, trial.config)
         return record
