@@ -81,14 +81,14 @@ VERBS = {
         "harness.doctor:cache", "list and prune what the cache keeps", "harness doctor cache prune.unused_days=30"
     ),
     "doctor sync": Verb(
-        "harness.sync:sync", "send the runs that their tracking server was not there to take", "harness doctor sync"
+        "harness.unsent:sync", "send the runs that their tracking server was not there to take", "harness doctor sync"
     ),
 }
 
 # Keys whose value is text whatever it looks like: `experiment_name=2024` stays "2024".
 TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
-    r"|dataset\.(path|documents|queries|qrels|corpus|qa|split))"
+    r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name)"
 )
 
 

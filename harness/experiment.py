@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import metrics, pipeline, records, report
+from harness import metrics, pipeline, records, report, run_page, traces
 from harness.config import Asked, build, digest, digest_texts
 from harness.datasets import Dataset, conversations, load, search_queries
 from harness.predictions import read_predictions, write_text
 from harness.scores import Scores, score, table_text
+from harness.searcher import Searcher
+from harness.signals import random_queries
 from harness.store import Store
 from harness.tracking import RunRecord, Tracker
-from retrievers.base import BadInput, Query
+from harness.unsent import looks
+from retrievers.base import BadInput, Predictions, Qrels, Query
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,13 +33,14 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     with clock.stage("read"):
         dataset = load(build(config["dataset"], where="dataset"), asked.choices["dataset"])
     pipeline.check(config, dataset)
+    traces.check(config, dataset.qrels is not None)
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     key = records.trial_key(config, dataset.fingerprints, digest_texts(query.text for query in queries))
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or records.run_name(config, asked),
         params=records.params(config, asked.choices),
-        tags=records.provenance(dataset.fingerprints)
+        tags=records.provenance(dataset.fingerprints, config)
         | {"harness.verb": "run", "trial_key": key, "objective": config["objective"]},
         inputs=records.inputs(dataset, config["dataset"]),
     )
@@ -46,9 +50,11 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         outcome = pipeline.run(config, dataset, store, clock)
         record.found |= records.write_files(unfinished, config, dataset, outcome, light)
         if not light:
-            record.tables["queries.json"] = report.query_table(outcome, config["objective"])
+            run_page.write(unfinished, record, run_id, config, dataset, outcome)
         record.metrics |= records.logged(outcome, config, light) | records.machine(config, dataset, store, clock)
-        peeks = tracker.peek(config["experiment_name"]) if "private/" in "".join(record.metrics) else 0
+    folder = record.unsent / "files" if record.unsent else folder
+    peeks = tracker.peek(config["experiment_name"]) if looks(record.metrics) and not record.unsent else 0
+    traced = traces.write(config, dataset, outcome, store, tracker, run_id) if run_id and not record.unsent else 0
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
@@ -60,6 +66,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         "counts": outcome.scores.counts if outcome.scores else None,
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
         "private_peeks": peeks,
+        "traces": traced,
         "seconds": round(time.perf_counter() - began, 3),
     }
 
@@ -85,6 +92,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
             console.print(f"  harness export run={run_id}")
 
     report.emit(config["format"], document, show)
+    _end(record)
     return document
 
 
@@ -95,6 +103,42 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     config = records.absolute(config)
     path = Path(config["predictions"])
     predictions = read_predictions(path)
+    scores, qrels = file_scores(config, predictions)
+    labels = str(Dataset("", (), (), qrels).fingerprints["qrels"])
+    where = records.place(config["dataset"], "qrels")
+    record = RunRecord(
+        config["experiment_name"],
+        config["run_name"] or path.name,
+        params=records.params(config, asked.choices),
+        tags=records.provenance({"predictions": lists_digest(predictions), "qrels": labels})
+        | {"harness.verb": "score", "objective": config["objective"]},
+        inputs={"qrels": (asked.choices["dataset"], labels, where, len(qrels.grades))},
+        metrics=records.scored(scores),
+    )
+    with _tracked(config, record) as (tracker, run_id, unfinished, _):
+        shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
+        write_text(unfinished / "config.yaml", records.resolved(config))
+        write_text(unfinished / "scores.csv", table_text(scores))
+        run_page.write_scored(unfinished, record, scores, {"Predictions": path.name, "Labels": where}, config)
+    if not record.unsent:
+        tracker.peek(config["experiment_name"])
+    numbers = scores.to_json()
+    document = {"run_id": run_id, "experiment": config["experiment_name"]}
+    document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
+
+    def show(console: Console) -> None:
+        report.show_scores(console, scores)
+        for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
+            if ids:
+                console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
+
+    report.emit(config["format"], document, show)
+    _end(record)
+    return document
+
+
+def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Scores, Qrels]:
+    """What lists made elsewhere score by the labels of a checked `score` config, and these labels."""
     source = build(config["dataset"], where="dataset")
     qrels = source.qrels()
     if qrels is None:
@@ -108,36 +152,12 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         public=config["public"],
         seed=config["seed"],
     )
-    file_digest = digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
-    labels = str(Dataset("", (), (), qrels).fingerprints["qrels"])
-    where = records.place(config["dataset"], "qrels")
-    record = RunRecord(
-        config["experiment_name"],
-        config["run_name"] or path.name,
-        params=records.params(config, asked.choices),
-        tags=records.provenance({"predictions": file_digest, "qrels": labels})
-        | {"harness.verb": "score", "objective": config["objective"]},
-        inputs={"qrels": (asked.choices["dataset"], labels, where, len(qrels.grades))},
-        metrics=records.scored(scores),
-    )
-    with _tracked(config, record) as (tracker, run_id, unfinished, _):
-        tracker.peek(config["experiment_name"])
-        shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
-        write_text(unfinished / "config.yaml", records.resolved(config))
-        write_text(unfinished / "scores.csv", table_text(scores))
-        records.draw(scores, unfinished)
-    numbers = scores.to_json()
-    document = {"run_id": run_id, "experiment": config["experiment_name"]}
-    document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
+    return scores, qrels
 
-    def show(console: Console) -> None:
-        report.show_scores(console, scores)
-        for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
-            if ids:
-                console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
 
-    report.emit(config["format"], document, show)
-    return document
+def lists_digest(predictions: Predictions) -> str:
+    """sha256 of lists made elsewhere: queries and documents in the file's order, nothing else of it."""
+    return digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
 
 
 def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
@@ -147,15 +167,15 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
     source = build(config["dataset"], where="dataset")
     documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
-    dataset = Dataset(asked.choices["dataset"], documents, (Query.of("query", text),), None)
-    store = Store(Path(config["store"]["path"]))
-    clock = pipeline.Clock()
-    rankings = pipeline.retrieve(config["retriever"], dataset, dataset.queries, config["depth"], store, clock)
-    pipeline.check_gate(config | {"objective": ""}, labelled=False)
-    candidates = pipeline.order(config, rankings, dataset, dataset.queries, store, clock)
-    decision = pipeline.decide(config, rankings, candidates, dataset, dataset.queries, store)
+    searcher = Searcher(
+        {**config, "query": {"text": "user_turns", "file": None}},
+        Dataset(asked.choices["dataset"], documents, (), None),
+        Store(Path(config["store"]["path"])),
+        lambda: random_queries([document.indexed_text for document in documents], source.queries()),
+    )
+    _, candidates, decision, _ = searcher.search([Query.of("query", text)])
     found = candidates.top(config["top_k"]).row(0)
-    texts = {document.doc_id: document for document in documents}
+    texts = searcher.documents
     kept = bool(decision.keep[0])
     document = {
         "query": text,
@@ -189,6 +209,12 @@ def _tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[Tra
     folder = records.new_folder(outputs / "runs")
     with records.recording(tracker, record, folder) as (run_id, unfinished):
         yield tracker, run_id, unfinished, folder
+
+
+def _end(record: RunRecord) -> None:
+    """Exit code 1 for a run that is not logged, though it has all its numbers."""
+    if record.unsent:
+        raise SystemExit(1)
 
 
 def _labels_alone(source: Mapping[str, Any]) -> bool:

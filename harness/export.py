@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from harness import metrics, report
 from harness.config import Asked, build, check_part
 from harness.datasets import Dataset, load
+from harness.ledger import Ledger, Submission, now, provenance_of
+from harness.model import log_model
 from harness.predictions import validate_against, validate_submission, with_contents, write_text
+from harness.store import Store
 from harness.tracking import LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """Write the submission of the best run by `metric`, or of `run`; refuse it if anything about it is wrong."""
+    """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
+
+    It is refused if anything about it is wrong. The same content is the same submission, whatever its file is called.
+    """
     metrics.parse(config["metric"])
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
@@ -29,45 +35,71 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     run = tracker.best(config["experiment_name"], config["metric"], config["run"], config["select_on"])
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
+    ledger = Ledger(outputs / "submissions")
+    target = _target(config["submission"], ledger, run)
+    text, resolved, dataset = _validated(tracker, run, config["against"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with ledger.locked():
+        ledger.settle(tracker)
+        line = _line(run, config, target, hashlib.sha256(text.encode()).hexdigest())
+        ledger.begin(line, _provenance(run, line, resolved))
+        write_text(target, text)
+        ledger.settle(tracker)
+        submission = ledger.submissions()[line["sha256"]]
+    document = {name: line[name] for name in ("run_id", "metric", "value", "ranked_by", "sha256")} | {
+        "submission": str(target),
+        "queries": len(dataset.queries),
+        "provenance": str(provenance_of(target)),
+        "number": submission.number,
+        "new": submission.exports[0] == line,
+        "model": None,
+    }
+    if config["model"]:
+        store, name = Store(Path(config["store"]["path"])), config["model_name"] or run.experiment
+        document["model"] = log_model(tracker, run, resolved, dataset, store, name)
+
+    report.emit(config["format"], document, lambda console: _show(console, document, run, submission))
+    return document
+
+
+def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission) -> None:
+    score = "not scored" if document["value"] is None else f"{document['value']:.4f}"
+    found = f"{document['metric']} {score}: {document['queries']} queries, valid."
+    console.print(f"Run {run.run_id} ({run.name}), {found}")
+    console.print(f"Submission: {document['submission']}")
+    console.print(f"Provenance: {document['provenance']}")
+    if model := document["model"]:
+        console.print(f"Model: version {model['version']} of {model['name']}, its {model['alias']}. Serve it:")
+        console.print(f"  {model['serve']}")
+    if document["new"]:
+        console.print(f"It is submission {submission.number} of the ledger. When the leaderboard has answered:")
+        console.print(f"  harness export record submission={document['submission']} public=SCORE")
+    else:
+        console.print(f"This is no new submission: the same content is {submission.about}.")
+
+
+def _target(submission: str | None, ledger: Ledger, run: LoggedRun) -> Path:
+    """The file to write."""
     name = f"{run.experiment}-{run.run_id[:8]}.jsonl".replace("/", "_")
-    target = Path(config["submission"] or outputs / "submissions" / name)
+    target = Path(submission or ledger.folder / name)
     if target.is_dir():
         raise BadInput(f"submission={target} is a folder. Name a file in it.")
+    if target.absolute() == ledger.file:
+        raise BadInput(f"submission={target} is the ledger of all submissions. Choose another name.")
+    return target
+
+
+def _validated(tracker: Tracker, run: LoggedRun, against: str | None) -> tuple[str, dict[str, Any], Dataset]:
+    """(the submission's text, the run's resolved config, its data)."""
     with tempfile.TemporaryDirectory() as folder:
         rows = tracker.download(run.run_id, "predictions.jsonl", Path(folder))
         resolved = _resolved(tracker.download(run.run_id, "config.yaml", Path(folder)))
         dataset = _dataset(resolved, run)
         query_ids = [query.query_id for query in dataset.queries]
         validate_submission(rows, query_ids, dataset.by_id, resolved["top_k"])
-        if config["against"]:
-            validate_against(rows, Path(config["against"]))
-        text = with_contents(rows, dataset.by_id)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    chosen_by = metrics.ranked_by(run.metrics, config["metric"], config["select_on"])
-    value = run.metrics[chosen_by] if chosen_by else None
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    provenance = target.with_name(target.name + ".provenance.json")
-    write_text(target, text)
-    write_text(provenance, _provenance(run, config["metric"], value, sha256, resolved))
-    document = {
-        "run_id": run.run_id,
-        "metric": config["metric"],
-        "value": value,
-        "ranked_by": chosen_by,
-        "submission": str(target),
-        "queries": len(query_ids),
-        "sha256": sha256,
-        "provenance": str(provenance),
-    }
-
-    def show(console: Console) -> None:
-        score = "not scored" if value is None else f"{value:.4f}"
-        console.print(f"Run {run.run_id} ({run.name}), {config['metric']} {score}: {len(query_ids)} queries, valid.")
-        console.print(f"Submission: {target}")
-        console.print(f"Provenance: {provenance}")
-
-    report.emit(config["format"], document, show)
-    return document
+        if against:
+            validate_against(rows, Path(against))
+        return with_contents(rows, dataset.by_id), resolved, dataset
 
 
 def _resolved(file: Path) -> dict[str, Any]:
@@ -90,18 +122,33 @@ def _dataset(resolved: Mapping[str, Any], run: LoggedRun) -> Dataset:
     return dataset
 
 
-def _provenance(run: LoggedRun, metric: str, value: float | None, sha256: str, resolved: Mapping[str, Any]) -> str:
-    """Where a submission comes from: the run, its numbers, data, code and versions."""
-    tags = {k: v for k, v in sorted(run.tags.items()) if k.startswith(("data.", "git.", "version.", "trial_key"))}
-    content = {
+def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) -> dict[str, Any]:
+    """What the ledger says of an export: the file, its run, what it was chosen by, the numbers of that measure."""
+    metric, chosen_by = config["metric"], metrics.ranked_by(run.metrics, config["metric"], config["select_on"])
+    told = {metrics.mlflow_name(name) for name in (metric, run.tags.get("objective", metric))}
+    return {
+        "event": "export",
+        "time": now(),
         "sha256": sha256,
+        "file": str(target.absolute()),
         "run_id": run.run_id,
         "run_name": run.name,
         "experiment": run.experiment,
+        "trial_key": run.tags.get("trial_key"),
+        "queries": run.tags.get("data.queries"),
         "metric": metric,
-        "value": value,
+        "ranked_by": chosen_by,
+        "value": run.metrics[chosen_by] if chosen_by else None,
+        "metrics": {name: value for name, value in sorted(run.metrics.items()) if name.rpartition("/")[2] in told},
+    }
+
+
+def _provenance(run: LoggedRun, line: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
+    """Where a submission comes from: the run, its numbers, data, code and versions."""
+    made_with = ("data.", "git.", "version.", "trial_key")
+    content = {name: line[name] for name in ("sha256", "run_id", "run_name", "experiment", "metric", "value")} | {
         "metrics": dict(sorted(run.metrics.items())),
-        "made_with": tags,
+        "made_with": {name: value for name, value in sorted(run.tags.items()) if name.startswith(made_with)},
         "config": resolved,
     }
     return json.dumps(content, ensure_ascii=False, indent=2) + "\n"

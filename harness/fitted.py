@@ -54,10 +54,11 @@ class Rule:
         columns = np.stack([signal_of(evidence, name, source, self.k) for source, name in self.features], axis=1)
         if self == self.plain():  # one signal as it is
             return columns[:, 0]
-        found = (columns - self.centre) / self.scale @ np.array(self.weights) + self.intercept
+        # Row by row: a matrix product rounds by the number of queries, and a query would depend on those beside it.
+        found = ((columns - self.centre) / self.scale * self.weights).sum(axis=1) + self.intercept
         if self.embedding:
             vectors = (evidence.embeddings() - np.array(self.embedding_centre)) / self.embedding_scale
-            found = found + vectors @ np.array(self.embedding)
+            found = found + (vectors * self.embedding).sum(axis=1)
         return found
 
     def plain(self) -> Rule:

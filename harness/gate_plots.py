@@ -1,4 +1,4 @@
-"""The figure of a gate that was fitted on labels. Drawn as those of a run: no global state, no display.
+"""The figure of a gate against labels. Drawn as those of a run: no global state, no display.
 
 All panels share their x axis, the signal. Words stand in the right margin, where nothing is drawn over them.
 """
@@ -6,17 +6,14 @@ All panels share their x axis, the signal. Words stand in the right margin, wher
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.calibrate import Curve
-from harness.fitted import Rule
-from harness.pipeline import Outcome
-from harness.plots import COLOURS
-from harness.scores import Summary
+from harness.gate_view import Ends, GateView, axis_of
+from harness.plots import COLOURS, QUICK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,40 +25,19 @@ SHOWN, WITHHELD = "#2a7f62", "#869a92"
 BINS = 60
 FONT = 8
 
-Ends = tuple[float, float]
+
+def gate(view: GateView, file: Path) -> None:
+    """The objective at every threshold, and which queries the one in use separates, as PNG."""
+    draw_gate(view).savefig(file, dpi=120, pil_kwargs=QUICK)
 
 
-class _Queries(NamedTuple):
-    """The labelled ones of the part that the gate learnt from.
-
-    signal: float64 [n]. needs, shown: bool [n], whether a query needs retrieval, and gets documents.
-    """
-
-    signal: np.ndarray
-    needs: np.ndarray
-    shown: np.ndarray
-
-
-def fitted_gate(outcome: Outcome, public: bool, file: Path) -> None:
-    """What the gate learnt, as PNG: the objective at every threshold, and which queries the fitted one separates.
-
-    public: whether it learnt from the public part of the labels; the private one then has no part in the figure.
-    """
-    draw_fitted_gate(outcome, public).savefig(file, dpi=120)
-
-
-def draw_fitted_gate(outcome: Outcome, public: bool) -> Figure:
+def draw_gate(view: GateView) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    decision, fitted = outcome.decision, outcome.decision.fitted
-    assert decision.curve is not None
-    assert fitted is not None
-    rule, queries = Rule.from_json(fitted["rule"]), _queries(outcome, public)
-    ends = _ends(queries.signal, rule.thresholds)
-    ranges = _ranges(fitted)
-    heights = (2.7, 0.19 * (len(ranges) + len(rule.thresholds)), 1.0, 1.0)
-    lines = _title(rule, fitted, public)
+    ends = axis_of(view.signal, view.thresholds)
+    heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
+    lines = _title(view)
     head = 0.22 + 0.16 * len(lines)
     tall = sum(heights) + head + 0.7
     figure = Figure(figsize=(9, tall))
@@ -71,69 +47,39 @@ def draw_fitted_gate(outcome: Outcome, public: bool) -> Figure:
 
     figure.text(0.02, 1 - 0.1 / tall, lines[0], va="top", fontsize=10)
     figure.text(0.02, 1 - 0.32 / tall, "\n".join(lines[1:]), va="top", fontsize=FONT)
-    _curve(upper, decision.curve, fitted, _out_of_fold(outcome, public), ends)
-    _thresholds(strip, rule, ranges, ends)
-    _distribution(lower, queries, rule.thresholds[-1], ends)
+    _curve(upper, view, ends)
+    _thresholds(strip, view, ends)
+    _distribution(lower, view, ends)
     for panel in (upper, strip, *lower):
-        for threshold in filter(math.isfinite, rule.thresholds):
-            panel.axvline(threshold, color=THRESHOLD, lw=1, ls="-" if threshold == rule.thresholds[-1] else ":")
+        for threshold in filter(math.isfinite, view.thresholds):
+            panel.axvline(threshold, color=THRESHOLD, lw=1, ls="-" if threshold == view.thresholds[-1] else ":")
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=FONT)
+    for panel in (upper, strip, lower[0]):
+        panel.xaxis.set_visible(False)
     upper.set_xlim(ends)
-    lower[-1].set_xlabel(_named(rule) + _beyond(queries.signal, ends), fontsize=FONT)
+    lower[-1].set_xlabel(view.name + _beyond(view.signal, ends), fontsize=FONT)
     return figure
 
 
-def _queries(outcome: Outcome, public: bool) -> _Queries:
-    decision, scores = outcome.decision, outcome.scores
-    assert decision.signal is not None
-    assert scores is not None
-    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
-    part = scores.in_public if public else np.ones(len(scores.query_ids), bool)
-    rows = np.array([place[query_id] for query_id in scores.query_ids], int)[part]
-    return _Queries(decision.signal[rows], scores.needs[part], decision.keep[rows])
-
-
-def _out_of_fold(outcome: Outcome, public: bool) -> Summary | None:
-    """None where nothing could be held out, or the objective is not among the run's measures."""
-    held_out, fitted = outcome.held_out, outcome.decision.fitted
-    if held_out is None or fitted is None:
-        return None
-    return (held_out.public if public else held_out.summary).get(fitted["objective"])
-
-
-def _ends(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
-    """Of the x axis: all thresholds, and all queries but those far from the others."""
-    low, high = np.quantile(signal, [0.05, 0.95])
-    reach = (high - low) or np.ptp(signal)
-    finite = [threshold for threshold in thresholds if math.isfinite(threshold)]
-    low = min(max(low - reach, signal.min()), *finite, math.inf)
-    high = max(min(high + reach, signal.max()), *finite, -math.inf)
-    margin = 0.05 * (high - low) or 0.5
-    return float(low - margin), float(high + margin)
-
-
-def _ranges(fitted: Mapping[str, Any]) -> dict[str, Ends]:
-    """What is known of the last threshold, by its name in the figure."""
-    keys = {"plateau": "plateau", "95 % interval": "threshold_interval"}
-    return {said: (float(fitted[key][0]), float(fitted[key][1])) for said, key in keys.items() if key in fitted}
-
-
-def _title(rule: Rule, fitted: Mapping[str, Any], public: bool) -> list[str]:
-    learnt = fitted["learnt_from"]
+def _title(view: GateView) -> list[str]:
+    queries, none = view.counts
     return [
-        f"Gate on {_named(rule)}, fitted to {fitted['objective']} on {_counted(learnt['queries'], 'query')}"
-        f"{' of the public part' if public else ''} ({learnt['needs_no_retrieval']:,} need no retrieval)",
-        f"curve: the objective with {_counted(max(rule.levels), 'document')} from a threshold upwards, none below it",
-        *fitted["notes"],
+        f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {_counted(queries, 'query')}"
+        f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
+        f"curve: the objective with {_counted(max(view.levels), 'document')} from a threshold upwards, none below it",
+        *view.notes,
     ]
 
 
-def _curve(panel: Axes, curve: Curve, fitted: Mapping[str, Any], oof: Summary | None, ends: Ends) -> None:
+def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
     """The objective at every threshold, and the numbers to compare it with."""
+    curve, oof = view.curve, view.held_out
     first, last = min(ends[0], curve.edges[-1]), max(ends[1], curve.edges[0])
     panel.stairs(curve.values[::-1], [first, *curve.edges[::-1], last], baseline=None, color=CURVE, lw=1.5)
-    means = {"no gate": (curve.values[-1], NO_GATE), "in sample": (fitted["in_sample"], CURVE)}
+    means = {"no gate": (curve.values[-1], NO_GATE)}
+    if view.learnt or view.thresholds[-1:] != (-math.inf,):
+        means["in sample" if view.learnt else "as it is"] = (view.in_use, CURVE)
     low = high = math.nan
     if oof:
         means["out of fold"] = (oof.mean, OUT_OF_FOLD)
@@ -142,9 +88,9 @@ def _curve(panel: Axes, curve: Curve, fitted: Mapping[str, Any], oof: Summary | 
     seen = [*curve.values, *(mean for mean, _ in means.values()), low, high]
     margin = 0.05 * (np.nanmax(seen) - np.nanmin(seen)) or 0.05
     panel.set_ylim(np.nanmin(seen) - margin, np.nanmax(seen) + margin)
-    panel.set_ylabel(fitted["objective"], fontsize=FONT)
-    if "plateau" in (ranges := _ranges(fitted)):
-        panel.axvspan(*np.clip(ranges["plateau"], *ends), color=PLATEAU, lw=0, zorder=0)
+    panel.set_ylabel(view.objective, fontsize=FONT)
+    if "plateau" in view.ranges:
+        panel.axvspan(*np.clip(view.ranges["plateau"], *ends), color=PLATEAU, lw=0, zorder=0)
     bottom, top = panel.get_ylim()
     heights = [(mean - bottom) / (top - bottom) for mean, _ in means.values()]
     for (name, (mean, colour)), height in zip(means.items(), _apart(heights, 0.075), strict=True):
@@ -157,22 +103,22 @@ def _curve(panel: Axes, curve: Curve, fitted: Mapping[str, Any], oof: Summary | 
         )  # fmt: skip
 
 
-def _thresholds(panel: Axes, rule: Rule, ranges: Mapping[str, Ends], ends: Ends) -> None:
+def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
     """A row for each range of the last threshold and for each threshold, with its numbers beside it."""
     said: list[str] = []
-    for name, (low, high) in ranges.items():
+    for name, (low, high) in view.ranges.items():
         panel.plot(np.clip([low, high], *ends), [len(said)] * 2, color=INTERVAL if said else PLATEAU, lw=6,
                    solid_capstyle="butt")  # fmt: skip
         said.append(f"{name} {_number(low)} to {_number(high)}")
     above = math.inf
-    for level, threshold in zip(rule.levels, rule.thresholds, strict=False):
+    for level, threshold in zip(view.levels, view.thresholds, strict=False):
         told = f"from {_number(threshold)}" if threshold < above else "never"
         if threshold < above:
             marker = "d" if math.isfinite(threshold) else "<"
             panel.plot([max(threshold, ends[0])], [len(said)], marker, color=THRESHOLD, ms=5, clip_on=False)
         said.append(f"{_counted(level, 'document')} {told}")
         above = threshold
-    panel.set_ylim(len(said) - 0.5, -0.5)
+    panel.set_ylim(max(len(said), 1) - 0.5, -0.5)
     panel.set_yticks([])
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
@@ -180,17 +126,17 @@ def _thresholds(panel: Axes, rule: Rule, ranges: Mapping[str, Ends], ends: Ends)
         panel.text(1.03, row, words, transform=panel.get_yaxis_transform(), va="center", fontsize=FONT)
 
 
-def _distribution(panels: Sequence[Axes], queries: _Queries, threshold: float, ends: Ends) -> None:
+def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
     """Queries by their signal: above those that need retrieval, below the others; no bin lies across the threshold."""
     from matplotlib.ticker import MaxNLocator
 
     width = (ends[1] - ends[0]) / BINS
-    origin = threshold if math.isfinite(threshold) else ends[0]
+    origin = next(filter(math.isfinite, view.thresholds[-1:]), ends[0])
     bins = origin + width * np.arange(math.floor((ends[0] - origin) / width), (ends[1] - origin) / width + 1)
-    place = np.clip(queries.signal, ends[0] + width / 2, ends[1] - width / 2)  # in bins that are in sight
+    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # in bins that are in sight
     for panel, needs in zip(panels, (True, False), strict=True):
-        mine = queries.needs == needs
-        parts = [place[mine & queries.shown], place[mine & ~queries.shown]]
+        mine = view.needs == needs
+        parts = [place[mine & view.shown], place[mine & ~view.shown]]
         wrong = COLOURS["wrongly_withheld" if needs else "wrongly_returned"]
         colours = [SHOWN, wrong] if needs else [wrong, WITHHELD]
         below = np.zeros(len(bins) - 1)
@@ -220,14 +166,6 @@ def _apart(heights: Sequence[float], least: float) -> np.ndarray:
     found = np.empty(len(moved))
     found[order] = moved
     return found
-
-
-def _named(rule: Rule) -> str:
-    """The signal that the rule's thresholds are on."""
-    if rule == rule.plain():
-        source, signal = rule.features[0]
-        return f"{source} {signal}" if source else signal
-    return f"the logit of {_counted(len(rule.features), 'signal')}{' and the embedding' if rule.embedding else ''}"
 
 
 def _beyond(signal: np.ndarray, ends: Ends) -> str:

@@ -60,14 +60,18 @@ class KeptEncoder:
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Fill `folder` with links to the kept embeddings, so that an index and they share one copy on the disk."""
+        for file in sorted(self.documents(texts, progress).iterdir()):
+            if file.name != "manifest.json":
+                link(file, folder / file.name)
+
+    def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Path:
+        """The folder of the kept embeddings, and of what the encoder learnt from these texts."""
 
         def encode(into: Path) -> None:
             self._encoder().encode_documents(texts, into, progress)
 
         asked = {"encoder": identity(self._part), "texts": digest_texts(texts)}
-        for file in sorted(self._store.folder("embeddings", asked, encode, resume=True).iterdir()):
-            if file.name != "manifest.json":
-                _link(file, folder / file.name)
+        return self._store.folder("embeddings", asked, encode, resume=True)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         def encode(into: Path) -> None:
@@ -86,7 +90,7 @@ class KeptEncoder:
         return self._made
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
     """A hard link, or a copy where the file system has none."""
     target.unlink(missing_ok=True)
     try:

@@ -27,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 OOF = "oof/"  # before the name of a number: out of fold, where a gate was fitted on labels
+LESS_IS_BETTER = ("ms_per_query", "loss/")  # numbers of a run that these begin
 VERSION = 1  # raised whenever the same lists and labels give another number
 
 

@@ -1,11 +1,13 @@
-"""Opening MLflow's store: quietly, fast on SQLite, and without showing a password."""
+"""MLflow's store: opened quietly, fast on SQLite, without showing a password, and what it means when it is down."""
 
 from __future__ import annotations
 
 import functools
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from retrievers.base import BadInput
@@ -13,13 +15,23 @@ from retrievers.base import BadInput
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-# MLflow draws bars for a handful of files, prints addresses to standard output and reports its use over the network.
+# MLflow draws bars for a handful of files, prints addresses to standard output, reports its use over the network and
+# waits long for a server.
 QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 12 s; its 7 take minutes, and what a server does not take is not lost
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+
+AGAIN_SECONDS = 60.0  # before a store that did not answer is asked again
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Unreachable(RuntimeError):
+    """The store did not take what it was told, or did not answer."""
 
 
 def redacted(uri: str | None) -> str:
@@ -50,6 +62,7 @@ def open_client(uri: str) -> MlflowClient:
 
     from mlflow.exceptions import MlflowException
 
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # each of its retries
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     from mlflow.tracking import MlflowClient
@@ -60,7 +73,7 @@ def open_client(uri: str) -> MlflowClient:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     except MlflowException as error:
-        raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error)}") from error
     return client
 
 
@@ -93,3 +106,29 @@ def _write_lazily() -> None:
             connection.execute("PRAGMA synchronous=NORMAL")
 
     event.listen(Engine, "connect", on_connect)
+
+
+def reaching(method: Callable[P, T]) -> Callable[P, T]:
+    """Unreachable instead of what MLflow raises where its store is down; then the store is let alone for a while."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        from mlflow.exceptions import MlflowException
+
+        tracker: Any = args[0]
+        if time.monotonic() < tracker.down_until:
+            raise Unreachable(f"{redacted(tracker.uri)} did not answer a moment ago")
+        try:
+            return method(*args, **kwargs)
+        except (MlflowException, OSError) as error:  # requests' errors are OSErrors
+            answers = isinstance(error, MlflowException) and error.get_http_status_code() < 500
+            if answers:  # and says that the mistake is ours
+                raise
+            tracker.down_until = time.monotonic() + AGAIN_SECONDS
+            raise Unreachable(f"{redacted(tracker.uri)}: {_first_line(error)}") from error
+
+    return call
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

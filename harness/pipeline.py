@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from harness.kept import keeping
 from harness.metrics import parse
 from harness.progress import watch
 from harness.scores import Scores, averaged, fixed_mean, payoffs, score
+from harness.signals import Answer
 from harness.store import Store
 from retrievers.base import BadInput, Query, Ranking
 
@@ -229,6 +231,25 @@ def rerank(
     A pair of query and document text is scored once for all runs. depth = 0: nothing is reranked.
     """
     reranker: Reranker = build(node, where="rerank")
+    found = reranked(reranker, partial(store.pairs, identity(node)), candidates, dataset, queries)
+    if found is candidates:
+        return candidates
+    pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
+    took = 1000 * store.pair_seconds(identity(node)) * pairs / len(queries)
+    return replace(found, measured={MS: took})
+
+
+def reranked(
+    reranker: Reranker,
+    answers: Callable[[Sequence[bytes], Answer], np.ndarray],
+    candidates: Ranking,
+    dataset: Dataset,
+    queries: Sequence[Query],
+) -> Ranking:
+    """What `rerank` gives, by a reranker that is at hand; `candidates` itself where there is nothing to rerank.
+
+    answers: (keys, how to score those in some places) -> a score for each key, float64 [n].
+    """
     head = candidates.top(reranker.depth)
     if not head.docs.size:
         return candidates
@@ -241,9 +262,8 @@ def rerank(
             yield from reranker.score(pairs, progress)
 
     scores = np.zeros(head.docs.shape)
-    scores[head.docs >= 0] = store.pairs(identity(node), [key for _, _, key in places], compute)
-    took = 1000 * store.pair_seconds(identity(node)) * len(places) / len(queries)
-    return replace(candidates.rescored(scores), measured={MS: took})
+    scores[head.docs >= 0] = answers([key for _, _, key in places], compute)
+    return candidates.rescored(scores)
 
 
 def _scored(
@@ -293,13 +313,17 @@ def _indexed(
     """A retriever that is ready to search, its index built or taken from the store."""
     retriever = build(node, keeping(store, str(index["documents"]), progress), f"retriever.{name}")
     retriever.progress = progress
+    retriever.load(index_folder(retriever, index, dataset, store))
+    return retriever
+
+
+def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, store: Store) -> Path:
+    """The folder of a retriever's index in the store, built on a miss."""
 
     def build_index(folder: Path) -> None:
         retriever.index(dataset.documents, folder)
 
-    resumes = getattr(type(retriever), "resumes", False)
-    retriever.load(store.folder("indexes", index, build_index, resumes))
-    return retriever
+    return store.folder("indexes", index, build_index, getattr(type(retriever), "resumes", False))
 
 
 def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:

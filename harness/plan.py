@@ -324,3 +324,19 @@ def _check_objective(config: Mapping[str, Any], data: Data) -> None:
     pipeline.check_gate(config, bool(data.fingerprints["qrels"]))
     if not data.fingerprints["qrels"]:
         raise BadInput("There are no labels, so that no trial is better than another. Give them with dataset.qrels.")
+
+
+def spoken(counts: Mapping[str, Any]) -> Iterator[str]:
+    """The plan in words."""
+    retrievals = counts["retrievals"]
+    yield (f"{counts['trials']} trials, {retrievals['compute']} retrievals to compute, {retrievals['cached']} cached")
+    if counts["finished_before"]:
+        yield f"{counts['finished_before']} trials finished before and are skipped"
+    if counts["same"]:
+        yield f"{counts['same']} trials are the same as others: what they differ in is not made use of"
+    if counts["cannot_run"]:
+        yield f"{counts['cannot_run']} trials cannot run and will be recorded as failed"
+    keys = "; ".join(f"{kind}: {', '.join(counts[kind])}" for kind in ("expensive", "free") if counts.get(kind))
+    yield f"{len(counts['jobs'])} jobs of {', '.join(map(str, counts['jobs'][:8])) or 'no'} trials" + (
+        f" ({keys})" if keys else ""
+    )

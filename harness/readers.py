@@ -95,7 +95,7 @@ class Contest:
     def queries(self) -> list[Query]:
         path = _locate("queries", self._queries, self._path, "eval.jsonl")
         return [
-            Query(query_id, _turns(row, where), native)
+            Query(query_id, turns(row, where), native)
             for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
         ]
 
@@ -273,17 +273,17 @@ def _question(query_id: str, text: str, native_id: int | None) -> Query:
     return Query(query_id, (Turn("user", text),), native_id)
 
 
-def _turns(row: Mapping[str, Any], where: str) -> tuple[Turn, ...]:
-    """The conversation in row["msg"]."""
-    turns = tuple(_turn(turn, where) for turn in field(row, "msg", list, where))
-    if not any(turn.role == "user" for turn in turns):
-        raise BadInput(f"{where}: msg has no turn of the user. Add one, or remove the query.")
-    return turns
+def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:
+    """The conversation in row[key]: objects {role, content}, of which the user says at least one."""
+    found = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
+    if not any(turn.role == "user" for turn in found):
+        raise BadInput(f"{where}: {key} has no turn of the user. Add one, or remove the query.")
+    return found
 
 
-def _turn(turn: Any, where: str) -> Turn:
+def _turn(turn: Any, where: str, key: str) -> Turn:
     if not isinstance(turn, dict):
-        raise BadInput(f"{where}: msg holds {turn!r:.60}, but a turn is an object {{role, content}}.")
+        raise BadInput(f"{where}: {key} holds {turn!r:.60}, but a turn is an object {{role, content}}.")
     role = field(turn, "role", str, where)
     if role not in ROLES:
         raise BadInput(f"{where}: role {role!r:.60} is none of {', '.join(ROLES)}.{did_you_mean(role, ROLES)}")

@@ -12,14 +12,15 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import metrics, pipeline
-from harness.config import SHARED, Asked, build, digest, flatten, identity, used
+from harness import metrics, pipeline, unsent
+from harness.config import SHARED, Asked, build, digest, flatten, identity, target_class, used
 from harness.datasets import Dataset
+from harness.mlflow_store import Unreachable
 from harness.predictions import json_text, submission_rows, write_text
 from harness.scores import Scores, table_text
 from harness.store import Store
@@ -28,9 +29,10 @@ from harness.tracking import LoggedRun, RunRecord, Tracker
 log = logging.getLogger(__name__)
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where things go and how they look, but no result.
-ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name")
+ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace")
 OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that some runs make no use of
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without the documents' texts
+PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run makes use of
 UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys
 
 
@@ -159,9 +161,9 @@ def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: pi
 def write_files(
     folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: pipeline.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run, figures.
+    """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run.
 
-    light: without the run and figures, and the rows without the documents' texts, which `export` puts back. Returns
+    light: without the run, and the rows without the documents' texts, which `export` puts back. Returns
     tags that say what was found.
     """
     bare = json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False))
@@ -179,12 +181,6 @@ def write_files(
     files["run.trec"] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
         write_text(folder / name, text)
-    if outcome.scores:
-        draw(outcome.scores, folder)
-    if outcome.decision.fitted:
-        from harness import gate_plots
-
-        gate_plots.fitted_gate(outcome, config["select_on"] == "public", folder / "gate.png")
     return found
 
 
@@ -196,41 +192,66 @@ def recording(
 
     It ends FINISHED, or FAILED or KILLED with the traceback. What is written becomes `folder` when the run is over:
     what is half-written never looks like a result. direct: it may be written straight to where the tracker keeps it,
-    and then there is no `folder`; the run that is not FINISHED says that it is half-written.
+    and then there is no `folder`; the run that is not FINISHED says that it is half-written. A store that is down
+    does not keep the run from its end: what it did not take is kept, see `record.unsent`.
     """
-    run_id = tracker.begin(record, adopted)
+    run_id, down = None, None
+    record.began = int(time.time() * 1000)
+    try:
+        run_id = tracker.begin(record, adopted)
+    except Unreachable as error:
+        down = error
     place = tracker.place(run_id) if direct else None
     written = place or folder.with_name(folder.name + ".unfinished")
     written.mkdir(parents=True, exist_ok=True)
-    record.folder = None if place else written
     try:
         yield run_id, written
     except BaseException as error:
         failed = "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
         write_text(written / "traceback.txt", traceback.format_exc())
-        if not place:
-            record.folder = written.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
+        final = place or written.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
         try:
-            tracker.finish(run_id, record, failed)
+            close(tracker, run_id, record, failed, folder, None if place else final, down)
         except Exception as lost:  # the first error is the one to tell; its traceback is in the folder
             log.warning("the run could not be closed as %s: %s", failed, lost)
         raise
-    tracker.finish(run_id, record, "FINISHED")
-    if not place:
+    close(tracker, run_id, record, "FINISHED", folder, None if place else written, down)
+    if not place and not record.unsent:
         written.rename(folder)
 
 
-def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:
-    """Tags that say with what a run was made: data, code and versions."""
-    import importlib.metadata
+def close(
+    tracker: Tracker,
+    run_id: str | None,
+    record: RunRecord,
+    status: str,
+    folder: Path,
+    files: Path | None,
+    down: Unreachable | None = None,
+) -> None:
+    """End a run; if its store is down, keep what it did not take in `<folder>.unsent`, for `harness doctor sync`.
+
+    files: where what was written lies; None where that is where the store keeps it. down: known from the run's begin.
+    """
+    record.folder = files
+    try:
+        if down:
+            raise down
+        tracker.finish(run_id, record, status)
+    except Unreachable as error:
+        record.unsent = unsent.keep(tracker, run_id, record, status, folder, files)
+        log.warning("Not logged, since %s. Kept in %s; `harness doctor sync` sends it.", error, record.unsent)
+
+
+def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Tags that say with what a run was made: data, code and versions, those of its parts' packages with `config`."""
     import platform
     import subprocess
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(metrics.VERSION)}
-    for name in ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow", "kiwipiepy"):
-        tags[f"version.{name}"] = importlib.metadata.version(name)
+    tags |= versions(PACKAGES) | (versions(packages(config)) if config and "retriever" in config else {})
     try:
         commit, changed = (
             subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603, S607
@@ -242,10 +263,30 @@ def provenance(fingerprints: Mapping[str, str | None]) -> dict[str, str]:
     return tags
 
 
-def draw(scores: Scores, folder: Path) -> None:
-    from harness import plots
+def packages(config: Mapping[str, Any]) -> set[str]:
+    """The packages that compute the results of a run's parts, as their classes name them."""
+    parts = [*config["retriever"].values(), config["gate"], *(config[group] for group in used(config))]
+    found: set[str] = set()
+    while parts:
+        part = parts.pop()
+        found |= set(getattr(target_class(part, "config"), "packages", ()))
+        parts += [inner for inner in part.values() if isinstance(inner, Mapping) and "_target_" in inner]
+    return found | ({"torch"} if "transformers" in found else set())
 
-    plots.overview(scores, folder / "overview.png")
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Tags with the installed versions of packages."""
+    return {f"version.{name}": _version(name) for name in names}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
 
 
 def resolved(config: Mapping[str, Any]) -> str:
@@ -266,7 +307,7 @@ def new_folder(runs: Path) -> Path:
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     for n in itertools.count(1):
         folder = runs / (stamp if n == 1 else f"{stamp}-{n}")
-        if not any(folder.with_name(folder.name + ending).exists() for ending in ("", ".failed", ".killed")):
+        if not any(folder.with_name(folder.name + ending).exists() for ending in ("", ".failed", ".killed", ".unsent")):
             try:
                 folder.with_name(folder.name + ".unfinished").mkdir(parents=True)
                 return folder

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metrics import OOF
+from harness.datasets import Dataset
+from harness.metrics import OOF, judge, losses
 from harness.pipeline import Outcome
 from harness.scores import Scores, Summary
 
@@ -20,6 +21,11 @@ SAID = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": "95 % interval of the threshold",
     "objective_interval": "95 % interval of the score on the queries that it was fitted on",
+}
+DECISIONS = {  # of a gate, by where a query's score is lost
+    None: "not labelled",
+    "wrongly_returned": "wrongly_returned",
+    "wrongly_withheld": "wrongly_withheld",
 }
 SNIPPET = 90  # characters of a document shown in a list
 
@@ -103,39 +109,83 @@ def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
         console.print(f"  Note: {note}.")
 
 
-def query_table(outcome: Outcome, objective: str) -> dict[str, list[Any]]:
-    """column -> values, one row a query: text, signal, decision, first hit, score, documents returned."""
-    final, decision, scores = outcome.final, outcome.decision, outcome.scores
-    scored = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
-    measure = scores.values.get(objective) if scores else None
-    first = scores.first_hit if scores else None
-    rows = range(len(outcome.queries))
+def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
+    """column -> values in plain cells, one row a query; None for what is unknown or does not apply.
+
+    decision: the gate's: right, wrongly_returned, wrongly_withheld, not labelled. loss: where its part of
+    1 - modified_map@3 is lost, "" where nothing is. Then the objective, and the same out of fold where a gate was
+    fitted on labels. signal: what the gate decided by. needs: whether it needs retrieval. kept: by the gate. shown:
+    documents returned. first_hit: rank of the first relevant document before the gate, 0 without one. hits: relevant
+    ones among the documents returned. documents: those returned, by id and title, a tick before the relevant ones.
+    """
+    final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
-    return {
+    place = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
+    loss, hits = _judged(outcome, dataset, place)
+
+    def cells(values: Any) -> list[Any]:
+        """In the order of the queries, from one in the order of the scores."""
+        return [None if values is None or i not in place else _plain(values[place[i]]) for i in ids]
+
+    lost, first = cells(loss), cells(scores and scores.first_hit)
+    table = {
         "query_id": ids,
         "query": [query.text for query in outcome.queries],
-        "signal": [None if decision.signal is None else round(float(decision.signal[i]), 6) for i in rows],
-        "kept": [bool(decision.keep[i]) for i in rows],
-        "returned": [int(n) for n in final.lengths],
-        "first_hit": [_at(first, scored.get(i)) for i in ids],
-        objective: [_at(measure, scored.get(i)) for i in ids],
-        "documents": [" ".join(doc for doc, _ in final.row(i)) for i in rows],
+        "decision": [DECISIONS.get(kind, "right") for kind in lost],
+        "loss": lost,
+        objective: cells(scores and scores.values.get(objective)),
     }
+    if outcome.held_out and objective in outcome.held_out.values:
+        table[f"{OOF}{objective}"] = cells(outcome.held_out.values[objective])
+    table |= {
+        "signal": [None] * len(ids) if signal is None else [_plain(value) for value in signal],
+        "needs": cells(scores and scores.needs),
+        "kept": outcome.decision.keep.tolist(),
+        "shown": final.lengths.tolist(),
+        "first_hit": [rank if rank is None else int(rank) for rank in first],
+        "hits": cells(hits),
+    }
+    return table | {"documents": [_listed(outcome, dataset, row) for row in range(len(ids))]}
 
 
 def snippet(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text[: 20 * SNIPPET].split())
     return line if len(line) <= SNIPPET else line[: SNIPPET - 1] + "…"
+
+
+def _judged(outcome: Outcome, dataset: Dataset, scored: Iterable[str]) -> tuple[list[str], np.ndarray]:
+    """Of the scored queries: where the score is lost, "" where nothing is, and how many documents returned are hits."""
+    if dataset.qrels is None:
+        return [], np.zeros(0, int)
+    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
+    wanted = list(scored)
+    final, before = (judge(lists, dataset.qrels, wanted) for lists in (outcome.final, outcome.candidates))
+    lost = losses(final, before, outcome.decision.keep[[place[query_id] for query_id in wanted]])
+    kinds = np.full(len(wanted), "", dtype=object)
+    for kind, values in lost.items():
+        kinds[values > 0] = kind
+    return kinds.tolist(), final.hits[:, -1].astype(int)
+
+
+def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
+    relevant = dataset.qrels.grades.get(outcome.queries[row].query_id, {}) if dataset.qrels else {}
+    found = [dataset.by_id[doc_id] for doc_id, _ in outcome.final.row(row)]
+    return "\n".join(
+        f"{'✓ ' if one.doc_id in relevant else ''}{one.doc_id} {snippet(one.title or one.text)}" for one in found
+    )
 
 
 def _end(value: float | str) -> str:
     return f"{float(value):.4g}"
 
 
-def _at(values: np.ndarray | None, i: int | None) -> float | None:
-    if values is None or i is None or not np.isfinite(values[i]):
-        return None
-    return round(float(values[i]), 6)
+def _plain(value: Any) -> Any:
+    """A cell of a table: None for what is not finite, numbers with six decimals."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, np.bool_ | np.integer):
+        return value.item()
+    return round(float(value), 6) if np.isfinite(value) else None
 
 
 def _number(value: float) -> str:

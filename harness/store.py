@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config import digest
+from harness.config import digest, flatten
 from retrievers.base import BadInput, Ranking
 
 log = logging.getLogger(__name__)
@@ -215,6 +215,41 @@ class Store:
         )
 
 
+class SealedStore(Store):
+    """A store that is only read: what is missing or has changed is refused with a BadInput, and never made again."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def _entry(
+        self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
+    ) -> Path:
+        if not place.is_dir():
+            kept = [_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
+            raise BadInput(
+                f"{self.root} holds nothing of the kind {place.parent.name} that was made as it would be made here"
+                f"{_difference(identity, kept)}. Nothing is made anew here: bring back what it was made with."
+            )
+        verify(place)
+        return place
+
+
+def verify(place: Path) -> None:
+    """Raise BadInput, which names the first file, unless a finished folder is what its manifest says."""
+    try:
+        files = _manifest(place)["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise BadInput(f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged.") from None
+    for name, (size, checksum) in files.items():
+        if not (file := place / name).is_file():
+            raise BadInput(f"{file} is missing. Bring it back: nothing is made anew here.")
+        if file.stat().st_size != size or _checksum(file) != checksum:
+            raise BadInput(
+                f"{file} has changed: its sha256 is not {checksum[:12]}… of the manifest. Bring it back: nothing is "
+                "made anew here."
+            )
+
+
 def save_ranking(ranking: Ranking, folder: Path) -> None:
     """Write the arrays, and of the doc_ids those that occur."""
     used = np.unique(ranking.docs[ranking.docs >= 0])
@@ -256,6 +291,14 @@ def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], Non
                 "or put the cache elsewhere: store.path=FOLDER or the environment variable HARNESS_CACHE."
             ) from error
         raise
+
+
+def _difference(asked: Mapping[str, Any], kept: Sequence[Mapping[str, Any]]) -> str:
+    """In which plain values an identity departs from the nearest one that is kept."""
+    ours = flatten(asked)
+    others = [{name: value for name, value in flatten(one).items() if ours.get(name) != value} for one in kept]
+    nearest = min(others, key=len, default={})
+    return "".join(f"; {name} was {value!r} and is {ours.get(name)!r}" for name, value in nearest.items())
 
 
 def _lock(place: Path) -> Path:

@@ -7,12 +7,12 @@ the best trial's numbers, the table of all trials and pictures (sweep_report.py)
 
 from __future__ import annotations
 
+import copy
 import math
-import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,23 @@ from typing import TYPE_CHECKING, Any
 
 from harness import metrics, plan, records, report
 from harness.config import Asked, build, digest
+from harness.mlflow_store import Unreachable
 from harness.plan import Composer, Planner, Trial
 from harness.study import Direction, Grid, Search, Study, axis_of
 from harness.sweep_report import Summary, objective_values, show, watch, write_files
 from harness.tracking import LoggedRun, RunRecord, Tracker
-from harness.trials import Context, Jobs, Result, Runner, fail, judged_by_luck, read_journal, write_journal
+from harness.trials import (
+    Context,
+    Jobs,
+    Result,
+    Runner,
+    fail,
+    judged_by_luck,
+    owned,
+    read_journal,
+    take,
+    write_journal,
+)
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -33,7 +45,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs side by side
-LESS_IS_BETTER = ("ms_per_query", "loss/")
 
 
 @dataclass(frozen=True)
@@ -115,9 +126,9 @@ class Sweep:
         if names[0] != self.settings["objective"]:
             raise BadInput(f"objectives={names} must begin with the objective, which is {self.settings['objective']}.")
         for name in names:
-            if not name.startswith(LESS_IS_BETTER) and metrics.parse(name).name not in self.settings["metrics"]:
+            if not name.startswith(metrics.LESS_IS_BETTER) and metrics.parse(name).name not in self.settings["metrics"]:
                 raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
-        return [(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
+        return [(name, "minimize" if name.startswith(metrics.LESS_IS_BETTER) else "maximize") for name in names]
 
     @cached_property
     def sweep_id(self) -> str:
@@ -144,7 +155,7 @@ class Sweep:
             search = [
                 f"{document['trials']} trials of a search over {', '.join(self.swept)}: each batch has its own plan"
             ]
-            for line in self._planned(document) if self.points else search:
+            for line in plan.spoken(document) if self.points else search:
                 console.print(line)
             for trial in self.points:
                 if trial.error:
@@ -154,7 +165,7 @@ class Sweep:
 
     def run(self) -> None:
         outputs = Path(self.settings["outputs"]).absolute()
-        with _owned(outputs / "sweeps" / self.sweep_id) as (folder, token):
+        with owned(outputs / "sweeps" / self.sweep_id) as (folder, token):
             tracker = self._tracker()
             tracker.connect(outputs)
             self._remember(tracker)
@@ -175,8 +186,7 @@ class Sweep:
         """Sum up, close the parent run, show the result, and end as the trials did."""
         killed = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
-            for run in self.context.left_running(tracker).values():
-                tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED" if killed else "FAILED")
+            self._close_running(tracker, "KILLED" if killed else "FAILED")
         summary = Summary(
             self.sweep_id,
             parent,
@@ -192,31 +202,36 @@ class Sweep:
         best_folder: Path | None = None
         completed: dict[str, float] = {}
         if summary.best is not None and raised is None:
-            best_folder, completed = self._complete_best(summary)
-        record.folder = write_files(summary, self.context.folder / "summary")
+            best_folder, completed = self._complete_best(tracker, summary)
+        files = write_files(summary, self.context.folder / "summary")
         record.metrics = completed | summary.parent_metrics()
         record.tables = {"trials.json": summary.table()}
-        tracker.tag(parent, summary.parent_tags())
-        tracker.finish(parent, record, "KILLED" if killed else "FAILED" if failed or raised else "FINISHED")
+        record.found = summary.parent_tags(self._page(tracker, summary))
+        status = "KILLED" if killed else "FAILED" if failed or raised else "FINISHED"
+        records.close(tracker, parent, record, status, self.context.folder / "parent", files)
+        unsent = [*self.context.folder.glob("trials/*.unsent"), *([record.unsent] if record.unsent else [])]
         document = summary.to_json() | {
             "plan": self._plan(list(self.trials.values())),
             "files": {"folder": str(self.context.folder), "best": best_folder and str(best_folder)},
-            "private_peeks": tracker.peek(record.experiment, summary.peeks),
+            "private_peeks": 0 if record.unsent else tracker.peek(record.experiment, summary.peeks),
+            "unsent": len(unsent),
             "seconds": round(time.perf_counter() - self.began, 3),
         }
         report.emit(self.settings["format"], document, lambda console: show(console, summary, document))
         if killed:
             print("Interrupted. The same command goes on where it stopped.", file=sys.stderr)  # noqa: T201
+        if unsent:
+            self._tell([f"{len(unsent)} runs wait to be logged: `harness doctor sync` sends them."])
         if raised is not None:
             raise raised
-        if failed:
+        if failed or unsent:
             raise SystemExit(1)
 
     def _all(self, tracker: Tracker, study: Study | None) -> BaseException | None:
         """Run every trial; what ended the sweep before its time, if anything did."""
         try:
             if study is None:
-                self._tell(self._planned(self._plan(self.points)))
+                self._tell(plan.spoken(self._plan(self.points)))
                 self._batch(tracker, self.points)
             else:
                 self._search(tracker, study)
@@ -240,7 +255,7 @@ class Sweep:
                 self._tell([f"The search space is exhausted after {study.told} trials."])
                 break
             planned = [self.planner.trial(proposal.number, proposal.words) for proposal in proposals]
-            self._tell(self._planned(self._plan(planned)))
+            self._tell(plan.spoken(self._plan(planned)))
             self._batch(tracker, planned)
             for proposal in proposals:
                 found = self.results[proposal.number].metrics
@@ -287,8 +302,12 @@ class Sweep:
     def _take_over(self, tracker: Tracker) -> None:
         """A launcher gave up: workers that are still there stop, and what is RUNNING is closed."""
         self.context = replace(self.context, token=take(self.context.folder))
-        for run in self.context.left_running(tracker).values():
-            tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "FAILED")
+        self._close_running(tracker, "FAILED")
+
+    def _close_running(self, tracker: Tracker, status: str) -> None:
+        with suppress(Unreachable):  # they stay RUNNING, and the next start takes them up
+            for run in self.context.left_running(tracker).values():
+                tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def _launch(self, trials: list[Trial]) -> None:
         jobs = plan.jobs(trials, plan.depths(self.trials.values()), self._per_job)
@@ -299,17 +318,32 @@ class Sweep:
         for returned in self.seam.launch(overrides, numbers[0]):
             _ = returned.return_value  # raises what a job raised
 
-    def _complete_best(self, summary: Summary) -> tuple[Path, dict[str, float]]:
+    def _complete_best(self, tracker: Tracker, summary: Summary) -> tuple[Path, dict[str, float]]:
         """Log the best trial in full, as `harness run` does: all measures, tables, figures, texts. (folder, numbers)"""
         trial, result = self.trials[summary.best or 0], summary.results[summary.best or 0]
-        full: Tracker = build(trial.config["tracking"] | {"detail": "full"}, where="tracking")
-        full.connect(Path(trial.config["outputs"]))
+        full = copy.copy(tracker)
+        full.detail = "full"
         [job] = plan.jobs([trial], plan.depths([trial]), None)
         folder = self.context.folder / "best"
-        record = Runner(job, full, self.context).full_record(trial, folder)
-        if "queries/scored" not in result.metrics:  # it is in full already
-            full.log(result.run_id, record)
+        record = Runner(job, full, self.context).full_record(trial, result.run_id, folder)
+        if result.run_id and "queries/scored" not in result.metrics:  # it is in full already
+            try:
+                full.log(result.run_id, record)
+            except Unreachable as error:
+                self._tell([f"The best trial is not logged in full, since {error}. Its files: {folder}"])
         return folder, record.metrics
+
+    def _page(self, tracker: Tracker, summary: Summary) -> str:
+        """Where the store's pages list the trials, the best first; "" where there are none, or no such pages."""
+        if summary.best is None:
+            return ""
+        names = [name for name, _ in self.objectives]
+        key = metrics.ranked_by(summary.results[summary.best].metrics, names[0], summary.select_on) or names[0]
+        shown = [key, *names, f"interval_low/{names[0]}", f"interval_high/{names[0]}"]
+        tags = {"harness.verb": "run", "sweep.id": self.sweep_id}
+        with suppress(Unreachable):
+            return tracker.view(summary.experiment, f"sweep-{self.sweep_id}", tags, shown, list(self.swept))
+        return ""
 
     def _plan(self, trials: Sequence[Trial]) -> dict[str, Any]:
         """Counts: trials, those that finished before or are the same as another, jobs, retrievals."""
@@ -333,23 +367,6 @@ class Sweep:
             },
         } | (plan.kinds_of_keys(trials) if self.points else {})
 
-    def _planned(self, counts: Mapping[str, Any]) -> Iterator[str]:
-        """The plan in words."""
-        retrievals = counts["retrievals"]
-        yield (
-            f"{counts['trials']} trials, {retrievals['compute']} retrievals to compute, {retrievals['cached']} cached"
-        )
-        if counts["finished_before"]:
-            yield f"{counts['finished_before']} trials finished before and are skipped"
-        if counts["same"]:
-            yield f"{counts['same']} trials are the same as others: what they differ in is not made use of"
-        if counts["cannot_run"]:
-            yield f"{counts['cannot_run']} trials cannot run and will be recorded as failed"
-        keys = "; ".join(f"{kind}: {', '.join(counts[kind])}" for kind in ("expensive", "free") if counts.get(kind))
-        yield f"{len(counts['jobs'])} jobs of {', '.join(map(str, counts['jobs'][:8])) or 'no'} trials" + (
-            f" ({keys})" if keys else ""
-        )
-
     def _tell(self, lines: Iterable[str]) -> None:
         for line in lines:
             print(line, file=sys.stderr)  # noqa: T201
@@ -369,28 +386,6 @@ class Sweep:
     def _tags(self, parent: str | None) -> dict[str, str]:
         tags = {"harness.verb": "run", "sweep.id": self.sweep_id, "objective": self.objectives[0][0]}
         return records.provenance({}) | tags | ({"mlflow.parentRunId": parent} if parent else {})
-
-
-@contextmanager
-def _owned(folder: Path) -> Iterator[tuple[Path, str]]:
-    """(folder of a sweep, token of this start): one process sweeps at a time; workers of an earlier one stop."""
-    from filelock import FileLock, Timeout
-
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / "lock", timeout=0):
-            (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
-            yield folder, take(folder)
-    except Timeout:
-        raise BadInput(f"This sweep is running already: {folder / 'lock'} is held. Wait for it, or stop it.") from None
-
-
-def take(folder: Path) -> str:
-    """Make a sweep ours: workers that hold another token than this one stop before their next trial."""
-    token = secrets.token_hex(8)
-    (folder / "owner.new").write_text(token)
-    (folder / "owner.new").replace(folder / "owner")
-    return token
 
 
 def _as_result(run: LoggedRun) -> Result:

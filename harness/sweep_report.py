@@ -125,7 +125,8 @@ class Summary:
             found |= {f"optimism/{name}": getattr(self.optimism, name) for name in ("luck", "unseen")}
         return found | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
-    def parent_tags(self) -> dict[str, str]:
+    def parent_tags(self, page: str) -> dict[str, str]:
+        """What the parent run says of the sweep. page: where its trials are listed."""
         if self.best is None:
             return {}
         run_id = self.results[self.best].run_id
@@ -134,10 +135,11 @@ class Summary:
         interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
         note = (
             f"Best of {len(self.trials)} trials: {name} **{self.values(self.best)[0]:.4f}**{interval} "
-            f"with `{said}`, run {run_id}. All trials: trials.json, trials.csv."
+            f"with `{said}`, run {run_id}. All trials: trials.json, trials.csv"
+            + (f", and [their runs, the best first]({page})." if page else ".")
         ) + (f"\n\n{self.optimism.sentence()}" if self.optimism else "")
         tags = {"best.trial": str(self.best), "best.overrides": said, "mlflow.note.content": note}
-        return tags | ({"best.run_id": run_id} if run_id else {})
+        return tags | ({"best.run_id": run_id} if run_id else {}) | ({"sweep.page": page} if page else {})
 
     def to_json(self) -> dict[str, Any]:
         name = self.objectives[0][0]

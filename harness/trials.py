@@ -9,11 +9,13 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import secrets
 import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,10 +23,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness import pipeline, records, report
+from harness import pipeline, records, run_page
 from harness.config import build, digest
 from harness.datasets import Dataset, load, search_queries
 from harness.metrics import Family, mlflow_name, parse
+from harness.mlflow_store import Unreachable
 from harness.optimism import Optimism, optimism
 from harness.plan import Job, Trial, store_of
 from harness.scores import read_table
@@ -192,14 +195,14 @@ class Runner:
         found = {mlflow_name(name): value for name, value in record.metrics.items()}
         return Result(trial.number, trial.key, run_id, "FINISHED", found, time.perf_counter() - began)
 
-    def full_record(self, trial: Trial, folder: Path) -> RunRecord:
-        """What a light trial's record lacks of a full one. folder: made anew, for the files."""
+    def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
+        """What the record of a light trial, `run_id`, lacks of a full one. folder: made anew, for the files."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         outcome = self.outcome(trial)
-        record = RunRecord(self.context.experiment, "", folder=folder)
+        record = RunRecord(self.context.experiment, " ".join(trial.words) or "trial", folder=folder)
         record.found |= records.write_files(folder, trial.config, self.dataset, outcome)
-        record.tables["queries.json"] = report.query_table(outcome, trial.config["objective"])
+        run_page.write(folder, record, run_id, trial.config, self.dataset, outcome)
         record.metrics = records.logged(outcome, trial.config)
         return record
 
@@ -231,6 +234,28 @@ def fail(
         if tracker.keeps_files:
             _remove(folder)
     return result
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[tuple[Path, str]]:
+    """(folder of a sweep, token of this start): one process sweeps at a time; workers of an earlier one stop."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
+            yield folder, take(folder)
+    except Timeout:
+        raise BadInput(f"This sweep is running already: {folder / 'lock'} is held. Wait for it, or stop it.") from None
+
+
+def take(folder: Path) -> str:
+    """Make a sweep ours: workers that hold another token than this one stop before their next trial."""
+    token = secrets.token_hex(8)
+    (folder / "owner.new").write_text(token)
+    (folder / "owner.new").replace(folder / "owner")
+    return token
 
 
 def write_journal(context: Context, result: Result) -> None:
@@ -270,7 +295,12 @@ def judged_by_luck(
     objective = config["objective"]
     if parse(objective).family not in (Family.STANDARD, Family.MODIFIED):
         return None
-    tracker.runs(context.experiment, {"harness.verb": "run", "sweep.id": context.sweep_id}, "FINISHED")  # their places
+    try:
+        tracker.runs(
+            context.experiment, {"harness.verb": "run", "sweep.id": context.sweep_id}, "FINISHED"
+        )  # their places
+    except Unreachable:
+        return None
     different = {result.key: (number, result) for number, result in results.items() if result.status == "FINISHED"}
     values, table = {}, None
     with tempfile.TemporaryDirectory() as name:
@@ -283,6 +313,8 @@ def judged_by_luck(
                 except BadInput as error:  # made by an earlier version
                     log.warning("How much of the best score is luck cannot be told: %s", error)
                     return None
+            if not file.exists():  # it waits to be sent, for its store was down
+                return None
             found = read_table(file, objective)
             if table and (found.query_ids != table.query_ids or (found.public != table.public).any()):
                 return None
@@ -298,6 +330,7 @@ def _record(trial: Trial, context: Context) -> RunRecord:
     swept = {key: value for key, _, value in (word.partition("=") for word in trial.words)}
     tags = {"trial_key": trial.key} if trial.key else {}
     tags |= {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
+    tags |= records.versions(records.packages(trial.config)) if trial.key else {}
     return RunRecord(
         context.experiment,
         " ".join(trial.words) or "trial",

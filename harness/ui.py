@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import report
 from harness.config import Asked, build
 from harness.mlflow_store import redacted
+from harness.tracking import Tracker
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -23,16 +27,14 @@ START_SECONDS = 120  # a cold start takes 12 to 31
 
 
 def ui(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """Start the server, say where it is once it answers, and stop it on Ctrl-C."""
-    tracker = build(config["tracking"], where="tracking")
+    """Start the server, say where its pages are once it answers, stop it on Ctrl-C. One that runs elsewhere is named."""
+    tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(Path(config["outputs"]).absolute())
-    if getattr(tracker, "uri", None) is None:
+    if tracker.uri is None:
         raise BadInput("tracking=none keeps no runs to look at. Leave tracking out, or say tracking=mlflow.")
-    page = _page(tracker, config["experiment_name"])
+    pages = _pages(tracker, config["experiment_name"])
     if tracker.uri.startswith(("http://", "https://")):
-        document = {"url": f"{redacted(tracker.uri)}/{page}", "store": redacted(tracker.uri)}
-        report.emit(config["format"], document, lambda console: console.print(document["url"]))
-        return document
+        return _tell(config, redacted(tracker.uri), pages, tracker)
     host = config["host"]
     port = _free_port(host, config["port"])
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
@@ -43,22 +45,20 @@ def ui(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     server = subprocess.Popen(  # noqa: S603
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it is ended, its server ends, too
+    document: dict[str, Any] = {}
     try:
         _wait(server, f"http://{host}:{port}/health")
-        document = {"url": f"http://{host}:{port}/{page}", "store": redacted(tracker.uri)}
-
-        def show(console: Console) -> None:
-            if port != config["port"]:
-                console.print(f"Port {config['port']} is taken: using {port}.")
-            console.print(f"{document['url']}\nCtrl-C stops it.")
-
-        report.emit(config["format"], document, show)
-        sys.stdout.flush()
+        if port != config["port"]:
+            print(f"Port {config['port']} is taken: using {port}.", file=sys.stderr)  # noqa: T201
+        document = _tell(config, f"http://{host}:{port}", pages, tracker)
+        if config["format"] == "text":
+            print("Ctrl-C stops it.", flush=True)  # noqa: T201
         for _ in server.stderr or ():  # the server's log, read so that it never blocks
             pass
         server.wait()
     except KeyboardInterrupt:
-        document = {}
+        pass
     finally:
         server.terminate()
         try:
@@ -68,9 +68,30 @@ def ui(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return document
 
 
-def _page(tracker: Any, experiment: str) -> str:
-    found = tracker.client.get_experiment_by_name(experiment)
-    return f"#/experiments/{found.experiment_id}/runs" if found else ""
+def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
+    """What there is to look at -> path: the experiment, and the best trials of its latest sweep."""
+    found = {"url": tracker.page(experiment)}
+    sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
+    if sweeps and "sweep.page" in sweeps[0].tags:
+        found["sweep"] = sweeps[0].tags["sweep.page"]
+    return found
+
+
+def _tell(config: Mapping[str, Any], address: str, pages: Mapping[str, str], tracker: Tracker) -> dict[str, Any]:
+    """Say where the pages are, and open the first one if that was asked for."""
+    urls = {name: f"{address}/{page}" for name, page in pages.items()}
+    document = {**urls, "store": redacted(tracker.uri)}
+
+    def show(console: Console) -> None:
+        console.print(urls["url"])
+        if "sweep" in urls:
+            console.print(f"The latest sweep's trials, the best first: {urls['sweep']}")
+
+    report.emit(config["format"], document, show)
+    sys.stdout.flush()
+    if config["open"]:
+        webbrowser.open(urls["url"])
+    return document
 
 
 def _free_port(host: str, wanted: int) -> int:

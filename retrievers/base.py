@@ -55,7 +55,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
         found = known.get(key)
         if found is None:
             while len(known) >= _REMEMBERED:
-                known.pop(next(iter(known), None), None)
+                known.pop(next(iter(tuple(known)), None), None)  # a copy: other threads may add to it
             # An id names another object once its own is gone: the entry goes first.
             alive = [weakref.ref(one, lambda _: known.pop(key, None)) for one in objects]
             found = known[key] = function(*objects, **values), alive

@@ -18,7 +18,7 @@ from typing import Any
 began = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import experiment, tracking  # noqa: E402
+from harness import experiment, mlflow_tracker  # noqa: E402
 from harness.cli import call  # noqa: E402
 
 spent: dict[str, float] = {}
@@ -35,7 +35,7 @@ def timed(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def connect(self: tracking.MlflowTracker, outputs: Path) -> None:
+def connect(self: mlflow_tracker.MlflowTracker, outputs: Path) -> None:
     timed("import mlflow", importlib.import_module)("mlflow")
     timed("import its SQL store", importlib.import_module)("mlflow.store.tracking.sqlalchemy_store")
     timed("open the store", plain_connect)(self, outputs)
@@ -46,12 +46,12 @@ def run(*arguments: Any) -> Any:
     return plain_run(*arguments)
 
 
-plain_connect, plain_run = tracking.MlflowTracker.connect, experiment.run
-tracking.MlflowTracker.connect = connect  # type: ignore[method-assign]
-tracking.MlflowTracker.begin = timed("log the run", tracking.MlflowTracker.begin)  # type: ignore[method-assign]
-tracking.MlflowTracker.finish = timed("log the run", tracking.MlflowTracker.finish)  # type: ignore[method-assign]
+plain_connect, plain_run = mlflow_tracker.MlflowTracker.connect, experiment.run
+mlflow_tracker.MlflowTracker.connect = connect  # type: ignore[method-assign]
+mlflow_tracker.MlflowTracker.begin = timed("log the run", mlflow_tracker.MlflowTracker.begin)  # type: ignore[method-assign]
+mlflow_tracker.MlflowTracker.finish = timed("log the run", mlflow_tracker.MlflowTracker.finish)  # type: ignore[method-assign]
 experiment.pipeline.run = timed("ranking from the cache, scores, intervals", experiment.pipeline.run)
-experiment.records.draw = timed("import matplotlib, draw the figure", experiment.records.draw)
+experiment.run_page.write = timed("import matplotlib, draw the page", experiment.run_page.write)
 experiment.run = run
 
 if __name__ == "__main__":

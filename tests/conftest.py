@@ -1,8 +1,17 @@
 """Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
 
 import json
+import os
 import shutil
+import signal
+import socket
 import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +19,22 @@ from typing import Any
 import pytest
 
 from harness import cli
-from harness.tracking import MlflowTracker
+from harness.mlflow_tracker import MlflowTracker
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--server", action="store_true", help="log to an MLflow server instead of SQLite files")
+
+
+def pytest_collection_modifyitems(config, items):
     """Files with slow tests first, so that in the end no worker is left alone with one of them."""
+    if config.getoption("--server"):
+        for item in items:
+            if item.get_closest_marker("local"):
+                item.add_marker(pytest.mark.skip(reason="about a store on this machine"))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -54,12 +71,67 @@ def fresh_database(tmp_path_factory):
     return folder / "mlflow.db"
 
 
+@contextmanager
+def serving(folder, port=None):
+    """An MLflow server on this machine, its database and files in `folder`: (address, process)."""
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+               "--backend-store-uri", f"sqlite:///{folder / 'server.db'}",
+               "--artifacts-destination", (folder / "files").as_uri()]  # fmt: skip
+    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    with (folder / "server.log").open("a") as log:
+        process = subprocess.Popen(command, env=quiet, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+                    break
+                except OSError:
+                    assert process.poll() is None, (folder / "server.log").read_text()
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, fresh_database):
+    """The address of an MLflow server that a worker's tests share."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copyfile(fresh_database, folder / "server.db")
+    with serving(folder) as (address, _):
+        yield address
+
+
 @pytest.fixture
-def harness(tmp_path, monkeypatch, capsys, fresh_database):
+def fresh_store(tmp_path, monkeypatch, request, fresh_database):
+    """A store without runs for one test: a file in `outputs`, or with --server a server without experiments."""
+    (tmp_path / "outputs").mkdir()
+    if not request.config.getoption("--server"):
+        shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
+        yield
+        return
+    address = request.getfixturevalue("server")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setattr(MlflowTracker.__init__, "__defaults__", (address, *MlflowTracker.__init__.__defaults__[1:]))
+    yield
+    tracker = MlflowTracker(address)
+    tracker.connect(tmp_path)
+    for one in tracker.client.search_experiments():
+        if one.experiment_id != "0":
+            tracker.client.rename_experiment(one.experiment_id, str(uuid.uuid4()))  # frees the name
+            tracker.client.delete_experiment(one.experiment_id)
+
+
+@pytest.fixture
+def harness(tmp_path, monkeypatch, capsys, fresh_store):
     """Call `harness VERB ...` in a folder with nothing but a fresh store: harness("run", "top_k=5") -> Done."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "outputs").mkdir()
-    shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
 
     def call(verb: str, *words: str) -> Done:
         capsys.readouterr()

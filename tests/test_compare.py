@@ -12,8 +12,8 @@ import pytest
 
 from harness import metrics
 from harness.comparison import verdict
+from harness.mlflow_tracker import MlflowTracker
 from harness.paired import Difference, differences
-from harness.tracking import MlflowTracker
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
 COMPARE = ("compare", "experiment_name=e", "format=json")

@@ -63,7 +63,7 @@ def encoded(encoder, texts, folder, progress=None):
 
 
 def test_it_equals_the_library(minilm, library, tmp_path):
-    texts, told = mixed(200), []
+    texts, told = mixed(80), []
     encoder = SentenceEncoder(path=minilm, device="cpu")
     found = encoded(encoder, texts, tmp_path, lambda *said: told.append(said))
     want = library(minilm, texts)
@@ -71,8 +71,8 @@ def test_it_equals_the_library(minilm, library, tmp_path):
     np.testing.assert_allclose(found, want, atol=1e-5)
     np.testing.assert_array_equal(found[1], found[-1])  # equal texts, bit for bit
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    assert told[0] == (0, 200, "documents")
-    assert told[-1] == (200, 200, "documents")
+    assert told[0] == (0, 80, "documents")
+    assert told[-1] == (80, 80, "documents")
     queries = encoder.encode_queries(texts[:20], tmp_path)
     assert queries.dtype == np.float32
     np.testing.assert_allclose(queries, want[:20], atol=1e-5)

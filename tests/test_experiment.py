@@ -53,7 +53,8 @@ def test_files_of_a_run(harness, toy):
     found = harness("run", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5").json
     folder = Path(found["files"]["folder"])
     assert sorted(path.name for path in folder.iterdir()) == [
-        "config.yaml", "overview.png", "predictions.jsonl", "run.trec", "scores.csv",
+        "config.yaml", "gate.png", "overview.png", "predictions.jsonl", "report.html", "requirements.txt", "run.trec",
+        "scores.csv",
     ]  # fmt: skip
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text("utf-8").splitlines()]
     assert [row["eval_id"] for row in rows] == [7, 3, 5]  # as read: integers, in the file's order
@@ -225,7 +226,7 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
     import csv
     import math
 
-    from harness.tracking import MlflowTracker
+    from harness.mlflow_tracker import MlflowTracker
 
     found = harness("run", "tokenizer=word", "gate=auto", "format=json", "metrics=[modified_map@3,map@3,ndcg@10]").json
     tracker = MlflowTracker()

@@ -253,9 +253,9 @@ def kept(search, file, words):
     return [(opened._words(trial.params), trial.values) for trial in opened._stored.trials]
 
 
-def check_stops(sampler, folder, monkeypatch, stops):
+def check_stops(sampler, folder, monkeypatch, stops, trials=12):
     monkeypatch.setattr(study, "STARTUP", 3)
-    search = Search(sampler, trials=12, batch=4, seed=5)
+    search = Search(sampler, trials=trials, batch=4, seed=5)
     whole = searched(search, folder / "whole.db", MIXED)
     assert kept(search, folder / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
     for stop in stops:
@@ -275,7 +275,7 @@ def test_a_search_that_is_killed_goes_on_as_if_it_were_not(tmp_path, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_search_that_is_killed_anywhere_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
-    check_stops(sampler, tmp_path, monkeypatch, [15] if sampler == "gp" else range(1, 25, 3))
+    check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "gp" else range(1, 17, 3), trials=8)
 
 
 def test_what_was_asked_and_not_told_is_asked_again(tmp_path):

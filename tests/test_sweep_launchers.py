@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.tracking import MlflowTracker
+from harness import cli
+from harness.mlflow_tracker import MlflowTracker
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,9 +28,21 @@ RAY = [
 TIMES = ("seconds/", "ms_per_query")
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, fresh_database):
+    """Make a folder with an MLflow database of its own."""
+
+    def call(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "outputs").mkdir()
+        shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+        return folder
+
+    return call
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """`harness sweep` in a process of its own, with a store and an MLflow database of its own."""
-    folder.mkdir(exist_ok=True)
+    """`harness sweep` in a process of its own, with a store of its own."""
     return subprocess.Popen(
         [sys.executable, "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
          "format=json"],
@@ -72,33 +86,35 @@ def numbers(folder: Path) -> dict[str, dict[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def one_by_one(tmp_path_factory):
-    """What the basic launcher gives: a retrieval for each tokenizer and one of character bigrams, 8 trials."""
-    folder = tmp_path_factory.mktemp("basic")
-    found = sweep(folder, *WORDS, *THRESHOLDS)
-    assert found["plan"]["jobs"] == [2, 2, 2, 2]
+def one_by_one(place):
+    """What the basic launcher gives, in this process: a retrieval for each tokenizer and one of bigrams, 8 trials."""
+    folder = place("basic")
+    places = [f"outputs={folder / 'outputs'}", f"store.path={folder / 'store'}"]
+    assert cli.call("sweep", [*WORDS, *THRESHOLDS, *places]) == 0
     return numbers(folder)
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "ray"])
-def test_jobs_side_by_side_give_the_same_numbers(one_by_one, tmp_path, launcher):
+def test_jobs_side_by_side_give_the_same_numbers(one_by_one, place, launcher):
+    folder = place(launcher)
     if launcher == "ray":
         pytest.importorskip("ray")
         pytest.importorskip("hydra_plugins.hydra_ray_launcher")
-    found = sweep(tmp_path, *WORDS, *THRESHOLDS, *(RAY if launcher == "ray" else JOBLIB))
+    found = sweep(folder, *WORDS, *THRESHOLDS, *(RAY if launcher == "ray" else JOBLIB))
     assert found["trials"] == {"asked": 8, "finished": 8, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
     assert found["plan"]["jobs"] == [2, 2, 2, 2]
     assert found["plan"]["retrievals"] == {"compute": 3, "cached": 0}
-    assert len(list((tmp_path / "store" / "rankings").glob("*/manifest.json"))) == 3
-    assert numbers(tmp_path) == one_by_one
+    assert len(list((folder / "store" / "rankings").glob("*/manifest.json"))) == 3
+    assert numbers(folder) == one_by_one
     assert len({json.dumps(one, sort_keys=True) for one in one_by_one.values()}) == 8, "the trials differ"
 
 
-def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(tmp_path):
-    words = [*WORDS, "gate.threshold=range(0,30)", "hydra.sweeper.trials_per_job=10", *JOBLIB]
-    child = start(tmp_path, *words)
+def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
+    folder = place("killed")
+    words = [*WORDS, "gate.threshold=range(0,30)", "hydra.sweeper.trials_per_job=10"]
+    child = start(folder, *words, *JOBLIB)
     try:
-        os.kill(_worker_at_work(child, tmp_path), signal.SIGKILL)
+        os.kill(_worker_at_work(child, folder), signal.SIGKILL)
         out, err = child.communicate(timeout=60)
     finally:
         if child.poll() is None:
@@ -110,14 +126,14 @@ def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(tmp_path)
     assert counts["finished"] + counts["failed"] == counts["asked"] == 60
     assert len(found["failed"]) == counts["failed"] > 0
     assert all("its job ended without a result" in row["error"] for row in found["failed"])
-    statuses = Counter(run.status for run in trials(tmp_path))
+    statuses = Counter(run.status for run in trials(folder))
     assert statuses["RUNNING"] == 0
     assert statuses["FINISHED"] >= counts["finished"] > 0
-    before = {run.run_id for run in trials(tmp_path) if run.status == "FINISHED"}
-    again = sweep(tmp_path, *words)
+    before = {run.run_id for run in trials(folder) if run.status == "FINISHED"}
+    again = sweep(folder, *words)  # one by one: a sweep is the same with any launcher
     assert again["trials"]["finished"] == 60
     assert again["trials"]["skipped"] == len(before)
-    finished = [run for run in trials(tmp_path) if run.status == "FINISHED"]
+    finished = [run for run in trials(folder) if run.status == "FINISHED"]
     assert before < {run.run_id for run in finished}
     assert len(finished) == len({run.tags["trial_key"] for run in finished}) == 60
 
@@ -135,5 +151,7 @@ def test_sweeps_that_are_killed_go_on_without_a_loss(capsys):
     spec = importlib.util.spec_from_file_location("sweep_crash_test", ROOT / "scripts" / "sweep_crash_test.py")
     crash_test = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(crash_test)
+    crash_test.WORDS = [*WORDS[:-1], "retriever.bm25.k1=0.9,1.5", "fusion.weights.bm25=0.5,2", "gate.threshold=0,2"]
+    crash_test.TRIALS = 16
     crash_test.main(["--kills", "3"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("3 kills (")

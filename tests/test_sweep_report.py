@@ -134,15 +134,17 @@ def test_the_parent_carries_the_best():
     metrics = found.parent_metrics()
     assert (metrics["mrr"], metrics["ndcg_at_10"]) == (0.75, 0.2)
     assert (metrics["trials/asked"], metrics["trials/finished"], metrics["trials/failed"]) == (3.0, 2.0, 1.0)
-    tags = found.parent_tags()
+    tags = found.parent_tags("#/experiments/1/runs?x=1")
     assert (tags["best.trial"], tags["best.run_id"], tags["best.overrides"]) == ("1", "run1", "x=1")
+    assert "(#/experiments/1/runs?x=1)" in tags["mlflow.note.content"]
+    assert tags["sweep.page"] == "#/experiments/1/runs?x=1"
     none = summary(["FAILED"])
-    assert none.parent_tags() == {}
+    assert none.parent_tags("") == {}
     assert none.parent_metrics()["trials/failed"] == 1.0
 
 
 def test_the_note_of_a_best_without_an_interval_says_no_nan():
-    assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags())
+    assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags(""))
 
 
 def shown(found, seconds=1.25):
@@ -354,7 +356,7 @@ def test_luck_is_said_wherever_the_best_is():
     found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
     metrics = found.parent_metrics()
     assert (metrics["optimism/luck"], metrics["optimism/unseen"]) == (0.05, 0.8)
-    assert luck.sentence() in found.parent_tags()["mlflow.note.content"]
+    assert luck.sentence() in found.parent_tags("")["mlflow.note.content"]
     assert found.to_json()["optimism"] == luck.to_json()
     assert luck.sentence() in shown(found).replace("\n", " ").replace("  ", " ")
     without = summary([RANKED], MAP)

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.mlflow_store import redacted
-from harness.tracking import MlflowTracker, RunRecord
+from harness.mlflow_tracker import MlflowTracker
+from harness.tracking import RunRecord
 from retrievers.base import BadInput
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -46,7 +46,10 @@ def test_params_tags_metrics_and_inputs(logged):
 def test_files_and_the_table_of_queries(logged):
     run, client, _ = logged
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
-    assert names == {"config.yaml", "overview.png", "predictions.jsonl", "run.trec", "queries.json", "scores.csv"}
+    assert names == {
+        "config.yaml", "gate.png", "overview.png", "predictions.jsonl", "queries.json", "report.html",
+        "requirements.txt", "run.trec", "scores.csv",
+    }  # fmt: skip
     table = json.loads(Path(client.download_artifacts(run.info.run_id, "queries.json")).read_text("utf-8"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert [row["query_id"] for row in rows] == ["7", "3", "5"]
@@ -55,6 +58,7 @@ def test_files_and_the_table_of_queries(logged):
     assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "queries.json", "type": "table"}]
 
 
+@pytest.mark.local
 def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
     run, _, _ = logged
     assert run.info.artifact_uri.startswith((tmp_path / "outputs" / "artifacts").as_uri())
@@ -110,6 +114,7 @@ def test_a_deleted_experiment_is_said(tmp_path):
         later.begin(record)
 
 
+@pytest.mark.local
 def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
     """Its tables are made under another name; a journal that is left must not be played into the next one."""
     (tmp_path / "mlflow.db.unfinished").write_bytes(b"half of a database")
@@ -123,11 +128,13 @@ def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
     assert tracker.exists(tmp_path)
 
 
+@pytest.mark.local
 @pytest.mark.slow
 def test_many_processes_on_a_fresh_store(tmp_path):
     """Without the lock every one of them fails, and the store stays broken."""
     code = (
-        "from pathlib import Path; from harness.tracking import MlflowTracker, RunRecord\n"
+        "from pathlib import Path\nfrom harness.mlflow_tracker import MlflowTracker\n"
+        "from harness.tracking import RunRecord\n"
         f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
         "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
         "tracker.finish(tracker.begin(record), record, 'FINISHED')"
@@ -145,9 +152,7 @@ def test_many_processes_on_a_fresh_store(tmp_path):
 
 
 @pytest.fixture
-def tracker(tmp_path, fresh_database):
-    (tmp_path / "outputs").mkdir()
-    shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
+def tracker(tmp_path, fresh_store):
     found = MlflowTracker()
     found.connect(tmp_path / "outputs")
     return found
@@ -253,6 +258,7 @@ def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_
     assert later.peek("e") == 7
 
 
+@pytest.mark.local
 def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path):
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "a.txt").write_text("달")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from harness import pipeline, trials
 from harness.metrics import mlflow_name
+from harness.mlflow_tracker import MlflowTracker
 from harness.scores import averaged, score, table_text
-from harness.tracking import MlflowTracker, NoTracker
+from harness.tracking import NoTracker
 from harness.trials import Context, Result, judged_by_luck, read_journal, run_job, write_journal
 from retrievers.base import BadInput, Qrels, Ranking
 
@@ -200,7 +201,11 @@ def test_what_a_job_says_is_not_where_it_is_logged(handed, tmp_path):
 def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     [(job, mine)] = handed(*GRID, "tracking=none")
-    tracking = {"_target_": "harness.tracking.MlflowTracker", "uri": "http://me:secret@127.0.0.1:9", "detail": "light"}
+    tracking = {
+        "_target_": "harness.mlflow_tracker.MlflowTracker",
+        "uri": "http://me:secret@127.0.0.1:9",
+        "detail": "light",
+    }
     for trial in job.trials:
         trial.config["tracking"] = tracking
     with pytest.raises(BadInput, match=r"^tracking.uri=http://127.0.0.1:9 cannot be used: ") as raised:

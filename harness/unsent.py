@@ -1,0 +1,114 @@
+"""Runs that their tracking store was not there to take: kept whole, and sent later by the verb `doctor sync`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import report
+from harness.config import Asked, build
+from harness.mlflow_store import Unreachable, redacted
+from harness.predictions import write_text
+from harness.progress import watch
+from harness.tracking import RunRecord, Tracker
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ENDING = ".unsent"
+RECORD = "record.json"  # beside the folder `files`, what was written of the run
+
+
+def keep(
+    tracker: Tracker, run_id: str | None, record: RunRecord, status: str, folder: Path, files: Path | None
+) -> Path:
+    """Keep a run's record and files in `<folder>.unsent`, or the next free name; returns it.
+
+    run_id: None where the store did not even take the run's begin. files: None where they lie where the store keeps
+    them.
+    """
+    place = next(_free_names(folder))
+    place.mkdir(parents=True)
+    if files is not None:
+        files.rename(place / "files")
+    content = dataclasses.asdict(dataclasses.replace(record, folder=None, ended=int(time.time() * 1000)))
+    about = {"run_id": run_id, "status": status, "store": redacted(tracker.uri), "detail": tracker.detail}
+    write_text(place / RECORD, json.dumps(about | {"record": content}, ensure_ascii=False, indent=1) + "\n")
+    return place
+
+
+def sync(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """Send every run that is kept under `outputs` to the store that it was meant for, or to `tracking.uri`."""
+    outputs = Path(config["outputs"]).absolute()
+    elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in asked.overrides)
+    waiting = sorted(place.parent for place in outputs.rglob(f"*{ENDING}/{RECORD}"))
+    trackers: dict[tuple[str, str], Tracker] = {}
+    sent, left = [], []
+    with watch("sync") as progress:
+        for n, place in enumerate(waiting):
+            progress(n, len(waiting), "runs")
+            try:
+                about = json.loads((place / RECORD).read_text("utf-8"))
+                node = dict(config["tracking"]) | {"detail": about["detail"]}
+                if not elsewhere:
+                    node["uri"] = about["store"]
+                store = (str(node.get("uri")), about["detail"])
+                if store not in trackers:
+                    trackers[store] = build(node, where="tracking")
+                    trackers[store].connect(outputs)
+                run_id = _send(trackers[store], place, about)
+            except (Unreachable, BadInput) as error:
+                left.append({"folder": str(place), "why": str(error)})
+            else:
+                sent.append({"run_id": run_id, "name": about["record"]["name"], "status": about["status"]})
+    document = {"sent": sent, "left": left}
+
+    def show(console: Console) -> None:
+        for one in sent:
+            console.print(f"Sent {one['run_id']}: {one['name']} ({one['status']})")
+        for one in left:
+            console.print(f"Still kept: {one['folder']}: {one['why']}", style="red")
+        if not waiting:
+            console.print(f"Nothing waits in {outputs}.")
+
+    report.emit(config["format"], document, show)
+    if left:
+        raise SystemExit(1)
+    return document
+
+
+def _send(tracker: Tracker, place: Path, about: dict[str, Any]) -> str:
+    """Log what is kept in `place`, and free the place; returns the run's id. May be called again after it failed."""
+    record, files, run_id = RunRecord(**about["record"]), place / "files", about["run_id"]
+    record.folder = files if files.is_dir() else None
+    if run_id is None or not tracker.has(run_id):
+        run_id = about["run_id"] = tracker.begin(record)
+        write_text(place / RECORD, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+    tracker.finish(run_id, record, about["status"])
+    if looks(record.metrics):
+        tracker.peek(record.experiment)
+    ended = "" if about["status"] == "FINISHED" else f".{about['status'].lower()}"
+    folder = place.with_name(place.name.removesuffix(ENDING) + ended)
+    if record.folder and not folder.exists():
+        files.rename(folder)
+    shutil.rmtree(place)
+    return run_id
+
+
+def looks(metrics: Mapping[str, float]) -> bool:
+    """Whether a run that logs these has shown private scores."""
+    return any("private/" in name for name in metrics)
+
+
+def _free_names(folder: Path) -> Iterator[Path]:
+    for n in itertools.count(1):
+        place = folder.with_name(f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}")
+        if not place.exists():
+            yield place

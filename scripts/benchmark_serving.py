@@ -1,0 +1,159 @@
+"""How fast the exported model answers over http, and whether it answers as the run did.
+
+    python scripts/benchmark_serving.py                                             # the sample
+    python scripts/benchmark_serving.py dataset=contest dataset.path=FOLDER retriever=hybrid_lexical gate=auto
+
+Runs and exports with the given words of `harness run` in a temporary folder (the cache stays where it is), starts
+`mlflow models serve` on 127.0.0.1, and sends every query of the run as it was searched for, one in a request, so that
+query.text=file works as well:
+
+- start: seconds from the command to the first answer
+- alone, 8 at a time: milliseconds of a request, its connection open already, after one round to warm up
+- search: milliseconds of the same in a process of its own without http, tables and JSON
+- equal: how many answers have the documents and scores (six decimals) of the run's predictions
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+HARNESS = [sys.executable, "-c", "from harness.cli import main; main()"]
+
+
+def harness(*words: str) -> dict[str, Any]:
+    done = subprocess.run([*HARNESS, *words, "format=json"], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def serve(outputs: Path, uri: str) -> tuple[subprocess.Popen[bytes], int]:
+    """A server of the model and its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}"}
+    with (outputs / "serve.log").open("w") as log:
+        address = ["-h", "127.0.0.1", "-p", str(port)]
+        return subprocess.Popen(
+            [*command, *address], env=environment, stdout=log, stderr=log, start_new_session=True
+        ), port
+
+
+def wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if server.poll() is not None:
+                raise SystemExit(log.read_text("utf-8")) from None
+            time.sleep(0.05)
+
+
+def timed(
+    rows: Sequence[dict[str, Any]], at_once: int, ask: Callable[[str], Any]
+) -> tuple[np.ndarray, list[Any], float]:
+    """(milliseconds of each, the answers, queries/s)."""
+
+    def one(row: dict[str, Any]) -> tuple[float, Any]:
+        began = time.perf_counter()
+        found = ask(row["standalone_query"])
+        return 1000 * (time.perf_counter() - began), found
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as pool:
+        took, found = zip(*pool.map(one, rows), strict=True)
+    return np.array(took), list(found), len(rows) / (time.perf_counter() - began)
+
+
+def report(name: str, took: np.ndarray, rate: float) -> None:
+    p50, p95 = np.percentile(took, [50, 95])
+    print(f"| {name} | {p50:.1f} | {p95:.1f} | {took.max():.1f} | {rate:.0f} |", flush=True)
+
+
+def asker(port: int) -> Callable[[str], list[dict[str, Any]]]:
+    """Ask for one query; each thread has a connection of its own."""
+    own = threading.local()
+
+    def ask(text: str) -> list[dict[str, Any]]:
+        own.line = getattr(own, "line", None) or http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        body = json.dumps({"dataframe_records": [{"query": text}]})
+        own.line.request("POST", "/invocations", body, {"Content-Type": "application/json"})
+        answer = own.line.getresponse()
+        told = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {told.decode()}")
+        return json.loads(told)["predictions"][0]["documents"]
+
+    return ask
+
+
+def as_predicted(found: Sequence[dict[str, Any]], row: dict[str, Any]) -> bool:
+    documents = [(str(doc_id), one["score"]) for doc_id, one in zip(row["topk"], row["references"], strict=True)]
+    return [(one["doc_id"], round(one["score"], 6)) for one in found] == documents
+
+
+def direct(package: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """What the search itself takes, in this process."""
+    from harness.model import load
+    from retrievers.base import Query
+
+    searcher = load(package)
+    for name in ("", "search"):
+        took, _, rate = timed(rows, 1, lambda text: searcher.search([Query.of("query", text)]))
+        if name:
+            report(name, took, rate)
+
+
+def main(words: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = Path(folder) / "outputs"
+        cache = os.environ.get("HARNESS_CACHE", str(Path("outputs/cache").absolute()))
+        where = [f"outputs={outputs}", f"store.path={cache}", "experiment_name=serving"]
+        run = harness("run", *where, *words)
+        told = harness("export", *where, "model=true")["model"]
+        text = Path(run["files"]["predictions"]).read_text("utf-8")
+        rows = [row for row in map(json.loads, text.splitlines()) if row["standalone_query"].strip()]
+        began = time.perf_counter()
+        server, port = serve(outputs, told["uri"])
+        try:
+            wait(server, port, outputs / "serve.log")
+            ask = asker(port)
+            ask(rows[0]["standalone_query"])
+            print(
+                f"{len(rows)} queries, model {told['bytes'] / 1e6:.1f} MB, start {time.perf_counter() - began:.1f} s\n"
+            )
+            print("| | p50 ms | p95 ms | greatest | queries/s |\n|---|---|---|---|---|")
+            timed(rows, 8, ask)
+            equal = 0
+            for at_once, name in ((1, "alone"), (8, "8 at a time")):
+                took, found, rate = timed(rows, at_once, ask)
+                report(name, took, rate)
+                equal += sum(map(as_predicted, found, rows))
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)  # it starts uvicorn as a process of its own
+            server.wait(30)
+        direct(next((outputs / "artifacts").rglob("artifacts/package")), rows)
+        print(f"\nequal: {equal} of {2 * len(rows)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
