@@ -87,11 +87,11 @@ KEYS: dict[str, Key] = {
     "verify_only": Key(bool),
     "fresh": Key(bool),
     "reproduce.run": Key(str),
+    **{f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa")},
     "model": Key(bool),
     "model_name": Key(str | None),
     "open": Key(bool),
-    "export_record.public": Key(float | None),
-    "export_record.private": Key(float | None),
+    **dict.fromkeys(["export_record.public", "export_record.private"], Key(float | None)),
 }
 SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
 PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", *SHARED)  # one part each, beside `retriever`

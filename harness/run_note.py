@@ -12,9 +12,9 @@ from typing import Any
 from harness.datasets import Dataset
 from harness.gate_view import GateView
 from harness.metrics import OOF
-from harness.mlflow_tracker import TAG_LIMIT
 from harness.report import snippet
 from harness.scores import Scores, Summary
+from harness.tracking import TAG_LIMIT
 
 # The measures that are told first, in this order, where a run has them; and how many are told in the description.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")

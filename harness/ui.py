@@ -27,7 +27,7 @@ START_SECONDS = 120  # a cold start takes 12 to 31
 
 
 def ui(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """Start the server, say where its pages are once it answers, stop it on Ctrl-C. One that runs elsewhere is named."""
+    """Start the server, say where its pages are once it answers, stop it on Ctrl-C. One that runs is only named."""
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(Path(config["outputs"]).absolute())
     if tracker.uri is None:

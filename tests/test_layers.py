@@ -36,7 +36,7 @@ MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "run_note": TOP_MAY | {"harness.gate_view"},
     "run_page": TOP_MAY | {"harness.gate_view", "harness.gate_plots", "harness.run_note"},
     "searcher": MIDDLE_MAY | {"harness.pipeline", "retrievers.encoders", "retrievers.tokenize"},
-    "model": TOP_MAY | {"harness.records", "harness.searcher"},
+    "model": TOP_MAY | {"harness.mlflow_tracker", "harness.records", "harness.searcher"},
     "model_code": {"harness.model", "retrievers.base"},
     "traces": MIDDLE_MAY | {"harness.pipeline", "harness.tracking"},
     "ledger": LEAVES_MAY | {"harness.tracking"},
