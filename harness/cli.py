@@ -73,7 +73,7 @@ VERBS = {
     "reproduce": Verb(
         "harness.reproduce:reproduce",
         "run a logged run again and prove that it predicts the same",
-        "harness reproduce run=3f2a91c07b1d4c0e",
+        "harness reproduce experiment_name=retrieval",
     ),
     "ui": Verb("harness.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
     "doctor": Verb("harness.doctor:doctor", "check the set-up and say what to do", "harness doctor"),

@@ -86,7 +86,6 @@ KEYS: dict[str, Key] = {
     "sweep.trace": Key(Literal["none"]),
     "verify_only": Key(bool),
     "fresh": Key(bool),
-    "reproduce.run": Key(str),
     **{f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa")},
     "model": Key(bool),
     "model_name": Key(str | None),

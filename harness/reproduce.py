@@ -67,9 +67,7 @@ def reproduce(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
 def _chosen(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRun, str]:
     """The run and its verb; refused unless it is a finished one with predictions."""
-    if config["run"] is None:
-        raise BadInput("run=null names no run. Give the id of one: run=ID.")
-    run = tracker.best("", "", config["run"])
+    run = tracker.best(config["experiment_name"], config["metric"], config["run"], config["select_on"])
     verb = run.tags.get("harness.verb", "")
     if verb not in DATA:
         maker = f"`harness {verb}`" if verb else "something else than the harness"

@@ -5,6 +5,7 @@ Skipped where there is no Chromium. HARNESS_PICTURES=docs/pictures keeps the scr
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -95,8 +96,9 @@ def test_the_experiment_shows_its_runs_with_their_scores(tab, pages, work):
     for run in (auto, hybrid):
         assert tab.locator(f"a[href*='{run['run_id']}']").first.is_visible()
     tab.get_by_text(f"{hybrid['metrics']['modified_map@3']:.6f}"[:6]).first.wait_for()  # a column without a click
-    tab.get_by_role("button", name="Expand rows").click()  # trials stand below their sweep
-    tab.locator(f"a[href*='{sweep['best']['run_id']}']").first.wait_for()
+    sweep_row = tab.get_by_role("link", name="sweep gate.threshold").locator("xpath=../..")
+    sweep_row.get_by_role("button").click()  # its trials stand below it
+    tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
     keep(tab, "experiment")
 
 
@@ -120,7 +122,7 @@ def test_the_page_of_a_sweep_leads_to_its_trials(tab, pages, work):
 def test_the_page_of_a_run_tells_what_was_run(tab, pages, work):
     auto = work[2]
     tab.goto(run_page(pages, auto["run_id"]))
-    tab.get_by_role("button", name="Show more").click()
+    tab.get_by_text("Show more").click()
     text = tab.locator("table", has_text="needs no retrieval").first
     text.wait_for()  # the gate's counts, as a table
     assert tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.is_visible()
@@ -146,6 +148,25 @@ def test_the_own_page_of_a_run_answers(tab, pages, work):
     tab.goto(run_page(pages, auto["run_id"], "/artifacts/report.html"))
     frame = tab.frame_locator("iframe").first
     frame.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
+    readout = frame.locator("#gate .big.number")
+    assert readout.inner_text() == f"{auto['metrics']['modified_map@3']:.4f}"  # the gate as it ran
+    slider = frame.get_by_role("slider", name="threshold")
+    slider.focus()
+    slider.press("End")  # nothing passes: what is left are the queries that need no retrieval, 12 of 60
+    assert readout.inner_text() == "0.2000"
+    slider.press("Home")  # everything passes
+    assert readout.inner_text() == "0.5750"  # BM25 without a gate, as docs/results.md has it
+    rows = frame.locator("#queries tr.row")
+    frame.get_by_label("filter").fill("132")
+    assert rows.count() == 1
+    rows.first.click()
+    assert len(frame.locator("#queries tr[data-of]").inner_text()) > 100  # its documents, in their words
+    frame.get_by_label("filter").fill("")
+    head = frame.locator("#queries th button", has_text=re.compile("^modified_map@3"))
+    head.click()
+    first = [cell.inner_text() for cell in rows.first.locator("td").all()]
+    head.click()
+    assert first != [cell.inner_text() for cell in rows.first.locator("td").all()]  # the other way round
     keep(tab, "report")
 
 

@@ -293,7 +293,7 @@ def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path):
 
 
 def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
-    for words, expected in [(["run=0123456789"], "run=0123456789: no such run"), ([], "run is missing")]:
+    for words, expected in [(["run=0123456789"], "run=0123456789: no such run"), ([], "no such experiment")]:
         done = harness("reproduce", *words)
         assert (done.code, expected in done.err) == (2, True), done.err
     for values, expected in [({}, "names no run"), ({"tracking": {"_target_": "harness.tracking.NoTracker"}}, "keeps")]:
