@@ -39,6 +39,7 @@ def prove(capsys, tmp_path):
     def call(run_id, **values):
         config = {"run": run_id, "verify_only": False, "fresh": True, "data": nowhere, "format": "json"}
         config |= {"outputs": str(tmp_path / "outputs"), "store": {"path": str(tmp_path / "cache")}}
+        config |= {"experiment_name": "retrieval", "metric": "modified_map@3", "select_on": "all"}
         config["tracking"] = {"_target_": "harness.mlflow_tracker.MlflowTracker"}
         capsys.readouterr()
         code = 0
@@ -292,13 +293,16 @@ def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path):
     assert not (tmp_path / "hacked").exists()
 
 
+def test_without_a_name_it_is_the_run_that_would_be_exported(prove, run_id):
+    assert prove(None, verify_only=True)["run_id"] == run_id
+
+
 def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
-    for words, expected in [(["run=0123456789"], "run=0123456789: no such run"), ([], "no such experiment")]:
+    for words, expected in [(["run=0123456789"], "run=0123456789: no such run"), (["experiment_name=x"], "no such experiment")]:
         done = harness("reproduce", *words)
         assert (done.code, expected in done.err) == (2, True), done.err
-    for values, expected in [({}, "names no run"), ({"tracking": {"_target_": "harness.tracking.NoTracker"}}, "keeps")]:
-        with pytest.raises(BadInput, match=expected):
-            prove(run_id if values else None, **values)
+    with pytest.raises(BadInput, match="keeps"):
+        prove(run_id, tracking={"_target_": "harness.tracking.NoTracker"})
     client.set_terminated(run_id, "FAILED")
     with pytest.raises(BadInput, match="is FAILED: only finished"):
         prove(run_id)
