@@ -190,8 +190,12 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
 
 
 def _leash_hydra() -> None:
-    """Hydra instantiates its callbacks from the config: keep those on the leash too."""
+    """Hydra instantiates its callbacks from the config: keep those on the leash too.
+
+    And it composes the whole config once only to read hydra.mode, which --multirun says as well: a quarter of a second.
+    """
     from hydra._internal.callbacks import Callbacks
+    from hydra._internal.hydra import Hydra
     from omegaconf import OmegaConf
 
     plain_init = Callbacks.__init__
@@ -205,6 +209,13 @@ def _leash_hydra() -> None:
             target_class(node, f"hydra.callbacks.{name}")
         plain_init(self, config)
 
+    plain_mode = Hydra.get_mode
+
+    def mode(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+        said = any(word.startswith("hydra.mode=") for word in overrides)
+        return plain_mode(self, config_name, overrides) if said else None
+
+    Hydra.get_mode = mode  # type: ignore[method-assign]
     init.leashed = True  # type: ignore[attr-defined]
     Callbacks.__init__ = init  # type: ignore[method-assign]
 

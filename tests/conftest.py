@@ -128,8 +128,27 @@ def fresh_store(tmp_path, monkeypatch, request, fresh_database):
             tracker.client.delete_experiment(one.experiment_id)
 
 
+EMPTY_PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010800000000"
+    "3a7e9b550000000a49444154789c6360000000020001e221bc330000000049454e44ae426082"
+)
+
+
 @pytest.fixture
-def harness(tmp_path, monkeypatch, capsys, fresh_store):
+def undrawn(request, monkeypatch):
+    """Figures are laid out but not drawn, a third of a second for each run, but in tests marked `drawn`."""
+    if request.node.get_closest_marker("drawn"):
+        return
+    from matplotlib.figure import Figure
+
+    def blank(self, file, **_):
+        file.write(EMPTY_PNG) if hasattr(file, "write") else Path(file).write_bytes(EMPTY_PNG)
+
+    monkeypatch.setattr(Figure, "savefig", blank)
+
+
+@pytest.fixture
+def harness(undrawn, tmp_path, monkeypatch, capsys, fresh_store):
     """Call `harness VERB ...` in a folder with nothing but a fresh store: harness("run", "top_k=5") -> Done."""
     monkeypatch.chdir(tmp_path)
 

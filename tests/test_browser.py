@@ -90,7 +90,7 @@ def run_page(pages, run_id, inside=""):
 
 
 def test_the_experiment_shows_its_runs_with_their_scores(tab, pages, work):
-    _, sweep, auto, hybrid = work
+    _, _, auto, hybrid = work
     tab.goto(pages["url"])
     tab.get_by_role("link", name="sweep gate.threshold").wait_for()
     for run in (auto, hybrid):

@@ -75,6 +75,7 @@ class Tags(HTMLParser):
         self.links += [value for name, value in attrs if name in ("src", "href")]
 
 
+@pytest.mark.drawn
 def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
     done = harness(*COMPARE)
     files = {name: Path(file).read_text("utf-8") for name, file in done.json["files"].items()}

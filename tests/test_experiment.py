@@ -49,6 +49,7 @@ def test_tracking_none_never_imports_mlflow(tmp_path):
     assert done.stderr.strip().endswith("[]"), done.stderr
 
 
+@pytest.mark.drawn
 def test_files_of_a_run(harness, toy):
     found = harness("run", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5").json
     folder = Path(found["files"]["folder"])

@@ -20,6 +20,7 @@ def commands(name: str) -> list[str]:
     return [line for block in BLOCK.findall(text) for line in block.splitlines() if line and not line.startswith("#")]
 
 
+@pytest.mark.drawn
 @pytest.mark.slow
 def test_the_commands_of_the_readme_work_in_order(harness, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")

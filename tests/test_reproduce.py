@@ -298,7 +298,10 @@ def test_without_a_name_it_is_the_run_that_would_be_exported(prove, run_id):
 
 
 def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
-    for words, expected in [(["run=0123456789"], "run=0123456789: no such run"), (["experiment_name=x"], "no such experiment")]:
+    for words, expected in [
+        (["run=0123456789"], "run=0123456789: no such run"),
+        (["experiment_name=x"], "no such experiment"),
+    ]:
         done = harness("reproduce", *words)
         assert (done.code, expected in done.err) == (2, True), done.err
     with pytest.raises(BadInput, match="keeps"):

@@ -146,6 +146,7 @@ def test_a_relevant_document_further_down_has_its_rank(harness):
     assert set(found) <= set(ranks)
 
 
+@pytest.mark.drawn
 def test_what_the_threshold_moves(run):
     """Shown, 7 and 3 are worth 1 and 5 nothing to withhold or to show: it has no document. Withheld, 7 and 3 score 0.
 

@@ -58,6 +58,7 @@ def interrupted(monkeypatch, number):
         yield
 
 
+@pytest.mark.drawn
 def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
     harness, runs, client = tracked
     found = harness("sweep", *GRID, "format=json").json
