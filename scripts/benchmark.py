@@ -7,6 +7,9 @@
     python scripts/benchmark.py gpu             # encoding by a model of bge-m3's size
     python scripts/benchmark.py gate            # fitting a threshold: the curve and 2,000 bootstrap replicates
     python scripts/benchmark.py sweep           # 1,000 trials, memory, launchers; and 200 beside a plain script
+    python scripts/benchmark.py tracking        # logging a run beside bare MLflow calls, on SQLite and over http
+    python scripts/benchmark.py traces          # traces of queries beside MLflow's own ways
+    python scripts/benchmark.py serving         # the exported model: latency, start-up, size
 
 Each is a script of its own, which --help describes.
 """
@@ -23,6 +26,9 @@ BENCHMARKS = {
     "dense": [["benchmark_encode.py"], ["benchmark_search.py", "search"], ["benchmark_search.py", "memory"]],
     "gpu": [["benchmark_gpu.py"]],
     "gate": [["benchmark_gate.py"]],
+    "tracking": [["benchmark_tracking.py"]],
+    "traces": [["benchmark_traces.py"]],
+    "serving": [["benchmark_serving.py"]],
     "sweep": [["benchmark_sweep.py", what] for what in ("grid", "baseline", "memory", "launchers")],
 }
 

@@ -204,7 +204,7 @@ def test_the_best_by_the_public_part(tracker):
 def test_of_equals_the_earliest(tracker, monkeypatch):
     """Fitted or not; times are set apart, since two runs may begin in the same millisecond."""
     times = iter(range(1000, 2000))
-    monkeypatch.setattr("harness.tracking._now", lambda: next(times))
+    monkeypatch.setattr("harness.mlflow_tracker._now", lambda: next(times))
     first = log(tracker, all=0.9, oof=0.5)
     log(tracker, all=0.5)
     log(tracker, all=0.7, oof=0.5)

@@ -1,0 +1,170 @@
+"""What logging a run costs, beside bare MLflow calls that log the same: on SQLite, and on a server over http.
+
+    python scripts/benchmark_tracking.py                            # the sample
+    python scripts/benchmark_tracking.py dataset=contest dataset.path=FOLDER gate=auto    # words of `harness run`
+
+One run is made, and then logged again and again, in turns: by the harness, by an `MlflowClient` in as few calls, and
+with a call for each value, as most programs do. The making of the files (figures, page, table) is told apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import records, run_page
+from harness.cli import call
+from harness.metrics import mlflow_name
+from harness.mlflow_tracker import MlflowTracker
+from harness.tracking import RunRecord
+
+ROUNDS = 15
+PORT = 5092
+
+
+def main(words: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        record, made = one_run(folder, words)
+        assert record.folder is not None
+        files = [path for path in record.folder.rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files) / 1000
+        print(
+            f"{len(record.params)} params, {len(record.metrics)} metrics, {len(files)} files of {size:,.0f} kB "
+            f"and a table; its files were made in {made:.0f} ms"
+        )
+        compare("SQLite", f"sqlite:///{folder / 'bench.db'}", record, folder)
+        with server(folder) as address:
+            compare("http", address, record, folder)
+
+
+def one_run(folder: Path, words: list[str]) -> tuple[RunRecord, float]:
+    """The record of one run, its files in a folder that stays; ms that making page and figures took the second time."""
+    caught: list[RunRecord] = []
+    took: list[float] = []
+    plain_write, plain_close = run_page.write, records.close
+
+    def write(*arguments: Any) -> None:
+        began = time.perf_counter()
+        plain_write(*arguments)
+        took.append(1000 * (time.perf_counter() - began))
+
+    def close(tracker: Any, run_id: Any, record: RunRecord, *rest: Any) -> None:
+        caught.append(record)
+        plain_close(tracker, run_id, record, *rest)
+
+    run_page.write, records.close = write, close
+    for _ in range(2):  # the first imports and compiles
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            code = call("run", ["format=json", f"outputs={folder}", *words])
+            assert code == 0, "the run failed"
+    record = caught[-1]
+    record.folder = Path(json.loads(out.getvalue())["files"]["folder"])
+    return record, took[-1]
+
+
+@contextlib.contextmanager
+def server(folder: Path) -> Iterator[str]:
+    address = f"http://127.0.0.1:{PORT}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(PORT), "--workers", "1",
+               "--backend-store-uri", f"sqlite:///{folder / 'server.db'}",
+               "--artifacts-destination", (folder / "files").as_uri()]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"{address}/health", timeout=2).close()
+                break
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def compare(label: str, uri: str, record: RunRecord, folder: Path) -> None:
+    tracker = MlflowTracker(uri)
+    tracker.connect(folder)
+    tracker.begin(RunRecord("bench", "makes the experiment"))
+    ways: dict[str, Callable[[MlflowTracker, RunRecord], None]] = {"harness": ours, "bare": bare, "one by one": single}
+    spent: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(ROUNDS + 1):
+        for way, log in ways.items():
+            if way == "one by one" and turn > 3:
+                continue
+            began = time.perf_counter()
+            log(tracker, record)
+            spent[way].append(1000 * (time.perf_counter() - began))
+    ms = {way: statistics.median(found[1:]) for way, found in spent.items()}
+    ratios = [a / b for a, b in zip(spent["harness"][1:], spent["bare"][1:], strict=True)]
+    print(
+        f"{label}: harness {ms['harness']:.0f} ms a run, bare calls {ms['bare']:.0f}, one value a call "
+        f"{ms['one by one']:.0f}; harness over bare: median {statistics.median(ratios):.2f} of {ROUNDS} "
+        f"({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+
+
+def ours(tracker: MlflowTracker, record: RunRecord) -> None:
+    record.experiment = "bench"
+    tracker.finish(tracker.begin(record), record, "FINISHED")
+
+
+def bare(tracker: MlflowTracker, record: RunRecord) -> None:
+    """The same content by MLflow's own client, each kind in one call."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+
+    client, now = tracker.client, int(1000 * time.time())
+    found = client.get_experiment_by_name("bench")
+    run_id = client.create_run(found.experiment_id, tags=record.tags, run_name=record.name).info.run_id
+    client.log_batch(
+        run_id,
+        [Metric(mlflow_name(name), value, now, 0) for name, value in record.metrics.items()],
+        [Param(name, str(value)) for name, value in record.params.items()],
+        [RunTag(name, value) for name, value in record.found.items()],
+    )
+    inputs = [
+        DatasetInput(Dataset(name, sha256[:36], "local", json.dumps({"uri": source})), [InputTag("context", context)])
+        for context, (name, sha256, source, _) in record.inputs.items()
+    ]
+    client.log_inputs(run_id, inputs)
+    client.log_artifacts(run_id, str(record.folder))
+    for name, table in record.tables.items():
+        rows = list(zip(*table.values(), strict=True))
+        client.log_text(run_id, json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False), name)
+    client.set_terminated(run_id)
+
+
+def single(tracker: MlflowTracker, record: RunRecord) -> None:
+    """A call for each param, metric, tag and file."""
+    client = tracker.client
+    found = client.get_experiment_by_name("bench")
+    run_id = client.create_run(found.experiment_id, run_name=record.name).info.run_id
+    for name, value in (record.tags | record.found).items():
+        client.set_tag(run_id, name, value)
+    for name, value in record.params.items():
+        client.log_param(run_id, name, str(value))
+    for name, value in record.metrics.items():
+        client.log_metric(run_id, mlflow_name(name), value)
+    assert record.folder is not None
+    for path in record.folder.iterdir():
+        client.log_artifact(run_id, str(path))
+    client.set_terminated(run_id)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
