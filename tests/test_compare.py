@@ -240,6 +240,7 @@ def test_other_data_is_refused(harness, runs, toy, name, before, after, expected
     assert other in done.err
 
 
+@pytest.mark.local
 def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
     store = tracker(tmp_path)
 
@@ -287,6 +288,7 @@ def test_the_verdict_in_one_sentence(found, pairs, expected):
     assert verdict("A", "B", found, "m", pairs) == expected
 
 
+@pytest.mark.local
 def test_the_numbers_are_those_of_the_table_of_scores(harness, tmp_path):
     """On the shipped sample: from scores.csv, by another road, to the differences and splits."""
     ids = [harness("run", f"tokenizer={name}", "format=json").json["run_id"] for name in ("char_ngram", "whitespace")]

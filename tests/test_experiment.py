@@ -14,6 +14,7 @@ def contest(folder):
     return ("dataset=contest", f"dataset.path={folder}", "tokenizer=char_ngram")
 
 
+@pytest.mark.local
 def test_run_with_no_argument_scores_the_sample_and_logs_it(harness, tmp_path):
     done = harness("run", "format=json")
     found = done.json
@@ -160,6 +161,7 @@ def test_search_shows_documents_signal_and_decision(harness, toy):
     assert "No document shares a term" in harness("search", *contest(toy), "query=xyz").out
 
 
+@pytest.mark.local
 def test_a_crash_marks_the_run_failed_with_its_traceback(harness, toy, tmp_path, monkeypatch):
     from retrievers.bm25 import BM25
 
@@ -177,6 +179,7 @@ def test_a_crash_marks_the_run_failed_with_its_traceback(harness, toy, tmp_path,
     assert [path.name.rpartition(".")[2] for path in (tmp_path / "outputs" / "runs").iterdir()] == ["failed"]
 
 
+@pytest.mark.local
 def test_an_interrupted_run_is_killed_and_said(harness, toy, tmp_path, monkeypatch):
     from retrievers.bm25 import BM25
 

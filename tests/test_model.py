@@ -117,6 +117,7 @@ def test_what_is_logged_says_what_it_needs(client, shipped):
     assert not list(folder.rglob("*.pkl"))
 
 
+@pytest.mark.local
 def test_a_second_export_is_a_second_version(client, shipped, harness):
     """Of the name that is asked for, and the alias moves to it."""
     words = (*EXPORT, f"outputs={shipped[0] / 'outputs'}")

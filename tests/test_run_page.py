@@ -120,6 +120,7 @@ def test_documents_carry_ticks_and_snippets(run):
     assert three["documents"].splitlines()[0] == "✓ d2 물은 섭씨 100도에서 끓는다"
 
 
+@pytest.mark.local
 def test_the_page_holds_the_table_that_is_logged(run, tmp_path):
     _, folder = run("tracking=mlflow", "gate=auto")
     [file] = (tmp_path / "outputs" / "artifacts").rglob("queries.json")

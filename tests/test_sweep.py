@@ -151,6 +151,7 @@ def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, se
     assert found["plan"]["free"] == ["depth", "fusion.k"]
 
 
+@pytest.mark.local
 def test_a_dry_run_says_the_plan_and_leaves_nothing(harness, toy, tmp_path, searches):
     (tmp_path / "outputs" / "mlflow.db").unlink()
     done = harness("sweep", *TOY, "tokenizer=word", "gate=score", "gate.threshold=range(0,20)", "dry_run=true",

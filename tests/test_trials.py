@@ -339,6 +339,7 @@ def test_what_cannot_be_compared_has_no_luck(tmp_path):
     assert luck(tmp_path, []) is None
 
 
+@pytest.mark.local
 def test_runs_of_an_earlier_version_have_no_scores_by_query(handed, runs, tmp_path):
     [(job, mine)] = handed(*GRID)
     found = {result.number: result for result in run_job(job, mine)}
