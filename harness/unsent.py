@@ -47,6 +47,8 @@ def keep(
 def sync(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Send every run that is kept under `outputs` to the store that it was meant for, or to `tracking.uri`."""
     outputs = Path(config["outputs"]).absolute()
+    if not build(config["tracking"], where="tracking").keeps_files:
+        raise BadInput("tracking=none takes no runs. Leave tracking out, or name a store: tracking.uri=...")
     elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in asked.overrides)
     waiting = sorted(place.parent for place in outputs.rglob(f"*{ENDING}/{RECORD}"))
     trackers: dict[tuple[str, str], Tracker] = {}

@@ -113,6 +113,7 @@ def test_sending_may_be_broken_off(harness, toy, tmp_path, store):
     store("set_terminated")
     assert harness("doctor sync").code == 1
     store()
+    assert "takes no runs" in harness("doctor sync", "tracking=none").err
     assert harness("doctor sync").code == 0
     assert [run.status for run in runs(tmp_path)[0]] == ["FINISHED"]
 
