@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 PARAM_LIMIT = 6000  # characters that MLflow keeps of a param
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # what MLflow takes in no name of a param
-AT_A_TIME = 4  # files on their way to a server
 VIEWS = "mlflow.sharedViewState."  # tag of an experiment
 SHOWN_METRICS = ("modified_map_at_3", "oof/modified_map_at_3", "ndcg_at_10", "recall_at_100")
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
@@ -118,26 +115,11 @@ class MlflowTracker:
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
         if record.folder is not None:
-            self._log_files(run_id, record.folder)
+            self.client.log_artifacts(run_id, str(record.folder))  # one by one: several at a time took longer
         for name, table in record.tables.items():
             rows = list(zip(*table.values(), strict=True))
             text = json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
             self.client.log_text(run_id, text, name)
-
-    def _log_files(self, run_id: str, folder: Path) -> None:
-        """Copy the files of a folder to where a local store keeps them, or send several at a time to a server."""
-        if place := self.place(run_id):
-            shutil.copytree(folder, place, dirs_exist_ok=True)
-            return
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        inside = [path.parent.relative_to(folder).as_posix() for path in files]
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            sent = [
-                pool.submit(self.client.log_artifact, run_id, str(path), None if into == "." else into)
-                for path, into in zip(files, inside, strict=True)
-            ]
-            for one in sent:
-                one.result()
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
