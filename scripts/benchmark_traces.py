@@ -90,7 +90,8 @@ def told(name: str, uri: str, count: int, seconds: float, experiment_id: str) ->
 def serving(folder: Path):
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(PORT), "--workers", "1",
                "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=folder, start_new_session=True, **quiet)
     try:
         for _ in range(300):
             with suppress(OSError):
@@ -114,5 +115,6 @@ if __name__ == "__main__":
             for address in (f"sqlite:///{name}/mlflow.db", server):
                 ours(address, traces)
                 for setting in ({}, {"MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false"}):
-                    command = [sys.executable, __file__, "own", address, str(traces)]
-                    subprocess.run(command, env=os.environ | setting, check=True, stderr=subprocess.DEVNULL)
+                    command = [sys.executable, str(Path(__file__).resolve()), "own", address, str(traces)]
+                    quiet = {"stderr": subprocess.DEVNULL, "cwd": name}
+                    subprocess.run(command, env=os.environ | setting, check=True, **quiet)
