@@ -255,7 +255,7 @@ def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
     """The leaderboard's scores (full marks: public, hollow: private) over ours with intervals; on the line no drift."""
     from matplotlib.figure import Figure
 
-    from harness.sweep_plots import _fonts, _shortened
+    from harness.sweep_plots import shortened, with_fonts
 
     shown = [row for row in rows if any(drift is not None for drift in row["drift"].values())]
     figure = Figure(figsize=(6, 4.6 + 0.2 * len(shown)), layout="constrained")
@@ -263,7 +263,7 @@ def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
     for row in shown:
         colour, here = f"C{(row['number'] - 1) % 10}", row["local"]
         low, high = (here if row[end] is None else row[end] for end in ("local_low", "local_high"))
-        label = _shortened(f"{row['number']}  {row['run_name']}", 70)
+        label = shortened(f"{row['number']}  {row['run_name']}", 70)
         for part in (part for part in PARTS if row["drift"][part] is not None):
             there = row[part]
             axes.plot([low, high], [there, there], color=colour, alpha=0.4, zorder=1)
@@ -273,7 +273,5 @@ def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
     axes.axline((shown[0]["local"],) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
     axes.margins(0.1)
     axes.set(xlabel=f"{metric} here, with 95 % interval", ylabel="leaderboard (full: public, hollow: private)")
-    axes.spines[["top", "right"]].set_visible(False)
-    for text in figure.legend(loc="outside lower center", fontsize=8, frameon=False).get_texts():
-        text.set_fontfamily(list(_fonts()[0]))
-    figure.savefig(file, dpi=120)
+    figure.legend(loc="outside lower center", fontsize=8, frameon=False)
+    with_fonts(figure).savefig(file, dpi=120)

@@ -93,7 +93,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for panel, key in zip(panels, keys, strict=False):
         _panel(panel, key, values, best, alone=len(keys) == 1)
-        panel.set_xlabel(_shortened(key.name, 42))
+        panel.set_xlabel(shortened(key.name, 42))
     for panel in panels[len(keys) :]:
         panel.remove()
     for panel in panels[: len(keys) : columns]:
@@ -107,7 +107,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
         figure.legend(
             named.values(), named.keys(), loc="outside lower center", ncols=len(named), frameon=False, fontsize=8
         )
-    return _with_fonts(figure)
+    return with_fonts(figure)
 
 
 def draw_overview(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure | None:
@@ -121,7 +121,7 @@ def draw_overview(axes: Swept, objective: str, values: np.ndarray, best: int | N
     else:
         figure = _parallel(_telling(keys, values), objective, values, best)
     figure.suptitle(_title(objective, values, best), fontsize=10)
-    return _with_fonts(figure)
+    return with_fonts(figure)
 
 
 def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -> Figure:
@@ -134,7 +134,7 @@ def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -
     panel.ticklabel_format(useOffset=False)
     figure.suptitle(f"{len(chosen)} of {len(values):,} trials on the front{_failures(values.sum(axis=1))}", fontsize=10)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    return _with_fonts(figure)
+    return with_fonts(figure)
 
 
 def _panel(panel: Axes, key: _Key, values: np.ndarray, best: int | None, alone: bool) -> None:
@@ -181,7 +181,7 @@ def _heat_map(across: _Key, up: _Key, objective: str, values: np.ndarray, best: 
     image = panel.imshow(cells, cmap=COLOURS[less], aspect="auto", origin="lower")
     _name_ticks(panel.xaxis, across.shown, room=12 * width, most=24)
     _name_ticks(panel.yaxis, up.shown, room=6 * height, most=24)
-    panel.set(xlabel=_shortened(across.name, 60), ylabel=_wrapped(up.name, 30))
+    panel.set(xlabel=shortened(across.name, 60), ylabel=_wrapped(up.name, 30))
     figure.colorbar(image, label=objective, pad=0.02).ax.ticklabel_format(useOffset=False)
     if cells.size <= 100 and width / len(columns) >= 0.4:
         low, high = np.nanmin(cells), np.nanmax(cells)
@@ -249,7 +249,7 @@ def _scale(panel: Axes, x: int, key: _Key, right: bool) -> None:
         labels = [f"{tick:.6g}" for tick in ticks]
     for height, label in zip(key.shares(ticks), labels, strict=True):
         panel.annotate(
-            _shortened(label, 14), (x, height), (14 if right else -6, 0),
+            shortened(label, 14), (x, height), (14 if right else -6, 0),
             textcoords="offset points", ha="left" if right else "right", va="center", fontsize=7, zorder=5,
             bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
         )  # fmt: skip
@@ -262,7 +262,7 @@ def _key(name: str, given: Sequence[str | float]) -> _Key:
     texts = [str(value) for value in given]
     known = list(dict.fromkeys(texts))
     labels = [_drawable(text) for text in known]
-    if len({_shortened(label, 14) for label in labels}) < len(labels):
+    if len({shortened(label, 14) for label in labels}) < len(labels):
         labels = [f"{label} #{n}" for n, label in enumerate(labels, start=1)]
     return _Key(name, np.array([known.index(text) for text in texts], np.float64), labels, False)
 
@@ -305,7 +305,8 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _with_fonts(figure: Figure) -> Figure:
+def with_fonts(figure: Figure) -> Figure:
+    """The figure, its texts in fonts that have Hangul where there is one, and without the frame's upper right."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -331,7 +332,7 @@ def _drawable(text: str) -> str:
     return re.sub("\0[\0 ]*", "…", "".join(letter if ord(letter) in known else "\0" for letter in text))
 
 
-def _shortened(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """The end of a long text: names and paths differ there."""
     text = _drawable(text)
     return text if len(text) <= most else "…" + text[1 - most :]
@@ -345,12 +346,12 @@ def _wrapped(name: str, most: int) -> str:
         if lines[-1] and len(lines[-1] + piece) > most:
             lines.append("")
         lines[-1] += piece
-    return "\n".join(_shortened(line, most) for line in lines)
+    return "\n".join(shortened(line, most) for line in lines)
 
 
 def _name_ticks(axis: Any, labels: Sequence[str], room: float, most: int) -> None:
     """Label whole numbers from 0, by up to `most` letters; with more than `room` in all, aslant or not every one."""
-    short = [_shortened(label, most) for label in labels]
+    short = [shortened(label, most) for label in labels]
     wide = axis.axis_name == "x" and sum(len(label) + 2 for label in short) > room
     step = math.ceil(len(labels) / (room if wide else 40))
     places = range(0, len(labels), step)

@@ -73,13 +73,17 @@ def fresh_database(tmp_path_factory):
 
 @contextmanager
 def serving(folder, port=None):
-    """An MLflow server on this machine, its database and files in `folder`: (address, process)."""
+    """An MLflow server on this machine, its files in `folder` and its database, too: (address, process).
+
+    HARNESS_TEST_DATABASE names another database, such as postgresql://USER@HOST/NAME.
+    """
     if port is None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
+    database = os.environ.get("HARNESS_TEST_DATABASE", f"sqlite:///{folder / 'server.db'}")
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-               "--backend-store-uri", f"sqlite:///{folder / 'server.db'}",
+               "--backend-store-uri", database,
                "--artifacts-destination", (folder / "files").as_uri()]  # fmt: skip
     quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
     with (folder / "server.log").open("a") as log:
