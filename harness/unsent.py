@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import report
 from harness.config import Asked, build
-from harness.mlflow_store import Unreachable, redacted
+from harness.mlflow_store import redacted
 from harness.predictions import write_text
 from harness.progress import watch
 from harness.tracking import RunRecord, Tracker
@@ -51,7 +51,7 @@ def sync(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         raise BadInput("tracking=none takes no runs. Leave tracking out, or name a store: tracking.uri=...")
     elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in asked.overrides)
     waiting = sorted(place.parent for place in outputs.rglob(f"*{ENDING}/{RECORD}"))
-    trackers: dict[tuple[str, str], Tracker] = {}
+    trackers: dict[tuple[str, str], Tracker | BadInput] = {}
     sent, left = [], []
     with watch("sync") as progress:
         for n, place in enumerate(waiting):
@@ -63,11 +63,12 @@ def sync(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
                     node["uri"] = about["store"]
                 store = (str(node.get("uri")), about["detail"])
                 if store not in trackers:
-                    trackers[store] = build(node, where="tracking")
-                    trackers[store].connect(outputs)
-                run_id = _send(trackers[store], place, about)
-            except (Unreachable, BadInput) as error:
-                left.append({"folder": str(place), "why": str(error)})
+                    trackers[store] = _connected(node, outputs)
+                if isinstance(tracker := trackers[store], BadInput):
+                    raise tracker
+                run_id = _send(tracker, place, about)
+            except Exception as error:  # one that cannot be sent does not keep the others from it
+                left.append({"folder": str(place), "why": f"{type(error).__name__}: {error}"})
             else:
                 sent.append({"run_id": run_id, "name": about["record"]["name"], "status": about["status"]})
     document = {"sent": sent, "left": left}
@@ -84,6 +85,16 @@ def sync(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     if left:
         raise SystemExit(1)
     return document
+
+
+def _connected(node: dict[str, Any], outputs: Path) -> Tracker | BadInput:
+    """The tracker of a store, or why it cannot be used: waiting for a server once is enough."""
+    tracker: Tracker = build(node, where="tracking")
+    try:
+        tracker.connect(outputs)
+    except BadInput as error:
+        return error
+    return tracker
 
 
 def _send(tracker: Tracker, place: Path, about: dict[str, Any]) -> str:
