@@ -223,7 +223,9 @@ def served(outputs, uri):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}"}
+    # MLflow starts `uvicorn` by name: it is found where an environment that is not activated keeps its commands.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}", "PATH": path}
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
     with open(outputs / "serve.log", "w") as log:  # noqa: PTH123
         server = subprocess.Popen(
