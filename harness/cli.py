@@ -87,7 +87,7 @@ VERBS = {
 
 # Keys whose value is text whatever it looks like: `experiment_name=2024` stays "2024".
 TEXT_KEYS = re.compile(
-    r"(experiment_name|run_name|predictions|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
+    r"(experiment_name|run_name|predictions|references|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
     r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name)"
 )
 

@@ -7,56 +7,90 @@ import string
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness import compare_page, compare_plots, metrics, records, report
+from harness import (
+    compare_page,
+    compare_plots,
+    metrics,
+    records,
+    report,
+    sections,
+    tasks,
+    text_compare_page,
+    text_comparison,
+)
 from harness.comparison import Compared, comparison
 from harness.config import Asked, build
 from harness.lines import some
 from harness.predictions import write_text
 from harness.scores import Table, read_table
+from harness.tallies import TextTask
 from harness.tracking import LoggedRun, RunRecord, Tracker
 from retrievers.base import BadInput, did_you_mean
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 LABELS = string.ascii_uppercase  # the names of the runs in tables and pictures, which bounds their number
 RUN_ID = 32  # characters
+DATA, TEXT_DATA = ("queries", "qrels"), ("references",)
 SAME = {"data.qrels": "labels", "data.queries": "queries", "version.measures": "version of the measures"}
+TEXT_SAME = {"data.references": "references", "version.measures": "version of the measures"}
 
 
 def compare(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Compare runs pair by pair. Returns the JSON document of `harness compare format=json`."""
-    metrics.parse(config["metric"])
+    task = tasks.named(config) if "task" in config else None
+    if task:
+        tasks.check_measure(task, "metric", config["metric"])
+    else:
+        metrics.parse(config["metric"])
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
     if not tracker.keeps_files:
         raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or say tracking=mlflow.")
     tracker.connect(outputs)
     with tempfile.TemporaryDirectory() as scratch:
-        chosen, notes = (_named(tracker, config), []) if config["runs"] else _best(tracker, config)
-        runs = _read(tracker, chosen, Path(scratch))
-        found = comparison(runs, config)
+        chosen, notes = (_named(tracker, config), []) if config["runs"] else _best(tracker, config, task)
+        _check(chosen, task)
+        read = text_comparison.read if task else _read
+        compared = text_comparison.comparison if task else comparison
+        runs: Any = read(tracker, dict(zip(LABELS, chosen, strict=False)), Path(scratch))
+        found = compared(runs, config)
     found["notes"] = notes + found["notes"]
-    experiment = chosen[0].experiment
+    experiment, data = chosen[0].experiment, TEXT_DATA if task else DATA
     record = RunRecord(
         experiment,
         f"compare {' '.join(run.run_id[:8] for run in chosen)}",
         params={"runs": [run.run_id for run in chosen]} | {k: config[k] for k in ("metric", "resamples", "seed")},
-        tags=records.provenance({name: chosen[0].tags.get(f"data.{name}") for name in ("queries", "qrels")})
+        tags=records.provenance({name: chosen[0].tags.get(f"data.{name}") for name in data})
         | {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(found["verdicts"])},
         metrics=_logged(found, config["metric"]),
     )
+    page: Any = text_compare_page if task else compare_page
     folder = records.new_folder(outputs / "comparisons")
     with records.recording(tracker, record, folder) as (run_id, unfinished):
         files = {name: str(folder / f"comparison.{name}") for name in ("md", "html", "json")}
         document = {"run_id": run_id, "experiment": experiment, **found, "files": files}
         document["private_peeks"] = tracker.peek(experiment)
-        figures = compare_plots.figures(document, *(run.values[config["metric"]].tolist() for run in runs[:2]))
+        title, whole = page.title(document), page.described(document, whole=True)
+        figures = (
+            text_compare_page.figures(document)
+            if task
+            else compare_plots.figures(document, *(run.values[config["metric"]].tolist() for run in runs[:2]))
+        )
         write_text(unfinished / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-        write_text(unfinished / "comparison.md", compare_page.markdown(document))
-        write_text(unfinished / "comparison.html", compare_page.html(document, figures))
-    report.emit(config["format"], document, lambda console: compare_page.show(console, document))
+        write_text(unfinished / "comparison.md", sections.markdown(title, whole))
+        write_text(unfinished / "comparison.html", sections.html(title, whole, figures))
+
+    def show(console: Console) -> None:
+        sections.show(console, title, page.described(document, whole=False))
+        console.print(f"Files: {files['html']}, .md, .json")
+
+    report.emit(config["format"], document, show)
     return document
 
 
@@ -88,12 +122,15 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
     return list(found.values())
 
 
-def _best(tracker: Tracker, config: Mapping[str, Any]) -> tuple[list[LoggedRun], list[str]]:
+def _best(tracker: Tracker, config: Mapping[str, Any], task: TextTask | None) -> tuple[list[LoggedRun], list[str]]:
     """The `top` best finished runs, each configuration once, the earliest of equals first; and notes on the choice."""
     metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
-    tracker.best(experiment, metric, select_on=select_on)  # says what is wrong where there is none
+    tracker.best(
+        experiment, metric, select_on=select_on, task=task and task.name
+    )  # says what is wrong where there is none
     earliest: dict[str, LoggedRun] = {}
-    for run in reversed(tracker.runs(experiment, {"harness.verb": "run"}, "FINISHED")):
+    kind = {"task": task.name} if task else {"harness.verb": "run"}
+    for run in reversed(tracker.runs(experiment, kind, "FINISHED")):
         earliest.setdefault(run.tags.get("trial_key", run.run_id), run)
     logged = [(run, metrics.ranked_by(run.metrics, metric, select_on)) for run in earliest.values()]
     ranked = [(run.metrics[name], run) for run, name in logged if name]
@@ -113,18 +150,24 @@ def _best(tracker: Tracker, config: Mapping[str, Any]) -> tuple[list[LoggedRun],
     return best, notes
 
 
-def _read(tracker: Tracker, chosen: Sequence[LoggedRun], folder: Path) -> list[Compared]:
-    """The runs with their tables and files, refused unless they are finished and have queries and labels in common."""
+def _check(chosen: Sequence[LoggedRun], task: TextTask | None) -> None:
+    """Refuse runs that are not finished, are of another task, or have other data or measures than the first."""
     for run in chosen:
         if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
             raise BadInput(f"{_named_as(run)} is a record of `harness {verb}`, without scores of its own.")
         if run.status != "FINISHED":
             raise BadInput(f"{_named_as(run)} is {run.status}: only finished runs can be compared.")
-        if "data.qrels" not in run.tags:
+        if (kind := run.tags.get("task", "retrieval")) != (task.name if task else "retrieval"):
+            raise BadInput(f"{_named_as(run)} is of task={kind}. Say task={kind} to compare such runs.")
+        if not task and "data.qrels" not in run.tags:
             raise BadInput(f"{_named_as(run)} has no labels, and so no scores. Give them with dataset.qrels=FILE.")
-        for tag, what in SAME.items():
+        for tag, what in (TEXT_SAME if task else SAME).items():
             _check_same(tag, what, [one for one in chosen if tag in one.tags], run)
-    runs = [_files(tracker, run, label, folder / label) for run, label in zip(chosen, LABELS, strict=False)]
+
+
+def _read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[Compared]:
+    """The runs, by label, with their tables and files, refused unless they are scored on the same queries."""
+    runs = [_files(tracker, run, label, folder / label) for label, run in chosen.items()]
     for one in runs[1:]:
         if extra := set(one.table.query_ids) ^ set(runs[0].table.query_ids):
             raise BadInput(

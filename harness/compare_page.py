@@ -1,94 +1,21 @@
-"""A comparison for people: the same sections on the terminal, in Markdown and in one HTML file that needs no other."""
+"""What a comparison of retrieval runs tells people, in sections."""
 
 from __future__ import annotations
 
-import base64
-import html as escaping
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from harness.sections import Section, number, p_value, signed
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .7rem; text-align: left; vertical-align: top; border-bottom: 1px solid #ddd; }
-img { max-width: 100%; }
-"""
 DIFFERENCE = ["mean", "95 % interval", "p (Holm)", "win/tie/loss", "queries"]
 DETAILS = ["p uncorrected", "p of t-test", "Cohen's d"]
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading, sentences, a table and pictures by name, any of which may be empty."""
-
-    title: str
-    lines: Sequence[str] = ()
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    figures: Sequence[str] = ()
-
-
-def show(console: Console, document: Mapping[str, Any]) -> None:
-    """The short form, on a terminal."""
-    from rich.table import Table
-
-    console.print(f"{_title(document)}\n")
-    for section in _sections(document, whole=False):
-        console.print(section.title, style="bold")
-        for line in section.lines:
-            console.print(f"  {line}")
-        if section.rows:
-            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-            for name in section.header:
-                table.add_column(name, overflow="fold")
-            for row in section.rows:
-                table.add_row(*row)
-            console.print(table)
-        console.print()
-    console.print(f"Files: {document['files']['html']}, .md, .json")
-
-
-def markdown(document: Mapping[str, Any]) -> str:
-    parts = [f"# {_title(document)}"]
-    for section in _sections(document, whole=True):
-        parts.append(f"## {section.title}")
-        parts += [_marked(line) for line in section.lines]
-        if section.rows:
-            rows = [section.header, ["---"] * len(section.header)]
-            cells = [[*rows[0]], rows[1], *[[_marked(cell) for cell in row] for row in section.rows]]
-            parts.append("\n".join(f"| {' | '.join(row)} |" for row in cells))
-    return "\n\n".join(parts) + "\n"
-
-
-def html(document: Mapping[str, Any], figures: Mapping[str, bytes]) -> str:
-    """One file: style and pictures (name -> PNG) are in it, and every text is escaped."""
-    say = escaping.escape
-    parts = [f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{say(_title(document))}</title>']
-    parts += [f"<style>{STYLE}</style>", f"<h1>{say(_title(document))}</h1>"]
-    for section in _sections(document, whole=True):
-        parts.append(f"<h2>{say(section.title)}</h2>")
-        parts += [f"<p>{say(line)}</p>" for line in section.lines]
-        if section.rows:
-            rows = ["".join(f"<td>{say(cell)}</td>" for cell in row) for row in section.rows]
-            head = "".join(f"<th>{say(name)}</th>" for name in section.header)
-            parts.append(f"<table>\n<tr>{head}</tr>\n" + "\n".join(f"<tr>{row}</tr>" for row in rows) + "\n</table>")
-        for name in section.figures:
-            if name in figures:
-                encoded = base64.b64encode(figures[name]).decode()
-                parts.append(f'<p><img alt="{say(name)}" src="data:image/png;base64,{encoded}"></p>')
-    return "\n".join(parts) + "\n</html>\n"
-
-
-def _title(document: Mapping[str, Any]) -> str:
+def title(document: Mapping[str, Any]) -> str:
     return f"{len(document['runs'])} runs of {document['experiment']} on {document['queries']} queries"
 
 
-def _sections(document: Mapping[str, Any], whole: bool) -> list[Section]:
+def described(document: Mapping[str, Any], whole: bool) -> list[Section]:
     """whole: all pairs and measures; the short form has the pairs by the metric, and the rest of the first pair."""
     runs, metric = document["runs"], document["metric"]
     first, several = (runs[0]["label"], runs[1]["label"]), len(runs) > 2
@@ -116,8 +43,8 @@ def _runs(document: Mapping[str, Any]) -> Section:
     header = ["", "id", metric, *(["as written"] if fitted else []), "run"]
     rows = []
     for run in document["runs"]:
-        written = [_number(run["as_written"][metric])] if fitted else []
-        rows.append([run["label"], run["run_id"], _number(run["metrics"][metric]), *written, run["name"]])
+        written = [number(run["as_written"][metric])] if fitted else []
+        rows.append([run["label"], run["run_id"], number(run["metrics"][metric]), *written, run["name"]])
     return Section("Runs", (), header, rows)
 
 
@@ -132,8 +59,8 @@ def _differences(
         interval = "–" if one["low"] is None else f"{one['low']:+.3f} to {one['high']:+.3f}"
         counts = f"{one['wins']}/{one['ties']}/{one['losses']}"
         pair, measure = f"{one['a']} − {one['b']}", one["measure"]
-        row = [_signed(one["mean"]), interval, _p(test["p_holm"]), counts, str(one["n"])]
-        details = [pair, measure, _p(test["p"]), "–" if test["p_t"] is None else _p(test["p_t"])]
+        row = [signed(one["mean"]), interval, p_value(test["p_holm"]), counts, str(one["n"])]
+        details = [pair, measure, p_value(test["p"]), "–" if test["p_t"] is None else p_value(test["p_t"])]
         details.append("–" if one["effect"] is None else f"{one['effect']:+.2f}")
         rows.append(
             [*details[:2], *row, *details[2:]] if whole else [measure if len(document["runs"]) == 2 else pair, *row]
@@ -150,7 +77,7 @@ def _splits(metric: str, wanted: Sequence[Mapping[str, Any]]) -> Section:
     parts = list(dict.fromkeys(one["part"] for one in wanted))
     pairs: dict[str, dict[str, str]] = {}
     for one in wanted:
-        pairs.setdefault(f"{one['a']} − {one['b']}", {})[one["part"]] = f"{_signed(one['mean'])} ({one['n']})"
+        pairs.setdefault(f"{one['a']} − {one['b']}", {})[one["part"]] = f"{signed(one['mean'])} ({one['n']})"
     rows = [[pair, *(cells[part] for part in parts)] for pair, cells in pairs.items()]
     return Section(
         f"Differences in {metric} by kind of query", ["Mean difference (queries), not tested."], ["", *parts], rows
@@ -158,14 +85,14 @@ def _splits(metric: str, wanted: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _short_splits(metric: str, wanted: Sequence[Mapping[str, Any]]) -> Section:
-    said = [f"{one['part']} {_signed(one['mean'])} ({one['n']})" for one in wanted]
+    said = [f"{one['part']} {signed(one['mean'])} ({one['n']})" for one in wanted]
     title = f"{wanted[0]['a']} − {wanted[0]['b']} in {metric} by kind of query (queries), not tested"
     return Section(title, [", ".join(said)])
 
 
 def _losses(runs: Sequence[Mapping[str, Any]]) -> Section:
     kinds = list(dict.fromkeys(kind for run in runs for kind in run["losses"]))
-    rows = [[run["label"], *(_number(run["losses"].get(kind)) for kind in kinds)] for run in runs]
+    rows = [[run["label"], *(number(run["losses"].get(kind)) for kind in kinds)] for run in runs]
     return Section("Where the score is lost", ["Parts of 1 − modified_map@3."], ["", *kinds], rows, ["losses"])
 
 
@@ -174,7 +101,7 @@ def _changed(metric: str, changed: Sequence[Mapping[str, Any]]) -> list[Section]
     pairs: dict[tuple[str, str], list[Sequence[str]]] = {}
     for one in changed:
         a, b = one["a"], one["b"]
-        values = [_number(one["values"][label]) for label in (a, b)]
+        values = [number(one["values"][label]) for label in (a, b)]
         documents = [_listed(one["documents"][label]) for label in (a, b)]
         query = f"{one['query_id']}: {one['query']}" if one["query"] else one["query_id"]
         pairs.setdefault((a, b), []).append([query, *values, *documents])
@@ -199,7 +126,7 @@ def _short_changed(metric: str, changed: Sequence[Mapping[str, Any]]) -> list[Se
             first, *rest = documents or [{"doc_id": "nothing returned", "snippet": None}]
             then = f"; {', '.join(document['doc_id'] for document in rest)}" if rest else ""
             text = f" {first['snippet']}" if first["snippet"] else ""
-            lines.append(f"  {label} {_number(one['values'][label])}  {first['doc_id']}{text}{then}")
+            lines.append(f"  {label} {number(one['values'][label])}  {first['doc_id']}{text}{then}")
     if not changed:
         return []
     return [Section(f"Queries that differ most in {metric} between {changed[0]['a']} and {changed[0]['b']}", lines)]
@@ -208,21 +135,3 @@ def _short_changed(metric: str, changed: Sequence[Mapping[str, Any]]) -> list[Se
 def _listed(documents: Sequence[Mapping[str, Any]]) -> str:
     said = [f"{one['doc_id']} {one['snippet']}" if one["snippet"] else one["doc_id"] for one in documents]
     return "\n".join(f"{rank}. {one}" for rank, one in enumerate(said, start=1)) or "nothing returned"
-
-
-def _marked(text: str) -> str:
-    """A text that Markdown shows as it is, in a cell too."""
-    plain = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", escaping.escape(text, quote=False))
-    return plain.replace("\n", "<br>")
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.4f}" if value else "0"
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"

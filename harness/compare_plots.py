@@ -21,10 +21,15 @@ def figures(document: Mapping[str, Any], ours: Sequence[float], theirs: Sequence
 
     document: the comparison. ours, theirs: the metric by query of the first two runs.
     """
-    found = {"differences": _forest(document), "queries": _queries(document, ours, theirs)}
+    found = {"queries": _queries(document, ours, theirs)}
     if any(run["losses"] for run in document["runs"]):
         found["losses"] = _losses(document["runs"])
-    return {name: _png(figure) for name, figure in found.items()}
+    return {"differences": differences(document)} | {name: _png(figure) for name, figure in found.items()}
+
+
+def differences(document: Mapping[str, Any]) -> bytes:
+    """PNG of the differences with their intervals."""
+    return _png(_forest(document))
 
 
 def _forest(document: Mapping[str, Any]) -> Figure:

@@ -19,6 +19,7 @@ from harness.paired import Difference, differences
 from harness.predictions import read_predictions
 from harness.report import snippet
 from harness.scores import Table
+from harness.tallies import Gap
 from harness.tracking import LoggedRun
 from retrievers.base import BadInput, did_you_mean
 
@@ -101,17 +102,17 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
     }
 
 
-def verdict(a: str, b: str, found: Difference, metric: str, pairs: int) -> str:
+def verdict(a: str, b: str, found: Difference | Gap, metric: str, pairs: int, items: str = "queries") -> str:
     """One sentence for people: which of two runs is better by the metric, or that it cannot be told."""
     if found.n < 2:
-        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n} of the queries."
+        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n} of the {items}."
     if found.wins + found.losses == 0:
-        return f"{a} and {b} have the same {metric} on each of {found.n} queries."
+        return f"{a} and {b} have the same {metric} on each of {found.n} {items}."
     p = f"p {'< 0.001' if found.p_holm < 0.001 else f'= {found.p_holm:.2g}'}"
     p += f" after Holm over {pairs} pairs" if pairs > 1 else ""
     if found.p_holm > ALPHA:
         return (
-            f"No difference between {a} and {b} can be told on {found.n} queries: {metric} of {a} − {b} is "
+            f"No difference between {a} and {b} can be told on {found.n} {items}: {metric} of {a} − {b} is "
             f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
         )
     if found.mean < 0:

@@ -13,14 +13,13 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import math
-import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from harness.keys import KEYS, Key, check_value
 from retrievers.base import BadInput, did_you_mean
 
 LEASH = ("retrievers.", "harness.")
@@ -40,60 +39,8 @@ class Asked:
     overrides: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Key:
-    """What a plain config key may hold: a type and, for numbers, the least and greatest value."""
-
-    hint: Any
-    least: float | None = None
-    most: float | None = None
-
-
-KEYS: dict[str, Key] = {
-    "outputs": Key(str),
-    "format": Key(Literal["text", "json"]),
-    "experiment_name": Key(str),
-    "run_name": Key(str | None),
-    "top_k": Key(int, least=1),
-    "depth": Key(int, least=1),
-    "metrics": Key(list[str]),
-    "objective": Key(str),
-    "public": Key(float, least=0, most=1),
-    "seed": Key(int, least=0),
-    "select_on": Key(Literal["all", "public"]),
-    "runs": Key(list[str] | None),
-    "top": Key(int, least=2, most=26),
-    "resamples": Key(int, least=100),
-    "missing": Key(Literal["skip", "zero"]),
-    "predictions": Key(str),
-    "metric": Key(str),
-    "run": Key(str | None),
-    "submission": Key(str | None),
-    "against": Key(str | None),
-    "host": Key(str),
-    "port": Key(int, least=1, most=65535),
-    "query.text": Key(Literal["user_turns", "last", "file"]),
-    "query.file": Key(str | None),
-    "store.path": Key(str),
-    "sort": Key(Literal["size", "age"]),
-    "show": Key(int, least=1),
-    "prune.unused_days": Key(float | None, least=0),
-    "prune.keep_gb": Key(float | None, least=0),
-    "query": Key(str),
-    "dry_run": Key(bool),
-    "objectives": Key(list[str] | None),
-    "trace": Key(Literal["none", "errors", "all"]),
-    "sweep.trace": Key(Literal["none"]),
-    "verify_only": Key(bool),
-    "fresh": Key(bool),
-    **{f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa")},
-    "model": Key(bool),
-    "model_name": Key(str | None),
-    "open": Key(bool),
-    **dict.fromkeys(["export_record.public", "export_record.private"], Key(float | None)),
-}
 SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
-PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", *SHARED)  # one part each, beside `retriever`
+PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)  # one each, beside `retriever`
 
 
 def primary(verb: str) -> str:
@@ -115,10 +62,20 @@ def check(config: Mapping[str, Any], verb: str) -> None:
     for where, node in _nodes(config):
         if "_target_" in node:
             target_class(node, where)
-    _check_names(config, shipped_keys(verb))
+    expected = shipped_keys(verb)
+    if "task" in config:
+        if verb in ("run", "search"):
+            raise BadInput(
+                f"`harness {verb}` is about retrieval. Predictions of another task are scored by "
+                "`harness score task=NAME predictions=FILE references=FILE`."
+            )
+        expected = expected | dict.fromkeys(("task", "predictions", "references"))
+    _check_names(config, expected)
     for name, value in _leaves(config):
         if key := KEYS.get(f"{verb}.{name}") or KEYS.get(name):
             check_value(value, key, name)
+    if "task" not in config and "metrics" in config:
+        check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task has measures of its own
     for name in PARTS:
         if name in config:
             check_part(config[name], name)
@@ -135,24 +92,6 @@ def check(config: Mapping[str, Any], verb: str) -> None:
             f"depth={config['depth']} is less than top_k={config['top_k']}: a run cannot return more than it "
             "retrieves. Raise depth or lower top_k."
         )
-
-
-def check_value(value: Any, key: Key, name: str) -> None:
-    """Raise BadInput unless `value` has the key's type and lies in its range."""
-    if value == "???":
-        raise BadInput(f"{name} is missing. Give it on the command line: {name}=...")
-    if value == "":
-        raise BadInput(f"{name} is empty. Give it a value, or leave it out.")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadInput(f"{name}={value} is not a finite number.")
-    if not _fits(value, key.hint):
-        choices = [c for c in _choices(key.hint) if c is not None]
-        said = f"one of {', '.join(map(str, choices))}" if choices else _spoken(key.hint)
-        raise BadInput(f"{name}={value!r} is not {said}.{did_you_mean(str(value), map(str, choices))}")
-    if value is not None and key.least is not None and value < key.least:
-        raise BadInput(f"{name}={value} is too small: the least is {key.least}.")
-    if value is not None and key.most is not None and value > key.most:
-        raise BadInput(f"{name}={value} is too large: the most is {key.most}.")
 
 
 def target_class(node: Mapping[str, Any], where: str) -> type:
@@ -358,41 +297,3 @@ def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from _leaves(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", inner
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value (JSON types) has the hinted type; what is no JSON type fits anything."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return value in inner and not isinstance(value, bool)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in inner)
-    if hint is None or hint is type(None):
-        return value is None
-    if hint is bool:
-        return isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if hint is str:
-        return isinstance(value, str)
-    if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
-        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
-    return True
-
-
-def _choices(hint: Any) -> list[Any]:
-    if typing.get_origin(hint) is Literal:
-        return list(typing.get_args(hint))
-    return [c for one in typing.get_args(hint) for c in _choices(one)]
-
-
-def _spoken(hint: Any) -> str:
-    names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
-    if hint in names:
-        return names[hint]
-    inner = typing.get_args(hint)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_spoken(one) for one in inner)
-    return f"a list of {_spoken(inner[0])}" if inner else str(hint)

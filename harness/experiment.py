@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import metrics, pipeline, records, report, run_page, traces
+from harness import metrics, pipeline, records, report, run_page, tasks, traces
 from harness.config import Asked, build, digest, digest_texts
 from harness.datasets import Dataset, conversations, load, search_queries
 from harness.predictions import read_predictions, write_text
@@ -17,7 +16,7 @@ from harness.scores import Scores, score, table_text
 from harness.searcher import Searcher
 from harness.signals import random_queries
 from harness.store import Store
-from harness.tracking import RunRecord, Tracker
+from harness.tracking import RunRecord
 from harness.unsent import looks
 from retrievers.base import BadInput, Predictions, Qrels, Query
 
@@ -46,7 +45,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     )
     store = Store(Path(config["store"]["path"]))
     light = config["tracking"]["detail"] == "light"
-    with _tracked(config, record) as (tracker, run_id, unfinished, folder):
+    with records.tracked(config, record) as (tracker, run_id, unfinished, folder):
         outcome = pipeline.run(config, dataset, store, clock)
         record.found |= records.write_files(unfinished, config, dataset, outcome, light)
         if not light:
@@ -92,12 +91,14 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
             console.print(f"  harness export run={run_id}")
 
     report.emit(config["format"], document, show)
-    _end(record)
+    records.end(record)
     return document
 
 
 def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Score a predictions file that was made elsewhere, logged like a run."""
+    if "task" in config:
+        return tasks.score(config, asked)
     for name in [*config["metrics"], config["objective"]]:
         metrics.parse(name)
     config = records.absolute(config)
@@ -115,7 +116,7 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         inputs={"qrels": (asked.choices["dataset"], labels, where, len(qrels.grades))},
         metrics=records.scored(scores),
     )
-    with _tracked(config, record) as (tracker, run_id, unfinished, _):
+    with records.tracked(config, record) as (tracker, run_id, unfinished, _):
         shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
         write_text(unfinished / "config.yaml", records.resolved(config))
         write_text(unfinished / "scores.csv", table_text(scores))
@@ -133,7 +134,7 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
 
     report.emit(config["format"], document, show)
-    _end(record)
+    records.end(record)
     return document
 
 
@@ -198,23 +199,6 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
     report.emit(config["format"], document, show)
     return document
-
-
-@contextmanager
-def _tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[Tracker, str | None, Path, Path]]:
-    """Open the run, give (tracker, run id, folder to write to, its name afterwards), and close the run."""
-    outputs = Path(config["outputs"]).absolute()
-    tracker: Tracker = build(config["tracking"], where="tracking")
-    tracker.connect(outputs)
-    folder = records.new_folder(outputs / "runs")
-    with records.recording(tracker, record, folder) as (run_id, unfinished):
-        yield tracker, run_id, unfinished, folder
-
-
-def _end(record: RunRecord) -> None:
-    """Exit code 1 for a run that is not logged, though it has all its numbers."""
-    if record.unsent:
-        raise SystemExit(1)
 
 
 def _labels_alone(source: Mapping[str, Any]) -> bool:

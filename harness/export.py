@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import metrics, report
+from harness import metrics, report, tasks
 from harness.config import Asked, build, check_part
 from harness.datasets import Dataset, load
 from harness.ledger import Ledger, Submission, now, provenance_of
@@ -28,16 +28,32 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
     It is refused if anything about it is wrong. The same content is the same submission, whatever its file is called.
     """
-    metrics.parse(config["metric"])
+    task = tasks.named(config) if "task" in config else None
+    if task:
+        tasks.check_measure(task, "metric", config["metric"])
+    else:
+        metrics.parse(config["metric"])
+    if task and (config["model"] or config["against"]):
+        raise BadInput("model and against are about retrieval: leave them out with task=...")
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(outputs)
-    run = tracker.best(config["experiment_name"], config["metric"], config["run"], config["select_on"])
+    run = tracker.best(
+        config["experiment_name"], config["metric"], config["run"], config["select_on"], task and task.name
+    )
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
+    if (kind := run.tags.get("task", "retrieval")) != (task.name if task else "retrieval"):
+        raise BadInput(f"Run {run.run_id} is of task={kind}. Say task={kind} to export it.")
     ledger = Ledger(outputs / "submissions")
     target = _target(config["submission"], ledger, run)
-    text, resolved, dataset = _validated(tracker, run, config["against"])
+    dataset: Dataset | None = None
+    if task:
+        text, resolved, count = tasks.validated(tracker, run)
+    else:
+        text, resolved, dataset = _validated(tracker, run, config["against"])
+        count = len(dataset.queries)
+    unit = "items" if task else "queries"
     target.parent.mkdir(parents=True, exist_ok=True)
     with ledger.locked():
         ledger.settle(tracker)
@@ -48,23 +64,23 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         submission = ledger.submissions()[line["sha256"]]
     document = {name: line[name] for name in ("run_id", "metric", "value", "ranked_by", "sha256")} | {
         "submission": str(target),
-        "queries": len(dataset.queries),
+        unit: count,
         "provenance": str(provenance_of(target)),
         "number": submission.number,
         "new": submission.exports[0] == line,
         "model": None,
     }
-    if config["model"]:
+    if config["model"] and dataset:
         store, name = Store(Path(config["store"]["path"])), config["model_name"] or run.experiment
         document["model"] = log_model(tracker, run, resolved, dataset, store, name)
 
-    report.emit(config["format"], document, lambda console: _show(console, document, run, submission))
+    report.emit(config["format"], document, lambda console: _show(console, document, run, submission, unit))
     return document
 
 
-def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission) -> None:
+def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str) -> None:
     score = "not scored" if document["value"] is None else f"{document['value']:.4f}"
-    found = f"{document['metric']} {score}: {document['queries']} queries, valid."
+    found = f"{document['metric']} {score}: {document[unit]} {unit}, valid."
     console.print(f"Run {run.run_id} ({run.name}), {found}")
     console.print(f"Submission: {document['submission']}")
     console.print(f"Provenance: {document['provenance']}")
@@ -80,7 +96,8 @@ def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submiss
 
 def _target(submission: str | None, ledger: Ledger, run: LoggedRun) -> Path:
     """The file to write."""
-    name = f"{run.experiment}-{run.run_id[:8]}.jsonl".replace("/", "_")
+    suffix = Path(run.params["predictions"].removesuffix(".gz")).suffix if "task" in run.tags else ".jsonl"
+    name = f"{run.experiment}-{run.run_id[:8]}{suffix}".replace("/", "_")
     target = Path(submission or ledger.folder / name)
     if target.is_dir():
         raise BadInput(f"submission={target} is a folder. Name a file in it.")
@@ -135,7 +152,7 @@ def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) 
         "run_name": run.name,
         "experiment": run.experiment,
         "trial_key": run.tags.get("trial_key"),
-        "queries": run.tags.get("data.queries"),
+        "queries": run.tags.get("data.queries") or run.tags.get("data.references"),
         "metric": metric,
         "ranked_by": chosen_by,
         "value": run.metrics[chosen_by] if chosen_by else None,

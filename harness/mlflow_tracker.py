@@ -27,7 +27,6 @@ NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # what MLflow takes in no name of a pa
 VIEWS = "mlflow.sharedViewState."  # tag of an experiment
 SHOWN_METRICS = ("modified_map_at_3", "oof/modified_map_at_3", "ndcg_at_10", "recall_at_100")
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
-FINISHED_RUN = "attributes.status = 'FINISHED' AND tags.`harness.verb` = 'run'"
 PEEKS = "private.peeks"
 
 
@@ -163,11 +162,18 @@ class MlflowTracker:
         return True
 
     @reaching
-    def best(self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all") -> LoggedRun:
+    def best(
+        self,
+        experiment: str,
+        metric: str,
+        run_id: str | None = None,
+        select_on: str = "all",
+        task: str | None = None,
+    ) -> LoggedRun:
         """The finished run with the greatest `metric` (the earliest of equals), or the one with `run_id`.
 
         What is compared is `metrics.ranked_by`: a run whose gate was fitted on labels counts with what it scores out of
-        fold.
+        fold. task: of the runs, which are then scored files; None: retrieval runs.
         """
         if run_id is not None:
             if not self.has(run_id):
@@ -183,22 +189,23 @@ class MlflowTracker:
             )
         part = "public/" if select_on == "public" else ""
         keys = [mlflow_name(f"{prefix}{part}{metric}") for prefix in (OOF, "")]
-        leaders = {key: led for key in keys if (led := self._leader(found.experiment_id, key, metric, select_on))}
+        leaders = {key: led for key in keys if (led := self._leader(found.experiment_id, key, metric, select_on, task))}
         if not leaders:
-            some = self.client.search_runs([found.experiment_id], FINISHED_RUN, max_results=1)
+            some = self.client.search_runs([found.experiment_id], finished(task), max_results=1)
+            made = f"score task={task} predictions=FILE references=FILE" if task else "run"
             raise BadInput(
                 f"metric={metric}: no finished run of experiment {experiment!r} has it."
                 f"{did_you_mean(keys[1], [name for run in some for name in run.data.metrics])} "
-                f"Make one with `harness run experiment_name={experiment}`."
+                f"Make one with `harness {made} experiment_name={experiment}`."
             )
         best = min(leaders, key=lambda key: (-leaders[key].data.metrics[key], leaders[key].info.start_time))
         return self._logged(leaders[best], experiment)
 
-    def _leader(self, experiment_id: str, key: str, metric: str, select_on: str) -> Run | None:
+    def _leader(self, experiment_id: str, key: str, metric: str, select_on: str, task: str | None) -> Run | None:
         """The best of the finished runs that are ranked by `key`."""
         order, token = [f"metrics.`{key}` DESC", "attributes.start_time ASC"], None
         while True:
-            page = self.client.search_runs([experiment_id], FINISHED_RUN, order_by=order, page_token=token)
+            page = self.client.search_runs([experiment_id], finished(task), order_by=order, page_token=token)
             for run in page:
                 if key not in run.data.metrics:  # these come last
                     return None
@@ -332,3 +339,9 @@ def _param(value: Any) -> str:
 
 def _now() -> int:
     return int(time.time() * 1000)
+
+
+def finished(task: str | None) -> str:
+    """MLflow's filter for finished runs: those of `harness run` and sweeps, or every scored file of a text task."""
+    kind = f"tags.task = '{task}'" if task else "tags.`harness.verb` = 'run'"
+    return f"attributes.status = 'FINISHED' AND {kind}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import config as configs
-from harness import metrics, pipeline, records
+from harness import metrics, pipeline, records, tasks
 from harness.config import build, digest, digest_texts, identity
 from harness.datasets import load, search_queries
 from harness.store import Store
@@ -171,7 +171,8 @@ class Planner:
         self.settings = self.settings or config
         try:
             configs.check(config, "sweep")
-            run = records.absolute({name: value for name, value in config.items() if name in self._run_keys})
+            keys = (*self._run_keys, *tasks.KEYS) if "task" in config else self._run_keys
+            run = records.absolute({name: value for name, value in config.items() if name in keys})
             for node, name in ((run, "outputs"), (run["store"], "path")):  # a worker may run in another folder
                 node[name] = str(Path(node[name]).absolute())
             self._fill(trial, run, choices)
@@ -181,6 +182,10 @@ class Planner:
 
     def _fill(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         trial.config, trial.choices = config, choices
+        if "task" in config:
+            trial.config = tasks.absolute(config)
+            trial.key, trial.part = tasks.trial_key(trial.config), "text"
+            return
         data = self._read(config, choices)
         _check_objective(config, data)
         for node in config["retriever"].values():
@@ -329,7 +334,8 @@ def _check_objective(config: Mapping[str, Any], data: Data) -> None:
 def spoken(counts: Mapping[str, Any]) -> Iterator[str]:
     """The plan in words."""
     retrievals = counts["retrievals"]
-    yield (f"{counts['trials']} trials, {retrievals['compute']} retrievals to compute, {retrievals['cached']} cached")
+    needed = f", {retrievals['compute']} retrievals to compute, {retrievals['cached']} cached"
+    yield f"{counts['trials']} trials{needed if any(retrievals.values()) else ''}"
     if counts["finished_before"]:
         yield f"{counts['finished_before']} trials finished before and are skipped"
     if counts["same"]:

@@ -185,6 +185,23 @@ def write_files(
 
 
 @contextmanager
+def tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[Tracker, str | None, Path, Path]]:
+    """Open the run, give (tracker, run id, folder to write to, its name afterwards), and close the run."""
+    outputs = Path(config["outputs"]).absolute()
+    tracker: Tracker = build(config["tracking"], where="tracking")
+    tracker.connect(outputs)
+    folder = new_folder(outputs / "runs")
+    with recording(tracker, record, folder) as (run_id, unfinished):
+        yield tracker, run_id, unfinished, folder
+
+
+def end(record: RunRecord) -> None:
+    """Exit code 1 for a run that is not logged, though it has all its numbers."""
+    if record.unsent:
+        raise SystemExit(1)
+
+
+@contextmanager
 def recording(
     tracker: Tracker, record: RunRecord, folder: Path, adopted: LoggedRun | None = None, direct: bool = False
 ) -> Iterator[tuple[str | None, Path]]:
@@ -251,7 +268,7 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(metrics.VERSION)}
-    tags |= versions(PACKAGES) | (versions(packages(config)) if config and "retriever" in config else {})
+    tags |= versions(PACKAGES) | (versions(packages(config)) if config and {"retriever", "task"} & set(config) else {})
     try:
         commit, changed = (
             subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603, S607
@@ -265,7 +282,10 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
 
 def packages(config: Mapping[str, Any]) -> set[str]:
     """The packages that compute the results of a run's parts, as their classes name them."""
-    parts = [*config["retriever"].values(), config["gate"], *(config[group] for group in used(config))]
+    if "task" in config:
+        parts = [config["task"]]
+    else:
+        parts = [*config["retriever"].values(), config["gate"], *(config[group] for group in used(config))]
     found: set[str] = set()
     while parts:
         part = parts.pop()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import html
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.datasets import Dataset
 from harness.gate_view import GateView
+from harness.markdown import bullets, description, grid, interval, marked, result
 from harness.metrics import OOF
 from harness.report import snippet
 from harness.scores import Scores, Summary
-from harness.tracking import TAG_LIMIT
 
 # The measures that are told first, in this order, where a run has them; and how many are told in the description.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
@@ -57,17 +55,15 @@ def note(
     of those that the run leaves.
     """
     parts = [_result(scores, held_out, objective) if scores else "No labels: nothing is scored."]
-    parts.append("\n".join(f"- **{marked(name)}**: {marked(words)}" for name, words in facts))
+    parts.append(bullets(f"**{marked(name)}**: {marked(words)}" for name, words in facts))
     if scores:
         parts += [_headline(scores, held_out, objective), _losses(scores, table)]
     if scores and table:
         parts.append(_confusion(table))
-    parts += ["\n".join(f"- {marked(words)}" for words in notes)]
+    parts.append(bullets(map(marked, notes)))
     if run_id and table:
         parts.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
-    listed = [f"- `{name}`: {what}" for name, what in FILES.items() if name in files]
-    text = "\n\n".join(filter(None, [*parts, "\n".join(listed)]))
-    return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
+    return description([*parts, bullets(f"`{name}`: {what}" for name, what in FILES.items() if name in files)])
 
 
 def facts_of(config: Mapping[str, Any], dataset: Dataset, scores: Scores | None, view: GateView | None) -> Facts:
@@ -124,35 +120,24 @@ def confusion(table: Mapping[str, Sequence[Any]]) -> dict[tuple[bool, bool], int
     return {(needs, shown): count[needs, shown] for needs in (True, False) for shown in (True, False)}
 
 
-def marked(text: str) -> str:
-    """A text that Markdown shows as it is, in a cell too: what may mean something there is written by its number."""
-    line = " ".join(html.escape(text, quote=False).split())
-    line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", lambda found: f"&#{ord(found[0])};", line)
-    return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}&#{ord(found[2] or found[3])};", line)
-
-
 def _result(scores: Scores, held_out: Scores | None, objective: str) -> str:
     """One line: MLflow folds what follows the first few."""
     shown = headline(scores, held_out, objective, 1)
     if not shown:
         return "Nothing could be scored."
     name, one = shown[0]
-    return f"**{marked(name)} {one.mean:.4f}**{f' (95 % interval {_interval(one)})' if one.low == one.low else ''}"
+    return result(name, one)
 
 
 def _headline(scores: Scores, held_out: Scores | None, objective: str) -> str:
     rows = []
     for place, (name, one) in enumerate(headline(scores, held_out, objective, TOLD)):
         bold = "**" if place == 0 else ""
-        rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{one.mean:.4f}{bold}", _interval(one), f"{one.n:,}"))
-    text = _table(("measure", "mean", "95 % interval", "queries"), rows)
+        rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{one.mean:.4f}{bold}", interval(one), f"{one.n:,}"))
+    text = grid(("measure", "mean", "95 % interval", "queries"), rows)
     if held_out:
         text += f"\n\n`{OOF}` is out of fold: each query decided by a gate that had not seen its label."
     return text
-
-
-def _interval(one: Summary) -> str:
-    return f"{one.low:.3f} – {one.high:.3f}" if one.low == one.low else "–"
 
 
 def _losses(scores: Scores, table: Mapping[str, Sequence[Any]] | None) -> str:
@@ -161,7 +146,7 @@ def _losses(scores: Scores, table: Mapping[str, Sequence[Any]] | None) -> str:
         (f"**{marked(kind)}**", f"{value:.4f}", f"{counted[kind]:,}" if table else "–", LOSSES[kind])
         for kind, value in scores.losses.items()
     ]
-    return _table(("lost of modified&#95;map&#64;3", "points", "queries", "why"), rows)
+    return grid(("lost of modified&#95;map&#64;3", "points", "queries", "why"), rows)
 
 
 def _confusion(table: Mapping[str, Sequence[Any]]) -> str:
@@ -170,12 +155,7 @@ def _confusion(table: Mapping[str, Sequence[Any]]) -> str:
         (name, f"{count[needs, True]:,}", f"{count[needs, False]:,}")
         for name, needs in (("needs retrieval", True), ("needs none", False))
     ]
-    return _table(("gate", "documents shown", "withheld"), rows)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    cells = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+    return grid(("gate", "documents shown", "withheld"), rows)
 
 
 def _part(node: Mapping[str, Any]) -> str:

@@ -1,16 +1,12 @@
 """The files that people look at when a run is over: figures, a table of its queries, and one page that tells it all.
 
-The page is `run_page.html`, a template, with the run's data in it as JSON. It needs nothing else, and whatever texts
-the data hold, they are shown as texts: its scripts and styles are named by their hashes, and no others run.
+The page is `run_page.html`, a template, with the run's data in it.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
 import importlib.metadata
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -23,6 +19,7 @@ from harness import plots
 from harness.calibrate import Payoff
 from harness.datasets import Dataset
 from harness.gate_view import GateView, axis_of, gate_view, given, payoff_of
+from harness.html_page import filled, finite
 from harness.pipeline import Outcome
 from harness.predictions import write_text
 from harness.report import query_table
@@ -51,11 +48,12 @@ def write(
 
         gate_plots.gate(view, folder / "gate.png")
     told: dict[str, Any] = {"title": record.name, "run_id": run_id, "facts": facts, "notes": dataset.notes}
+    told["nouns"] = ["query", "queries"]
     told |= _scored(outcome.scores, outcome.held_out, config["objective"])
     told |= {"queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))}}
     told |= _documents(outcome, dataset, config["top_k"])
     told["gate"] = _gate(outcome, config, payoff, view)
-    write_text(folder / "report.html", page(told))
+    write_text(folder / "report.html", filled(TEMPLATE, told))
     write_text(folder / "requirements.txt", requirements())
     record.tables["queries.json"] = table
     names = [path.name for path in folder.iterdir()] + list(record.tables)
@@ -73,13 +71,6 @@ def write_scored(
     record.found[NOTE] = note(list(source.items()), scores, None, config["objective"], None, (), None, names)
 
 
-def page(told: Mapping[str, Any]) -> str:
-    """The whole page as HTML. told: plain JSON, without numbers that are not finite."""
-    template, policy = _template()
-    data = json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return template.replace("{{policy}}", policy).replace("{{data}}", data)
-
-
 @functools.cache
 def requirements() -> str:
     """`name==version` of every installed distribution, a line each; the first on the path where there are several."""
@@ -92,28 +83,12 @@ def requirements() -> str:
     return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
 
 
-@functools.cache
-def _template() -> tuple[str, str]:
-    """The template, and a Content-Security-Policy that allows its own styles and scripts alone."""
-    text = TEMPLATE.read_text("utf-8")
-    allowed = {
-        kind: " ".join(_hashed(body) for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL))
-        for kind in ("style", "script")
-    }
-    rules = [f"{kind}-src {hashes}" for kind, hashes in allowed.items()]
-    return text, "; ".join(["default-src 'none'", *rules, "base-uri 'none'", "form-action 'none'"])
-
-
-def _hashed(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
 def _scored(scores: Scores | None, held_out: Scores | None, objective: str) -> dict[str, Any]:
     """What the page says of the numbers; without labels nothing."""
     found: dict[str, Any] = {"objective": objective, "colours": plots.COLOURS, "headline": [], "losses": []}
     if scores:
         found["headline"] = [
-            {"name": name, "mean": one.mean, "low": _finite(one.low), "high": _finite(one.high), "n": one.n}
+            {"name": name, "mean": one.mean, "low": finite(one.low), "high": finite(one.high), "n": one.n}
             for name, one in headline(scores, held_out, objective, TOLD)
         ]
         found["losses"] = [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.losses.items()]
@@ -171,10 +146,10 @@ def _gate(
         "public": view.public,
         "learnt": view.learnt,
         "in_use": view.in_use,
-        "held_out": [_finite(one) for one in (of.mean, of.low, of.high)] if of else None,
+        "held_out": [finite(one) for one in (of.mean, of.low, of.high)] if of else None,
         "plateau": [_json(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
-        "shows": [_finite(value) for value in earned[:, 0]],
-        "withholds": [_finite(value) for value in earned[:, 1]],
+        "shows": [finite(value) for value in earned[:, 0]],
+        "withholds": [finite(value) for value in earned[:, 1]],
         "counts": _counts(outcome, view.public),
     }
 
@@ -191,10 +166,6 @@ def _counts(outcome: Outcome, public: bool) -> list[bool]:
 def _start(text: str, length: int) -> str:
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else line[: length - 1] + "…"
-
-
-def _finite(value: float) -> float | None:
-    return round(float(value), 6) if math.isfinite(value) else None
 
 
 def _json(value: float) -> float | str:

@@ -322,8 +322,13 @@ def _public(
     labelled = list(qrels.grades)
     needs = np.array([bool(graded) or not qrels.abstention for graded in qrels.grades.values()])
     turns = np.array([query_id in multi_turn for query_id in labelled])
-    chosen = dict(zip(labelled, split(labelled, needs, turns, seed, public), strict=True))
+    chosen = dict(zip(labelled, split(labelled, strata(needs, turns), seed, public), strict=True))
     return np.array([chosen[query_id] for query_id in scored])
+
+
+def strata(needs: np.ndarray, multi_turn: np.ndarray) -> np.ndarray:
+    """int [Q]: the kinds of queries, bool [Q] each, that the public part is drawn from alike."""
+    return 2 * needs.astype(np.intp) + multi_turn
 
 
 def _summaries(

@@ -89,30 +89,48 @@ def _kept_draws(seed: int, n: int, resamples: int) -> tuple[np.ndarray, ...]:
 
 def _intervals(values: np.ndarray, means: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Ends and notes for values [M, n] with their resampled means [M, resamples]."""
-    from scipy.special import ndtr, ndtri
-
     observed = values.mean(axis=1)
     constant = np.ptp(values, axis=1) == 0
-    # Means of few distinct values tie with the observed one but for rounding; a tie counts half.
     slack = 1e-12 * np.abs(values).max(axis=1)
-    share_below = (means < (observed - slack)[:, None]).mean(axis=1)
-    share_up_to = (means <= (observed + slack)[:, None]).mean(axis=1)
+    # A leave-one-out mean is off by -deviation / (n - 1).
+    return bca(observed, means, values - observed[:, None], constant, slack, confidence)
+
+
+def bca(
+    observed: np.ndarray,
+    resampled: np.ndarray,
+    influence: np.ndarray,
+    constant: np.ndarray,
+    slack: np.ndarray,
+    confidence: float = 0.95,
+    items: str = "queries",
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """BCa intervals of M statistics (Efron 1987): (low [M], high [M], a note for each, "" if none is due).
+
+    observed: float64 [M].  resampled: float64 [M, resamples].  influence: float64 [M, n], what each of the n items adds
+    to the statistic, up to a positive factor: the mean of the leave-one-out values less the item's own.  constant:
+    bool [M], whether it is the same however items are drawn: the interval is that point.  slack: float64 [M], values
+    that differ by less are equal; a tie counts half. The percentile interval, which the note says, with fewer than
+    10 items or where BCa is undefined. items: what they are called in notes.
+    """
+    from scipy.special import ndtr, ndtri
+
+    share_below = (resampled < (observed - slack)[:, None]).mean(axis=1)
+    share_up_to = (resampled <= (observed + slack)[:, None]).mean(axis=1)
     bias_share = (share_below + share_up_to) / 2
-    # A leave-one-out mean is off by -deviation / (n - 1); scaling them leaves the acceleration as it is.
-    deviations = values - observed[:, None]
-    deviations /= np.where(constant, 1.0, np.abs(deviations).max(axis=1))[:, None]
+    deviations = influence / np.where(constant, 1.0, np.abs(influence).max(axis=1))[:, None]
     squares = np.where(constant, 1.0, (deviations**2).sum(axis=1))
     acceleration = (deviations**3).sum(axis=1) / (6 * squares**1.5)
 
-    few = values.shape[1] < FEW
+    few = influence.shape[1] < FEW
     defined = (bias_share > 0) & (bias_share < 1) & ~constant & (not few)
     bias = ndtri(np.where(defined, bias_share, 0.5))
     acceleration = np.where(defined, acceleration, 0.0)  # with bias 0: the percentile interval
     shifted = bias + ndtri([[(1 - confidence) / 2], [(1 + confidence) / 2]])
     shares = ndtr(bias + shifted / (1 - acceleration * shifted))
-    low, high = np.where(constant, observed, _quantiles(means, shares))
-    undefined = f"percentile interval: fewer than {FEW} queries" if few else "percentile interval: BCa is undefined"
-    notes = np.where(constant, "all queries have the same value", np.where(defined, "", undefined))
+    low, high = np.where(constant, observed, _quantiles(resampled, shares))
+    undefined = f"percentile interval: fewer than {FEW} {items}" if few else "percentile interval: BCa is undefined"
+    notes = np.where(constant, f"all {items} have the same value", np.where(defined, "", undefined))
     return low, high, notes.tolist()
 
 
@@ -131,23 +149,24 @@ def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
     return np.where(part < 0.5, below + gap * part, above - gap * (1 - part))
 
 
-def split(
-    query_ids: Sequence[str], needs: np.ndarray, multi_turn: np.ndarray, seed: int, public: float = 0.4
-) -> np.ndarray:
-    """bool [Q], true for the public part; round(public * Q) queries, stratified by (needs, multi_turn).
+def split(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
+    """bool [Q], true for the public part; round(public * Q) items, drawn from each stratum alike.
 
-    needs, multi_turn: bool [Q]. Which queries are public depends on their ids and the seed, not on their
-    order: within a stratum those whose hash comes first. A stratum's share is rounded so that the whole
-    is right (largest remainders).
+    strata: int [Q]. Which items are public depends on their ids and the seed, not on their order: within a stratum
+    those whose hash comes first. A stratum's share is rounded so that the whole is right (largest remainders).
     """
-    stratum = 2 * np.asarray(needs, np.intp) + np.asarray(multi_turn, np.intp)
-    sizes = np.bincount(stratum, minlength=4)
-    quotas = np.floor(public * sizes).astype(np.intp)
-    left_over = round(public * len(query_ids)) - quotas.sum()
-    quotas[np.argsort(quotas - public * sizes, kind="stable")[:left_over]] += 1
-    draw = np.array([hashlib.sha256(f"{seed}:{query_id}".encode()).hexdigest() for query_id in query_ids], dtype="U64")
-    chosen = np.zeros(len(query_ids), bool)
-    for which, quota in enumerate(quotas):
-        rows = np.flatnonzero(stratum == which)
+    draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
+    chosen = np.zeros(len(item_ids), bool)
+    for which, quota in quotas(strata, public).items():
+        rows = np.flatnonzero(strata == which)
         chosen[rows[np.argsort(draw[rows])][:quota]] = True
     return chosen
+
+
+def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
+    """stratum -> how many of its items are public: largest remainders, the first of equal strata."""
+    names, sizes = np.unique(strata, return_counts=True)
+    whole = np.floor(public * sizes).astype(np.intp)
+    left_over = round(public * len(strata)) - whole.sum()
+    whole[np.argsort(whole - public * sizes, kind="stable")[:left_over]] += 1
+    return dict(zip(names.tolist(), whole.tolist(), strict=True))

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import metrics, plan, records, report
+from harness import metrics, plan, records, report, tasks
 from harness.config import Asked, build, digest
 from harness.mlflow_store import Unreachable
 from harness.plan import Composer, Planner, Trial
@@ -126,7 +126,11 @@ class Sweep:
         if names[0] != self.settings["objective"]:
             raise BadInput(f"objectives={names} must begin with the objective, which is {self.settings['objective']}.")
         for name in names:
-            if not name.startswith(metrics.LESS_IS_BETTER) and metrics.parse(name).name not in self.settings["metrics"]:
+            if "task" in self.settings:
+                tasks.check_measure(tasks.named(self.settings), "objectives", name)
+            elif (
+                not name.startswith(metrics.LESS_IS_BETTER) and metrics.parse(name).name not in self.settings["metrics"]
+            ):
                 raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
         return [(name, "minimize" if name.startswith(metrics.LESS_IS_BETTER) else "maximize") for name in names]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness import report
-from harness.metrics import MEASURES, mlflow_name, ranked_by
+from harness.metrics import LESS_IS_BETTER, mlflow_name, ranked_by
 from harness.optimism import Optimism
 from harness.plan import Trial
 from harness.trials import Context, Result, read_journal
@@ -174,9 +174,7 @@ class Summary:
 
 def objective_values(logged: Mapping[str, float], objectives: Sequence[tuple[str, str]], select_on: str) -> list[float]:
     """The objectives of a run as runs are ranked by them, by MLflow's names; NaN where it has none."""
-    keys = [
-        ranked_by(logged, name, select_on if name.partition("@")[0] in MEASURES else "all") for name, _ in objectives
-    ]
+    keys = [ranked_by(logged, name, "all" if name.startswith(LESS_IS_BETTER) else select_on) for name, _ in objectives]
     return [logged[key] if key else np.nan for key in keys]
 
 
@@ -218,7 +216,8 @@ def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> Non
         console.print(f"Parent run {summary.run_id} of experiment {summary.experiment!r}. Next:")
         console.print(f"  harness ui experiment_name='{summary.experiment}'")
     if summary.best is not None and (run_id := summary.results[summary.best].run_id):
-        console.print(f"  harness export run={run_id}")
+        task = summary.trials[summary.best].choices.get("task")
+        console.print(f"  harness export {'' if task in (None, 'retrieval') else f'task={task} '}run={run_id}")
 
 
 def write_files(summary: Summary, folder: Path) -> Path:

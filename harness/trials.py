@@ -17,25 +17,23 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from harness import pipeline, records, run_page
+from harness import records, tasks
 from harness.config import build, digest
-from harness.datasets import Dataset, load, search_queries
 from harness.metrics import Family, mlflow_name, parse
 from harness.mlflow_store import Unreachable
 from harness.optimism import Optimism, optimism
-from harness.plan import Job, Trial, store_of
+from harness.plan import Job, Trial
 from harness.scores import read_table
 from harness.tracking import LoggedRun, RunRecord, Tracker
-from retrievers.base import BadInput, Ranking
+from harness.work import Retrieving, Scoring, Work
+from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
-CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -150,25 +148,11 @@ def run_job(job: Job, context: Context) -> list[Result]:
 
 
 class Runner:
-    """The rankings of a job, and its trials on them."""
+    """Runs the trials of a job, each a run of its own."""
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
-        config = job.trials[0].config
         self.tracker, self.context = tracker, context
-        self.store = store_of(job.trials[0])
-        asked = json.dumps([config["dataset"], dict(job.trials[0].fingerprints)])
-        self.dataset = _dataset(asked, job.trials[0].choices["dataset"] or "")
-        self.queries = search_queries(self.dataset, config["query"]["text"], config["query"]["file"])
-        node, need = next(iter(config["retriever"].values())), job.trials[0].needs[0]
-        index = pipeline.index_identity(node, self.dataset)
-        if digest(pipeline.ranking_identity(index, pipeline.asked_of(self.queries))) != need:
-            raise RuntimeError(CHANGED)
-        clock = pipeline.Clock()
-        self._deep: list[Ranking] = []
-        for (name, node), depth in zip(config["retriever"].items(), job.depths, strict=True):
-            found = pipeline.retrieve({name: node}, self.dataset, self.queries, depth, self.store, clock)
-            self._deep += found.values()
-        self._at: dict[int, list[Ranking]] = {}
+        self.work: Work = Scoring() if "task" in job.trials[0].config else Retrieving(job)
 
     def run(self, trial: Trial, adopted: LoggedRun | None = None) -> Result:
         """One trial, from its rankings to its record. What goes wrong is recorded and told, not raised."""
@@ -179,9 +163,9 @@ class Runner:
         _remove(folder)
         try:
             with records.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
-                outcome = self.outcome(trial, [trial.config["objective"]])
-                record.found |= records.write_files(written, trial.config, self.dataset, outcome, light=True)
-                record.metrics |= records.logged(outcome, trial.config, light=True)
+                found, metrics = self.work.light(trial, written)
+                record.found |= found
+                record.metrics |= metrics
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
             return _failed(trial, error, run_id, time.perf_counter() - began)
@@ -192,29 +176,16 @@ class Runner:
         finally:
             if self.tracker.keeps_files:
                 _remove(folder)
-        found = {mlflow_name(name): value for name, value in record.metrics.items()}
-        return Result(trial.number, trial.key, run_id, "FINISHED", found, time.perf_counter() - began)
+        logged = {mlflow_name(name): value for name, value in record.metrics.items()}
+        return Result(trial.number, trial.key, run_id, "FINISHED", logged, time.perf_counter() - began)
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
         """What the record of a light trial, `run_id`, lacks of a full one. folder: made anew, for the files."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        outcome = self.outcome(trial)
         record = RunRecord(self.context.experiment, " ".join(trial.words) or "trial", folder=folder)
-        record.found |= records.write_files(folder, trial.config, self.dataset, outcome)
-        run_page.write(folder, record, run_id, trial.config, self.dataset, outcome)
-        record.metrics = records.logged(outcome, trial.config)
+        self.work.full(trial, folder, record, run_id)
         return record
-
-    def outcome(self, trial: Trial, detailed: list[str] | None = None) -> pipeline.Outcome:
-        """What the pipeline gives for the trial. detailed: as in `pipeline.conclude`."""
-        config = trial.config
-        depth = config["depth"]
-        if depth not in self._at:
-            self._at[depth] = [ranking.top(depth) for ranking in self._deep]
-        rankings = dict(zip(config["retriever"], self._at[depth], strict=True))
-        clock = pipeline.Clock()
-        return pipeline.conclude(config, rankings, self.dataset, self.queries, self.store, clock, detailed)
 
 
 def fail(
@@ -293,7 +264,7 @@ def judged_by_luck(
     where the objective is no mean over queries that a gate has no say in.
     """
     objective = config["objective"]
-    if parse(objective).family not in (Family.STANDARD, Family.MODIFIED):
+    if "task" in config or parse(objective).family not in (Family.STANDARD, Family.MODIFIED):
         return None
     try:
         tracker.runs(
@@ -329,12 +300,14 @@ def judged_by_luck(
 def _record(trial: Trial, context: Context) -> RunRecord:
     swept = {key: value for key, _, value in (word.partition("=") for word in trial.words)}
     tags = {"trial_key": trial.key} if trial.key else {}
-    tags |= {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
+    text = "task" in trial.config
+    tags |= {} if text else {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
+    asked = tasks.params(trial.config, trial.choices["task"]) if text else {}
     tags |= records.versions(records.packages(trial.config)) if trial.key else {}
     return RunRecord(
         context.experiment,
         " ".join(trial.words) or "trial",
-        params=records.params(trial.config, trial.choices) if trial.key else swept,
+        params=asked or (records.params(trial.config, trial.choices) if trial.key else swept),
         tags=tags | dict(context.tags) | {"sweep.trial": str(trial.number)},
     )
 
@@ -348,12 +321,3 @@ def _remove(folder: Path) -> None:
     for ending in ("", ".failed", ".killed", ".unfinished"):
         if (place := folder.with_name(folder.name + ending)).exists():
             shutil.rmtree(place)
-
-
-@lru_cache(maxsize=2)  # the jobs of a process mostly share their data
-def _dataset(asked: str, name: str) -> Dataset:
-    node, fingerprints = json.loads(asked)
-    dataset = load(build(node, where="dataset"), name)
-    if dataset.fingerprints != fingerprints:
-        raise RuntimeError(CHANGED)
-    return dataset

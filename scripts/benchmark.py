@@ -10,6 +10,7 @@
     python scripts/benchmark.py tracking        # logging a run beside bare MLflow calls, on SQLite and over http
     python scripts/benchmark.py traces          # traces of queries beside MLflow's own ways
     python scripts/benchmark.py serving         # the exported model: latency, start-up, size
+    python scripts/benchmark.py corrections     # 100,000 sentences beside difflib
 
 Each is a script of its own, which --help describes.
 """
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "tracking": [["benchmark_tracking.py"]],
     "traces": [["benchmark_traces.py"]],
     "serving": [["benchmark_serving.py"]],
+    "corrections": [["benchmark_corrections.py"]],
     "sweep": [["benchmark_sweep.py", what] for what in ("grid", "baseline", "memory", "launchers")],
 }
 

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from harness import cli
 from harness.mlflow_tracker import MlflowTracker
+
+hypothesis.settings.register_profile("shared", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("shared")
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

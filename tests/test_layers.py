@@ -7,7 +7,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [*sorted((ROOT / "harness").glob("*.py")), *sorted((ROOT / "retrievers").glob("*.py"))]
-LEAVES = {"config", "gate", "judged", "lines", "metrics", "plots", "predictions", "progress", "readers", "scores"}
+LEAVES = {
+    "config",
+    "keys",
+    "gate",
+    "judged",
+    "lines",
+    "metrics",
+    "plots",
+    "predictions",
+    "progress",
+    "readers",
+    "scores",
+}
 LEAVES |= {"errors", "mlflow_store", "stats", "store", "study", "sweep_plots"}
 LEAVES |= {
     "calibrate",
@@ -20,6 +32,13 @@ LEAVES |= {
     "optimism",
     "paired",
     "signals",
+    "tallies",
+    "shakeup",
+    "sections",
+    "html_page",
+    "alignment",
+    "_alignment_kernels",
+    "text_plots",
 }
 LEAVES_MAY = {"retrievers.base"} | {f"harness.{leaf}" for leaf in LEAVES}
 KEPT_MAY = LEAVES_MAY | {"retrievers.tokenize", "retrievers.encoders"}  # for their types
@@ -33,7 +52,7 @@ MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "report": MIDDLE_MAY | {"harness.pipeline"},
     "tracking": LEAVES_MAY,
     "gate_view": MIDDLE_MAY | {"harness.pipeline"},
-    "run_note": TOP_MAY | {"harness.gate_view"},
+    "run_note": TOP_MAY | {"harness.gate_view", "harness.markdown"},
     "run_page": TOP_MAY | {"harness.gate_view", "harness.gate_plots", "harness.run_note"},
     "searcher": MIDDLE_MAY | {"harness.pipeline", "retrievers.encoders", "retrievers.tokenize"},
     "model": TOP_MAY | {"harness.mlflow_tracker", "harness.records", "harness.searcher"},
@@ -47,14 +66,33 @@ MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "gate_plots": MIDDLE_MAY | {"harness.gate_view"},
     "records": TOP_MAY | {"harness.unsent"},
     "experiment": TOP_MAY
-    | {"harness.records", "harness.run_page", "harness.searcher", "harness.traces", "harness.unsent"},
-    "plan": TOP_MAY | {"harness.records"},
-    "trials": TOP_MAY | {"harness.records", "harness.plan", "harness.run_page"},
+    | {"harness.records", "harness.run_page", "harness.searcher", "harness.tasks", "harness.traces", "harness.unsent"},
+    "tasks": TOP_MAY | {"harness.records", "harness.run_page", "harness.text_page"},
+    "plan": TOP_MAY | {"harness.records", "harness.tasks"},
+    "trials": TOP_MAY | {"harness.records", "harness.plan", "harness.tasks", "harness.work"},
+    "work": TOP_MAY | {"harness.records", "harness.plan", "harness.run_page", "harness.tasks"},
+    "markdown": LEAVES_MAY | {"harness.tracking"},
+    "text_page": LEAVES_MAY | {"harness.markdown"},
+    "text_metrics": LEAVES_MAY | {"retrievers.tokenize"},
+    "pair_models": LEAVES_MAY | {"retrievers.models"},
+    "text_models": LEAVES_MAY | {"harness.pair_models", "retrievers.encoders", "retrievers.models"},
+    "answers": LEAVES_MAY
+    | {"harness.text_metrics", "harness.text_models", "harness.pair_models", "retrievers.tokenize"},
+    "corrections": LEAVES_MAY,
     "comparison": TOP_MAY,
-    "compare": TOP_MAY | {"harness.records", "harness.comparison"},
+    "text_comparison": TOP_MAY | {"harness.comparison", "harness.tasks"},
+    "text_compare_page": LEAVES_MAY,
+    "compare": TOP_MAY
+    | {
+        "harness.records",
+        "harness.comparison",
+        "harness.tasks",
+        "harness.text_comparison",
+        "harness.text_compare_page",
+    },
     "sweep_report": TOP_MAY | {"harness.plan", "harness.trials"},
-    "sweep": TOP_MAY | {"harness.records", "harness.plan", "harness.trials", "harness.sweep_report"},
-    "export": TOP_MAY | {"harness.ledger", "harness.model"},
+    "sweep": TOP_MAY | {"harness.records", "harness.plan", "harness.tasks", "harness.trials", "harness.sweep_report"},
+    "export": TOP_MAY | {"harness.ledger", "harness.model", "harness.tasks"},
     "ui": TOP_MAY,
     "doctor": TOP_MAY,
     "cli": TOP_MAY | {"harness"},
@@ -95,7 +133,11 @@ HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplot
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
          "optuna", "sqlalchemy"}  # fmt: skip
 SERVED = {"model_code.py"}  # executed by MLflow alone
-COMPILED = {"_bm25_kernels.py", "_vector_kernels.py"}  # numba at the top, imported where it is used
+COMPILED = {
+    "_alignment_kernels.py",
+    "_bm25_kernels.py",
+    "_vector_kernels.py",
+}  # numba at the top, imported where it is used
 
 
 @pytest.mark.parametrize(

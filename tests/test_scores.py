@@ -138,7 +138,7 @@ def test_intervals_and_public_and_private() -> None:
         assert one.note == ""
     assert scores.summary["abstention_f1"].note == "no interval: not a mean of queries"
     needs = np.array([bool(row) for row in qrels.grades.values()])
-    public = split(list(qrels.grades), needs, np.array(list(multi_turn.values())), 3)
+    public = split(list(qrels.grades), 2 * needs + np.array(list(multi_turn.values())), 3)
     for part, rows in ((scores.public, public), (scores.private, ~public)):
         assert part["modified_map@3"].n == rows.sum()
         for name in names[:3]:
@@ -184,7 +184,7 @@ def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
     some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
     whole, part = score(final, qrels, ["modified_map@3"]), score(some, qrels, ["modified_map@3"])
     labelled = list(qrels.grades)
-    public = split(labelled, np.array([bool(g) for g in qrels.grades.values()]), np.zeros(60, bool), 0)
+    public = split(labelled, np.array([bool(g) for g in qrels.grades.values()]), 0)
     assert whole.public["modified_map@3"].n == public.sum()
     assert part.public["modified_map@3"].n == public[:40].sum()
 

@@ -159,31 +159,31 @@ def test_never_fails_and_never_warns(values: list[float]) -> None:
 # Split --------------------------------------------------------------------------------------------
 
 
-def strata(n: int, seed: int = 0) -> tuple[list[str], np.ndarray, np.ndarray]:
+def items(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
     generator = np.random.default_rng(seed)
-    return [f"q{i}" for i in range(n)], generator.random(n) < 0.9, generator.random(n) < 0.1
+    return [f"q{i}" for i in range(n)], 2 * (generator.random(n) < 0.9) + (generator.random(n) < 0.1)
 
 
 @settings(deadline=None)
 @given(st.integers(0, 120), st.floats(0, 1), st.integers(0, 5))
 def test_the_share_is_right_in_the_whole_and_in_each_stratum(n: int, share: float, seed: int) -> None:
-    query_ids, needs, multi_turn = strata(n, seed)
-    public = split(query_ids, needs, multi_turn, seed, share)
+    item_ids, strata = items(n, seed)
+    public = split(item_ids, strata, seed, share)
     assert public.sum() == round(share * n)
     for stratum in range(4):
-        inside = (2 * needs + multi_turn) == stratum
+        inside = strata == stratum
         assert abs(public[inside].sum() - share * inside.sum()) < 1
 
 
 def test_110_queries_are_split_40_to_60() -> None:
-    public = split(*strata(110), 0)
+    public = split(*items(110), 0)
     assert (public.sum(), (~public).sum()) == (44, 66)
 
 
 def test_the_order_of_the_file_does_not_matter_and_the_seed_does() -> None:
-    query_ids, needs, multi_turn = strata(100)
-    public = split(query_ids, needs, multi_turn, 0)
+    item_ids, strata = items(100)
+    public = split(item_ids, strata, 0)
     order = random.Random(0).sample(range(100), 100)
-    mixed = split([query_ids[i] for i in order], needs[order], multi_turn[order], 0)
+    mixed = split([item_ids[i] for i in order], strata[order], 0)
     assert (mixed == public[order]).all()
-    assert (split(query_ids, needs, multi_turn, 1) != public).any()
+    assert (split(item_ids, strata, 1) != public).any()

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import pipeline, trials
+from harness import pipeline, trials, work
 from harness.metrics import mlflow_name
 from harness.mlflow_tracker import MlflowTracker
 from harness.scores import averaged, score, table_text
@@ -249,8 +249,8 @@ def _lines(path):
 
 
 def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
-    read, plain = [], trials.load
-    monkeypatch.setattr(trials, "load", lambda *asked: read.append(asked) or plain(*asked))
+    read, plain = [], work.load
+    monkeypatch.setattr(work, "load", lambda *asked: read.append(asked) or plain(*asked))
     jobs = handed("retriever.bm25.k1=1,2,3", "tracking=none")
     for job, mine in jobs:
         assert [result.status for result in run_job(job, mine)] == ["FINISHED"]
