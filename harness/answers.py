@@ -11,15 +11,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from harness.lines import (
-    DAMAGED,
-    _decode,
-    _parse,
+    check_pairs,
     field,
     identifier,
-    json_lines,
+    json_objects,
     no_rows,
-    numbered_lines,
-    opened,
     optional_text,
     required,
     some,
@@ -136,11 +132,12 @@ class Answers:
         self._scheme = SCHEMES[scheme]
         self.measures = (*(name for names in self._scheme.measures.values() for name in names), *AVERAGES)
         self.counts = tuple(self._scheme.measures)
+        self.part = {name: part for part, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], store: Store) -> Judgement:
         """As `TextTask.judge`. tallies: for each part how many items have it, for each measure its sum over them."""
         asked, answered = read_references(references), read_predictions(predictions)
-        _check_pairs(predictions, answered, references, asked)
+        check_pairs(predictions, answered, references, asked)
         texts = [answered[item_id] for item_id in asked]
         compared = [self._scheme.compare(one, text) for one, text in zip(asked.values(), texts, strict=True)]
         kinds = tuple(one.kind or "answer" for one in asked.values())
@@ -258,7 +255,7 @@ def read_predictions(path: Path) -> dict[str, str]:
 
 def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(id, place in the file, object) of every item; at least one, the ids unique."""
-    rows = [(nfc(identifier(row, "id", where)[0]), where, row) for where, row in _objects(path)]
+    rows = [(nfc(identifier(row, "id", where)[0]), where, row) for where, row in json_objects(path)]
     if not rows:
         raise no_rows(path)
     places: dict[str, list[str]] = {}
@@ -272,24 +269,6 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
             f"{second}. Keep one item of each."
         )
     yield from rows
-
-
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of every element of a JSON array, `file: item 1` on, or of every line of JSON lines."""
-    _, first = next(numbered_lines(path), (0, ""))
-    if not first.lstrip().startswith("["):
-        yield from ((f"{path}:{number}", row) for number, row in json_lines(path))
-        return
-    try:
-        with opened(path) as file:
-            items = _parse(_decode(file.read(), path, 1), path, None)
-    except DAMAGED as error:
-        raise BadInput(f"{path}: cannot be read ({error}). Is the file whole?") from None
-    for number, item in enumerate(items, start=1):
-        where = f"{path}: item {number}"
-        if not isinstance(item, dict):
-            raise BadInput(f"{where}: {item!r:.60} is not a JSON object. Each item must be one, in braces.")
-        yield where, item
 
 
 def _reference(row: Mapping[str, Any], where: str) -> Reference:
@@ -309,14 +288,6 @@ def _answer(row: Mapping[str, Any], where: str) -> str:
     if not isinstance(answer, str):
         raise BadInput(f"{where}: output.answer is {answer!r:.60}, but must be text or a whole number.")
     return nfc(answer).strip()
-
-
-def _check_pairs(predictions: Path, ours: Collection[str], references: Path, theirs: Collection[str]) -> None:
-    missing, extra = [one for one in theirs if one not in ours], [one for one in ours if one not in theirs]
-    problems = [f"ids without an answer: {some(missing)} ({len(missing)} of {len(theirs)})"] if missing else []
-    problems += [f"ids that it does not have: {some(extra)} ({len(extra)})"] if extra else []
-    if problems:
-        raise BadInput(f"{predictions} does not fit {references}: {'; '.join(problems)}. Give one answer for each id.")
 
 
 def _check_choice(key: str, value: str, known: Collection[str]) -> None:

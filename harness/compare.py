@@ -125,9 +125,8 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
 def _best(tracker: Tracker, config: Mapping[str, Any], task: TextTask | None) -> tuple[list[LoggedRun], list[str]]:
     """The `top` best finished runs, each configuration once, the earliest of equals first; and notes on the choice."""
     metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
-    tracker.best(
-        experiment, metric, select_on=select_on, task=task and task.name
-    )  # says what is wrong where there is none
+    name = task.name if task else None
+    tracker.best(experiment, metric, select_on=select_on, task=name)  # says what is wrong where there is none
     earliest: dict[str, LoggedRun] = {}
     kind = {"task": task.name} if task else {"harness.verb": "run"}
     for run in reversed(tracker.runs(experiment, kind, "FINISHED")):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.plots import COLOURS
+from harness.sweep_plots import with_fonts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,9 +103,7 @@ def _figure(width: float, height: float) -> Figure:
 def _png(figure: Figure) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    FigureCanvasAgg(figure)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
+    FigureCanvasAgg(with_fonts(figure))
     written = io.BytesIO()
     figure.savefig(written, dpi=120)
     return written.getvalue()

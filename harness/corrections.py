@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from harness.alignment import Compared, Scheme, compare
-from harness.lines import field, json_lines, no_rows, numbered_lines, optional_text, some, unique_rows
+from harness.lines import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, unique_rows
 from harness.store import Store
 from harness.tallies import Judgement, Marked
 from retrievers.base import BadInput, did_you_mean
@@ -60,6 +60,7 @@ class Corrections:
     name = "corrections"
     measures = ("correction_recall", "correction_precision")
     counts = COUNTS
+    part: Mapping[str, str] = {}  # every sentence enters both
     version = 1
 
     def __init__(
@@ -82,7 +83,7 @@ class Corrections:
         Raises BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
         """
         expected, made = self._references(references), self._predictions(predictions)
-        _check_pairs(predictions, made, references, expected)
+        check_pairs(predictions, made, references, expected)
         ids, made_texts = tuple(expected), [made[one] for one in expected]
         sources, right, types = map(list, zip(*expected.values(), strict=True))
         compared = compare(sources, right, made_texts, self._scheme, self._merge_gap)
@@ -215,16 +216,6 @@ def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     if not text.strip():
         raise BadInput(f"{where}: {column} is empty. Write the sentence, or remove the row from both files.")
     return text
-
-
-def _check_pairs(predictions: Path, made: Collection[str], references: Path, expected: Collection[str]) -> None:
-    """Both files must have the same ids."""
-    missing = [one for one in expected if one not in made]
-    extra = [one for one in made if one not in expected]
-    problems = [f"no prediction for {len(missing)} of {len(expected)} ids: {some(missing)}"] if missing else []
-    problems += [f"{len(extra)} of its {len(made)} ids not in {references}: {some(extra)}"] if extra else []
-    if problems:
-        raise BadInput(f"{predictions}: {'; '.join(problems)}. Give one prediction for each id of {references}.")
 
 
 def _notes(compared: Compared, predictions: Sequence[str]) -> tuple[str, ...]:

@@ -38,9 +38,8 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(outputs)
-    run = tracker.best(
-        config["experiment_name"], config["metric"], config["run"], config["select_on"], task and task.name
-    )
+    name = task.name if task else None
+    run = tracker.best(config["experiment_name"], config["metric"], config["run"], config["select_on"], name)
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
     if (kind := run.tags.get("task", "retrieval")) != (task.name if task else "retrieval"):

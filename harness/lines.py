@@ -76,15 +76,23 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def json_file(path: Path) -> dict[str, Any]:
     """The one object that a JSON file holds, as strict as `json_lines`."""
-    try:
-        with opened(path) as file:
-            text = _decode(file.read(), path, 1)
-    except DAMAGED as error:
-        raise BadInput(f"{path}: cannot be read ({error}). Is the file whole?") from None
-    content = _parse(text, path, None)
+    content = _whole(path)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: the file must hold one JSON object, in braces, not {content!r:.60}.")
     return content
+
+
+def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) of every line of JSON lines, or of every element of a JSON array, `FILE: item 1` on."""
+    _, first = next(numbered_lines(path), (0, ""))
+    if not first.lstrip().startswith("["):
+        yield from ((f"{path}:{number}", row) for number, row in json_lines(path))
+        return
+    for number, item in enumerate(_whole(path), start=1):
+        where = f"{path}: item {number}"
+        if not isinstance(item, dict):
+            raise BadInput(f"{where}: {item!r:.60} is not a JSON object. Each item must be one, in braces.")
+        yield where, item
 
 
 def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
@@ -154,6 +162,15 @@ def unique_rows(
         raise no_rows(path)
 
 
+def check_pairs(predictions: Path, ours: Collection[str], references: Path, theirs: Collection[str]) -> None:
+    """Predictions and references must have the same ids; what is missing and what is too much is listed."""
+    missing, extra = [one for one in theirs if one not in ours], [one for one in ours if one not in theirs]
+    problems = [f"no prediction for {len(missing)} of {len(theirs)} ids: {some(missing)}"] if missing else []
+    problems += [f"{len(extra)} of its {len(ours)} ids not in {references}: {some(extra)}"] if extra else []
+    if problems:
+        raise BadInput(f"{predictions}: {'; '.join(problems)}. Give one prediction for each id of {references}.")
+
+
 def no_rows(path: Path) -> BadInput:
     """The error for a file that holds nothing."""
     return BadInput(f"{path}: the file holds no rows. Is it the right one?")
@@ -162,6 +179,16 @@ def no_rows(path: Path) -> BadInput:
 def some(ids: Collection[str], n: int = 5) -> str:
     """The first n of `ids` in words."""
     return ", ".join(list(ids)[:n]) + (f" and {len(ids) - n} more" if len(ids) > n else "")
+
+
+def _whole(path: Path) -> Any:
+    """What a JSON file holds."""
+    try:
+        with opened(path) as file:
+            text = _decode(file.read(), path, 1)
+    except DAMAGED as error:
+        raise BadInput(f"{path}: cannot be read ({error}). Is the file whole?") from None
+    return _parse(text, path, None)
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:

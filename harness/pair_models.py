@@ -188,8 +188,9 @@ def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]
         whole.no_truncation()
         whole.no_padding()
         encode, size = lambda text: whole.encode(text, add_special_tokens=False).ids, whole.get_vocab_size()
-        special = [whole.token_to_id(name) for name in ("[CLS]", "[SEP]")]
-        known = None not in special
+        found = [whole.token_to_id(name) for name in ("[CLS]", "[SEP]")]
+        special = [one for one in found if one is not None]
+        known = len(special) == len(found)
     else:
         raise BadInput(f"{folder} holds no tokenizer: BLEURT needs its SentencePiece model (spm.model).")
     if not known:

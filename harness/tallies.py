@@ -52,12 +52,14 @@ class TextTask(Protocol):
     """Predictions and references of one kind. Constructors check their arguments and load nothing.
 
     measures: what `measure` gives, the objective among them. counts: tallies whose sums people want to see.
+    part: measure -> tally that says which items enter it; all do where it names none.
     version: of the measures; runs of different versions are not compared.
     """
 
     name: str
     measures: tuple[str, ...]
     counts: tuple[str, ...]
+    part: Mapping[str, str]
     version: int
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], store: Store) -> Judgement:
@@ -108,6 +110,12 @@ def measured(task: TextTask, tallies: Tallies, rows: np.ndarray | None = None) -
     return {name: float(value) for name, value in task.measure(sums).items()}
 
 
+def entering(task: TextTask, tallies: Tallies, measure: str, rows: np.ndarray | None = None) -> int:
+    """How many items, or how many of `rows`, enter a measure."""
+    here = np.ones(len(next(iter(tallies.values())))) if measure not in task.part else tallies[task.part[measure]]
+    return int((here if rows is None else here[rows]).sum())
+
+
 def summaries(
     task: TextTask, tallies: Tallies, wanted: Sequence[str], seed: int, resamples: int = RESAMPLES
 ) -> dict[str, Summary]:
@@ -117,7 +125,7 @@ def summaries(
     """
     names, table = _table(tallies)
     seen, n = measured(task, tallies), len(table)
-    found = {name: Summary(seen[name], n) for name in wanted}
+    found = {name: Summary(seen[name], entering(task, tallies, name)) for name in wanted}
     known = [name for name in wanted if seen[name] == seen[name]]
     if n < 2 or not known:
         return found
@@ -125,7 +133,7 @@ def summaries(
     values, left_out = (_measures(task, names, some, known) for some in (sums, table.sum(axis=0) - table))
     low, high, notes = _ends(np.array([seen[name] for name in known]), values, left_out)
     for name, bottom, top, note in zip(known, low, high, notes, strict=True):
-        found[name] = Summary(seen[name], n, float(bottom), float(top), note)
+        found[name] = Summary(seen[name], found[name].n, float(bottom), float(top), note)
     return found
 
 
@@ -219,11 +227,25 @@ def _measures(task: TextTask, names: Sequence[str], sums: np.ndarray, wanted: Se
 
 
 def _ends(observed: np.ndarray, values: np.ndarray, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """BCa intervals of measures [M] from their resampled [M, R] and leave-one-out values [M, N]."""
-    slack = _EQUAL * np.maximum(np.abs(values).max(axis=1), _EQUAL)
-    influence = left_out.mean(axis=1)[:, None] - left_out
-    constant = (np.ptp(values, axis=1) <= slack) | (np.abs(influence).max(axis=1) == 0)
-    return bca(observed, values, influence, constant, slack, items="items")
+    """BCa intervals of measures [M] from their resampled [M, R] and leave-one-out values [M, N].
+
+    The percentile interval of those that are defined, which the note says, where some are NaN.
+    """
+    low, high, notes = np.full(len(observed), np.nan), np.full(len(observed), np.nan), [""] * len(observed)
+    whole = np.isfinite(values).all(axis=1) & np.isfinite(left_out).all(axis=1)
+    if whole.any():
+        slack = _EQUAL * np.maximum(np.abs(values[whole]).max(axis=1), _EQUAL)
+        influence = left_out[whole].mean(axis=1)[:, None] - left_out[whole]
+        constant = (np.ptp(values[whole], axis=1) <= slack) | (np.abs(influence).max(axis=1) == 0)
+        low[whole], high[whole], found = bca(observed[whole], values[whole], influence, constant, slack, items="items")
+        for row, note in zip(np.flatnonzero(whole), found, strict=True):
+            notes[row] = note
+    for row in np.flatnonzero(~whole):  # a kind of items with so few that samples come without any
+        defined = values[row][np.isfinite(values[row])]
+        if len(defined):
+            low[row], high[row] = np.quantile(defined, [0.025, 0.975])
+        notes[row] = f"percentile interval: undefined in {1 - len(defined) / values.shape[1]:.0%} of the samples"
+    return low, high, notes
 
 
 def _resampled(table: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:

@@ -27,7 +27,7 @@ from harness.lines import opened
 from harness.predictions import write_text
 from harness.scores import Summary
 from harness.store import Store
-from harness.tallies import Judgement, TextTask, in_public, measured, summaries
+from harness.tallies import Judgement, TextTask, entering, in_public, measured, summaries
 from harness.tracking import LoggedRun, RunRecord, Tracker
 from retrievers.base import BadInput, did_you_mean
 
@@ -82,7 +82,8 @@ class Submission:
 
     def _over(self, rows: np.ndarray) -> dict[str, Summary]:
         means = measured(self.task, self.judged.tallies, rows)
-        return {name: Summary(means[name] if rows.any() else np.nan, int(rows.sum())) for name in self.summary}
+        n = {name: entering(self.task, self.judged.tallies, name, rows) for name in self.summary}
+        return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
 
 
 def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
@@ -295,16 +296,12 @@ def _told(submission: Submission) -> dict[str, Any]:
             "summary": summary,
             **{part: {name: one.mean for name, one in means.items()} for part, means in submission.parts.items()},
             "by_kind": {
-                kind: {"items": _items(means)} | {name: one.mean for name, one in means.items()}
+                kind: {"items": submission.judged.kinds.count(kind)} | {name: one.mean for name, one in means.items()}
                 for kind, means in submission.by_kind.items()
             },
             "notes": list(submission.judged.notes),
         }
     )
-
-
-def _items(means: Mapping[str, Summary]) -> int:
-    return next(iter(means.values())).n
 
 
 def _facts(config: Mapping[str, Any], submission: Submission) -> dict[str, str]:
@@ -336,7 +333,9 @@ def _show(console: Console, submission: Submission, document: Mapping[str, Any])
     console.print(table)
     console.print(", ".join(f"{name} {count:,}" for name, count in submission.counts.items()) + ".")
     for kind, means in submission.by_kind.items():
-        console.print(f"  {kind} ({_items(means)}): {submission.shown} {_number(means[submission.shown].mean)}")
+        console.print(
+            f"  {kind} ({submission.judged.kinds.count(kind)}): {submission.shown} {_number(means[submission.shown].mean)}"
+        )
     for name, reason in submission.judged.absent.items():
         console.print(f"{name} is absent: {reason}", style="bold")
     for note in submission.judged.notes:

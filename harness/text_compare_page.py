@@ -30,7 +30,7 @@ def described(document: Mapping[str, Any], whole: bool) -> list[Section]:
     rows = [
         [
             run["label"],
-            run["run_id"],
+            run["run_id"] if whole else run["run_id"][:12],
             *(number(run["metrics"][name]) for name in names),
             *(cell for part in ("public", "private") for cell in (number(run[part]), str(run[f"{part}_rank"]))),
             run["name"],

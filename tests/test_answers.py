@@ -403,12 +403,12 @@ BAD = {
                       "item 1 and {file}: item 3. Keep one"),
 }  # fmt: skip
 BAD_PREDICTIONS = {
-    "missing-and-extra": (ids(5, 6), "p.json does not fit r.json: ids without an answer: 1 (1 of 1); ids that it does "
-                          "not have: 5, 6 (2). Give one answer for each id."),
-    "extra": (ids(*range(1, 9)), "p.json does not fit r.json: ids that it does not have: 2, 3, 4, 5, 6 and 2 more (7)"),
+    "missing-and-extra": (ids(5, 6), "p.json: no prediction for 1 of 1 ids: 1; 2 of its 2 ids not in r.json: "
+                          "5, 6. Give one prediction for each id of r.json."),
+    "extra": (ids(*range(1, 9)), "p.json: 7 of its 8 ids not in r.json: 2, 3, 4, 5, 6 and 2 more"),
 }  # fmt: skip
 BAD_REFERENCES = {
-    "missing": (ids(1, 2, 3), "p.json does not fit r.json: ids without an answer: 2, 3 (2 of 3). Give one answer"),
+    "missing": (ids(1, 2, 3), "p.json: no prediction for 2 of 3 ids: 2, 3. Give one prediction"),
     "no-reference": (one(" "), "r.json: item 1: output.answer is '': a reference must hold an answer"),
     "only-alternatives": (one("#'#"), "r.json: item 1: output.answer is \"#'#\": a reference must hold an answer"),
     "input-is-text": (one(input="선다형"), "r.json: item 1: input is '선다형', but must be an object"),
