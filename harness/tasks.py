@@ -333,9 +333,8 @@ def _show(console: Console, submission: Submission, document: Mapping[str, Any])
     console.print(table)
     console.print(", ".join(f"{name} {count:,}" for name, count in submission.counts.items()) + ".")
     for kind, means in submission.by_kind.items():
-        console.print(
-            f"  {kind} ({submission.judged.kinds.count(kind)}): {submission.shown} {_number(means[submission.shown].mean)}"
-        )
+        value = _number(means[submission.shown].mean)
+        console.print(f"  {kind} ({submission.judged.kinds.count(kind)}): {submission.shown} {value}")
     for name, reason in submission.judged.absent.items():
         console.print(f"{name} is absent: {reason}", style="bold")
     for note in submission.judged.notes:
