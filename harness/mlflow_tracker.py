@@ -46,6 +46,7 @@ class MlflowTracker:
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._places: dict[str, str] = {}  # id of a run -> where its files are
+        self._around = ("", "")  # what stands before and after the id in the latest one's place
 
     def exists(self, outputs: Path) -> bool:
         """Whether there is anything to read: a local store is made by the first `connect`."""
@@ -95,12 +96,12 @@ class MlflowTracker:
         )
         run_id = run.info.run_id
         self._places[run_id] = run.info.artifact_uri or ""
+        self._around = self._places[run_id].partition(run_id)[::2]
         return run_id
 
     def place(self, run_id: str | None) -> Path | None:
         """Where a local store keeps the files of a run that was begun or read here; None where that is not known."""
-        uri = urlsplit(self._places.get(run_id or "", ""))
-        return Path(unquote(uri.path)) if uri.scheme == "file" else None
+        return _local(self._places.get(run_id or "", ""))
 
     @reaching
     def log(self, run_id: str | None, record: RunRecord) -> None:
@@ -249,8 +250,10 @@ class MlflowTracker:
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
         """A file of a run, where it lies or else in `folder`; not to be changed. BadInput if the run has none such."""
-        if (place := self.place(run_id)) and (place / name).is_file():
-            return place / name
+        beside = _local(run_id.join(self._around))  # where it lies if the run is of the same experiment
+        for place in filter(None, (self.place(run_id), beside)):
+            if (place / name).is_file():
+                return place / name
         try:
             return Path(self.client.download_artifacts(run_id, name, str(folder)))
         except Exception as error:
@@ -312,6 +315,12 @@ class MlflowTracker:
         return LoggedRun(
             info.run_id, info.run_name or "", experiment, info.status, data.metrics, data.params, data.tags
         )
+
+
+def _local(uri: str) -> Path | None:
+    """The folder that a file URI names."""
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def _view(metrics: Sequence[str], params: Sequence[str], wanted: str = "", ascending: bool | None = None) -> str:

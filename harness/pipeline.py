@@ -106,12 +106,14 @@ def conclude(
     store: Store,
     clock: Clock,
     detailed: Collection[str] | None = None,
+    candidates: Ranking | None = None,
 ) -> Outcome:
     """What follows the raw rankings of `queries`: fuse, rerank, gate, cut, score.
 
-    detailed: the measures that get an interval and a public and a private part; None = all.
+    detailed: the measures that get an interval and a public and a private part; None = all. candidates: what `order`
+    gave for the same `ordering`, if that was done before.
     """
-    candidates = order(config, rankings, dataset, queries, store, clock)
+    candidates = candidates or order(ordering(config), rankings, dataset, queries, store, clock)
     with clock.stage("gate"):
         decision = decide(config, rankings, candidates, dataset, queries, store)
     final = candidates.cut(np.minimum(decision.shown, config["top_k"]))
@@ -159,8 +161,13 @@ def decide(
     return gate.decide(gather(config, rankings, dataset, queries, store, search), payoff)
 
 
+def ordering(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the candidates' order once the raw rankings are there, and all of a config that `order` is given."""
+    return {name: config[name] for name in ("fusion", "rerank", "depth")}
+
+
 def order(
-    config: Mapping[str, Any],
+    asked: Mapping[str, Any],
     rankings: Mapping[str, Ranking],
     dataset: Dataset,
     queries: Sequence[Query],
@@ -169,9 +176,9 @@ def order(
 ) -> Ranking:
     """The ranking that is gated and cut: fused and reranked."""
     with clock.stage("fuse"):
-        fused = fuse(config["fusion"], rankings, config["depth"])
+        fused = fuse(asked["fusion"], rankings, asked["depth"])
     with clock.stage("rerank"):
-        return rerank(config["rerank"], fused, dataset, queries, store)
+        return rerank(asked["rerank"], fused, dataset, queries, store)
 
 
 def retrieve(

@@ -273,6 +273,8 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
         groups.setdefault(trial.part, []).append(trial)
     found = []
     for group in groups.values():
+        places: dict[str, int] = {}  # trials that order their candidates alike come one after the other
+        group.sort(key=lambda one: places.setdefault(json.dumps(pipeline.ordering(one.config)), len(places)))
         wanted = tuple(depths[need] for need in group[0].needs)
         size = most or len(group)
         found += [Job(group[first : first + size], wanted) for first in range(0, len(group), size)]

@@ -255,7 +255,7 @@ def score(
     }
     several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
     in_public = _public(qrels, scored=tuple(scored), multi_turn=several, seed=seed, public=public)
-    before = None if candidates is None else judge(candidates, qrels, scored)
+    before = None if candidates is None else _judged(candidates, qrels, query_ids=tuple(scored))
     known = (shown, before, None if keep is None else _kept(keep, final, scored))
     raw = {name: _judged_head(ranking, qrels, query_ids=tuple(scored)) for name, ranking in (rankings or {}).items()}
     summary = _summaries(judged, values, np.ones(len(scored), bool))
@@ -285,6 +285,12 @@ def score(
         missing=absent,
         duplicates=repeated,
     )
+
+
+@remembered
+def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    """Candidates, judged once for all trials that gate them differently."""
+    return judge(candidates, qrels, query_ids)
 
 
 @remembered

@@ -118,12 +118,14 @@ def bca(
     share_below = (resampled < (observed - slack)[:, None]).mean(axis=1)
     share_up_to = (resampled <= (observed + slack)[:, None]).mean(axis=1)
     bias_share = (share_below + share_up_to) / 2
-    deviations = influence / np.where(constant, 1.0, np.abs(influence).max(axis=1))[:, None]
-    squares = np.where(constant, 1.0, (deviations**2).sum(axis=1))
+    greatest = np.abs(influence).max(axis=1)
+    flat = greatest <= slack  # no item alone makes a difference, though several together may
+    deviations = influence / np.where(flat, 1.0, greatest)[:, None]
+    squares = np.where(flat, 1.0, (deviations**2).sum(axis=1))
     acceleration = (deviations**3).sum(axis=1) / (6 * squares**1.5)
 
     few = influence.shape[1] < FEW
-    defined = (bias_share > 0) & (bias_share < 1) & ~constant & (not few)
+    defined = (bias_share > 0) & (bias_share < 1) & ~constant & ~flat & (not few)
     bias = ndtri(np.where(defined, bias_share, 0.5))
     acceleration = np.where(defined, acceleration, 0.0)  # with bias 0: the percentile interval
     shifted = bias + ndtri([[(1 - confidence) / 2], [(1 + confidence) / 2]])

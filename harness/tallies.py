@@ -236,7 +236,7 @@ def _ends(observed: np.ndarray, values: np.ndarray, left_out: np.ndarray) -> tup
     if whole.any():
         slack = _EQUAL * np.maximum(np.abs(values[whole]).max(axis=1), _EQUAL)
         influence = left_out[whole].mean(axis=1)[:, None] - left_out[whole]
-        constant = (np.ptp(values[whole], axis=1) <= slack) | (np.abs(influence).max(axis=1) == 0)
+        constant = np.ptp(values[whole], axis=1) <= slack
         low[whole], high[whole], found = bca(observed[whole], values[whole], influence, constant, slack, items="items")
         for row, note in zip(np.flatnonzero(whole), found, strict=True):
             notes[row] = note

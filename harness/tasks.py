@@ -117,10 +117,12 @@ def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 def fingerprints(judged: Judgement) -> dict[str, str]:
-    """sha256 of what the references say, and of the predictions, whatever the files look like."""
+    """sha256 of what the references say, and of the predictions, whatever the files look like and their order is."""
     ids, table = judged.item_ids, judged.table
-    given = {name: table[name] for name in GIVEN if name in table}
-    return {"references": digest([ids, given]), "predictions": digest([ids, table["prediction"]])}
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    said = {name: [cells[row] for row in order] for name, cells in {**table, "id": ids}.items()}
+    given = {name: said[name] for name in GIVEN if name in table}
+    return {"references": digest([said["id"], given]), "predictions": digest([said["id"], said["prediction"]])}
 
 
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def _leaderboards(task: TextTask, runs: Sequence[Compared], metric: str) -> list
     for part, rows in parts.items():
         scores = np.array([measured(task, run.tallies, rows)[metric] for run in runs])
         for board, value, rank in zip(boards, scores, ranks(scores[:, None])[:, 0], strict=True):
-            board |= {part: float(value), f"{part}_rank": int(rank)}
+            board |= {part: _finite(value), f"{part}_rank": int(rank)}
     return boards
 
 

@@ -267,9 +267,7 @@ def judged_by_luck(
     if "task" in config or parse(objective).family not in (Family.STANDARD, Family.MODIFIED):
         return None
     try:
-        tracker.runs(
-            context.experiment, {"harness.verb": "run", "sweep.id": context.sweep_id}, "FINISHED"
-        )  # their places
+        tracker.has(next((result.run_id for result in results.values() if result.run_id), ""))
     except Unreachable:
         return None
     different = {result.key: (number, result) for number, result in results.items() if result.status == "FINISHED"}

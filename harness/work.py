@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness import pipeline, records, run_page, tasks
 from harness.config import build, digest
@@ -62,6 +62,7 @@ class Retrieving:
             found = pipeline.retrieve({name: node}, self.dataset, self.queries, depth, self.store, clock)
             self._deep += found.values()
         self._at: dict[int, list[Ranking]] = {}
+        self._ordered: tuple[dict[str, Any], Ranking] | None = None  # of the trial before: they come sorted by it
 
     def light(self, trial: Trial, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
         outcome = self._outcome(trial, [trial.config["objective"]])
@@ -82,7 +83,11 @@ class Retrieving:
             self._at[depth] = [ranking.top(depth) for ranking in self._deep]
         rankings = dict(zip(config["retriever"], self._at[depth], strict=True))
         clock = pipeline.Clock()
-        return pipeline.conclude(config, rankings, self.dataset, self.queries, self.store, clock, detailed)
+        asked = pipeline.ordering(config)
+        if self._ordered is None or self._ordered[0] != asked:
+            self._ordered = asked, pipeline.order(asked, rankings, self.dataset, self.queries, self.store, clock)
+        road = (self.dataset, self.queries, self.store, clock, detailed)
+        return pipeline.conclude(config, rankings, *road, self._ordered[1])
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their data

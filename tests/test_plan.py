@@ -343,7 +343,8 @@ def test_files_are_named_from_the_root(planner, toy):
 
 
 def trial(number, part, needs=(), depth=10, words=(), error=None):
-    return Trial(number, tuple(words), {"depth": depth}, needs=tuple(needs), part=part, error=error)
+    config = {"depth": depth, "fusion": {}, "rerank": {}}
+    return Trial(number, tuple(words), config, needs=tuple(needs), part=part, error=error)
 
 
 def numbers(found):
