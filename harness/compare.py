@@ -139,12 +139,13 @@ def _best(tracker: Tracker, config: Mapping[str, Any], task: TextTask | None) ->
             f"experiment {experiment!r}: {len(ranked)} finished runs with {metric} differ, and top={config['top']} of "
             "them is too few: two at least are compared. Make more, or name them: 'runs=[ID,ID]'."
         )
-    part = "the public part" if select_on == "public" else "all queries"
+    items = "items" if task else "queries"
+    part = "the public part" if select_on == "public" else f"all {items}"
     notes = [f"The {len(best)} best of {len(ranked)} runs by {metric} of {part}."]
     if len(ranked) > 2 and select_on == "all":
         notes.append(
-            "They were chosen by the same queries that compare them, which flatters the first ones: "
-            "select_on=public chooses by the public queries alone, and the private ones judge."
+            f"They were chosen by the same {items} that compare them, which flatters the first ones: "
+            f"select_on=public chooses by the public {items} alone, and the private ones judge."
         )
     return best, notes
 

@@ -184,6 +184,7 @@ class Planner:
         trial.config, trial.choices = config, choices
         if "task" in config:
             trial.config = tasks.absolute(config)
+            tasks.measures(tasks.named(config), config)
             trial.key, trial.part = tasks.trial_key(trial.config), "text"
             return
         data = self._read(config, choices)

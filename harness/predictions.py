@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +44,48 @@ def submission_rows(
     carry the documents' texts (`with_contents` adds them later). Ids are written as they were read; scores have six
     decimals; nobody answers here, so `answer` is empty.
     """
+    for query, found, scores in _listed(queries, ranking, texts):
+        row = _row(_as_read(query), query.text, [_as_read(document) for document in found], scores)
+        if contents:
+            for reference, document in zip(row["references"], found, strict=True):
+                reference["content"] = document.text
+        yield row
+
+
+def bare_text(queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document]) -> str:
+    """`json_text` of the rows without contents; a row that was written before is not encoded again."""
+    return "".join(
+        _bare_line(_as_read(query), query.text, tuple(_as_read(document) for document in found), tuple(scores))
+        for query, found, scores in _listed(queries, ranking, texts)
+    )
+
+
+@lru_cache(maxsize=1 << 14)  # most trials of a sweep have most rows in common
+def _bare_line(eval_id: str | int, text: str, topk: tuple[str | int, ...], scores: tuple[float, ...]) -> str:
+    return _encode(_row(eval_id, text, topk, scores)) + "\n"
+
+
+def _row(eval_id: str | int, text: str, topk: Sequence[str | int], scores: Sequence[float]) -> dict[str, Any]:
+    references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores]
+    return {"eval_id": eval_id, "standalone_query": text, "topk": topk, "answer": "", "references": references}
+
+
+def _listed(
+    queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document]
+) -> Iterator[tuple[Query, list[Document], list[float]]]:
+    """(query, its documents, their scores) of every row."""
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
     rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), strict=True)
     for query, docs, scores, length in rows:
-        found = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
-        references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
-        if contents:
-            for reference, document in zip(references, found, strict=True):
-                reference["content"] = document.text
-        yield {
-            "eval_id": query.query_id if query.native_id is None else query.native_id,
-            "standalone_query": query.text,
-            "topk": [one.doc_id if one.native_id is None else one.native_id for one in found],
-            "answer": "",
-            "references": references,
-        }
+        yield query, [texts[ranking.doc_ids[doc]] for doc in docs[:length]], scores[:length]
+
+
+def _as_read(one: Query | Document) -> str | int:
+    """An id as the file had it."""
+    if one.native_id is not None:
+        return one.native_id
+    return one.query_id if isinstance(one, Query) else one.doc_id
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:

@@ -21,7 +21,7 @@ from harness import metrics, pipeline, unsent
 from harness.config import SHARED, Asked, build, digest, flatten, identity, target_class, used
 from harness.datasets import Dataset
 from harness.mlflow_store import Unreachable
-from harness.predictions import json_text, submission_rows, write_text
+from harness.predictions import bare_text, json_text, submission_rows, write_text
 from harness.scores import Scores, table_text
 from harness.store import Store
 from harness.tracking import LoggedRun, RunRecord, Tracker
@@ -166,7 +166,7 @@ def write_files(
     light: without the run, and the rows without the documents' texts, which `export` puts back. Returns
     tags that say what was found.
     """
-    bare = json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False))
+    bare = bare_text(outcome.queries, outcome.final, dataset.by_id)
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest()}
     rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
     files = {"config.yaml": resolved(config), "predictions.jsonl": rows}

@@ -244,7 +244,8 @@ def _ends(observed: np.ndarray, values: np.ndarray, left_out: np.ndarray) -> tup
         defined = values[row][np.isfinite(values[row])]
         if len(defined):
             low[row], high[row] = np.quantile(defined, [0.025, 0.975])
-        notes[row] = f"percentile interval: undefined in {1 - len(defined) / values.shape[1]:.0%} of the samples"
+        lacking = values.shape[1] - len(defined)
+        notes[row] = f"percentile interval: undefined in {lacking} of {values.shape[1]} samples"
     return low, high, notes
 
 

@@ -117,12 +117,14 @@ def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 def fingerprints(judged: Judgement) -> dict[str, str]:
-    """sha256 of what the references say, and of the predictions, whatever the files look like and their order is."""
-    ids, table = judged.item_ids, judged.table
+    """sha256 of what the references say, and of the predictions, however their files look and in whatever order."""
+    table, ids = judged.table, judged.item_ids
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    said = {name: [cells[row] for row in order] for name, cells in {**table, "id": ids}.items()}
-    given = {name: said[name] for name in GIVEN if name in table}
-    return {"references": digest([said["id"], given]), "predictions": digest([said["id"], said["prediction"]])}
+
+    def digested(*names: str) -> str:
+        return digest({name: [table[name][row] for row in order] for name in names if name in table})
+
+    return {"references": digested("id", *GIVEN), "predictions": digested("id", "prediction")}
 
 
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,11 +138,7 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
 def judge(config: Mapping[str, Any]) -> Submission:
     """Read, pair and score the two files of a checked config."""
     task = named(config)
-    wanted = config["metrics"] or task.measures
-    for name in wanted:
-        check_measure(task, "metrics", name)
-    if config["objective"] not in wanted:
-        raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
+    wanted = measures(task, config)
     predictions, references = (Path(config[name]) for name in FILES)
     judged = task.judge(predictions, references, wanted, Store(Path(config["store"]["path"])))
     public = in_public(judged, config["seed"], config["public"])
@@ -152,6 +150,16 @@ def named(config: Mapping[str, Any]) -> TextTask:
     """The task of a config."""
     task: TextTask = build(config["task"], where="task")
     return task
+
+
+def measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:
+    """The measures that are asked for, the objective among them."""
+    wanted: Sequence[str] = config["metrics"] or task.measures
+    for name in wanted:
+        check_measure(task, "metrics", name)
+    if config["objective"] not in wanted:
+        raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
+    return wanted
 
 
 def check_measure(task: TextTask, key: str, name: str) -> None:
@@ -348,8 +356,9 @@ def _show(console: Console, submission: Submission, document: Mapping[str, Any])
         name = document["experiment"]
         console.print(f"Run {document['run_id']} of experiment {name!r}. Next:")
         console.print(f"  harness ui experiment_name='{name}'")
-        console.print(f"  harness compare task={submission.task.name} experiment_name='{name}'")
-        console.print(f"  harness export task={submission.task.name} run={document['run_id']}")
+        task, by = f"task={submission.task.name}", f"metric={submission.shown}"
+        console.print(f"  harness compare {task} {by} experiment_name='{name}'")
+        console.print(f"  harness export {task} {by} run={document['run_id']}")
 
 
 def _number(value: float) -> str:

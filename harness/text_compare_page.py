@@ -70,14 +70,12 @@ def _differences(document: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]
 
 
 def _by_kind(document: Mapping[str, Any]) -> Section:
-    parts = list(dict.fromkeys(one["part"] for one in document["splits"]))
-    pairs: dict[str, dict[str, str]] = {}
+    pairs = list(dict.fromkeys(f"{one['a']} − {one['b']}" for one in document["splits"]))
+    parts: dict[str, list[str]] = {}
     for one in document["splits"]:
-        pairs.setdefault(f"{one['a']} − {one['b']}", {})[one["part"]] = f"{signed(one['mean'])} ({one['n']})"
-    rows = [[pair, *(cells[part] for part in parts)] for pair, cells in pairs.items()]
-    return Section(
-        f"Differences in {document['metric']} by kind of item", ["Items in brackets; not tested."], ["", *parts], rows
-    )
+        parts.setdefault(f"{one['part']} ({one['n']})", []).append(signed(one["mean"]))
+    heading = f"Differences in {document['metric']} by kind of item"
+    return Section(heading, ["Items in brackets; not tested."], ["", *pairs], [[k, *v] for k, v in parts.items()])
 
 
 def _most_changed(metric: str, changed: Sequence[Mapping[str, Any]]) -> list[Section]:

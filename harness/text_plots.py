@@ -82,7 +82,8 @@ def draw_scored(
 
 def draw_shake_up(document: Mapping[str, Any]) -> Figure:
     runs, draws = document["runs"], document["shake_up"]["draws"]
-    rows, public, private = range(len(runs)), [one["public"] for one in runs], [one["private"] for one in runs]
+    rows = range(len(runs))
+    public, private = (np.array([one[part] for one in runs], np.float64) for part in ("public", "private"))  # None: NaN
     figure = _figure(1.2 + ROW * len(runs))
     left, right = figure.subplots(1, 2, sharey=True)
     left.hlines(rows, np.minimum(public, private), np.maximum(public, private), color=INTERVAL, linewidth=2, zorder=1)

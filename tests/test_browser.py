@@ -32,14 +32,19 @@ def work(tmp_path_factory, fresh_database):
     folder = tmp_path_factory.mktemp("browser")
     (folder / "outputs").mkdir()
     shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+    verbs = "sweep gate=score gate.threshold=1,5,10\nrun gate=auto trace=errors\nrun retriever=hybrid_lexical"
+    return folder, *told(folder, verbs)
+
+
+def told(folder, verbs):
+    """The JSON documents of commands, a line each, that one process runs in a folder."""
     code = (
         "import sys; from harness.cli import call\n"
         "for words in sys.argv[1].splitlines(): assert call(words.split()[0], words.split()[1:] + ['format=json']) == 0"
     )
-    verbs = "sweep gate=score gate.threshold=1,5,10\nrun gate=auto trace=errors\nrun retriever=hybrid_lexical"
     done = subprocess.run([sys.executable, "-c", code, verbs], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return folder, *map(json.loads, done.stdout.splitlines())
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +197,31 @@ def test_traces_of_a_run_show(tab, pages, work):
     tab.goto(run_page(pages, auto["run_id"], "/traces"))
     tab.get_by_text("retrieval", exact=True).first.wait_for()
     keep(tab, "traces")
+
+
+@pytest.fixture(scope="module")
+def submissions(work):
+    """Two submissions of the sample's corrections, the second one's document, and their comparison's."""
+    folder = Path(__file__).resolve().parents[1] / "harness" / "sample" / "corrections"
+    score = f"score task=corrections references={folder / 'references.csv'} predictions="
+    verbs = [f"{score}{folder / 'careful.csv'}", f"{score}{folder / 'eager.csv'}", "compare task=corrections"]
+    return told(work[0], "\n".join(verbs))[1:]
+
+
+def test_the_page_of_corrections_shows_every_edit(tab, submissions):
+    [eager, _] = submissions
+    tab.goto((Path(eager["files"]["folder"]) / "report.html").as_uri())
+    tab.get_by_text(f"{eager['metrics']['correction_recall']:.4f}").first.wait_for()
+    assert tab.locator("mark.tp, .tp").count()
+    keep(tab, "corrections")
+
+
+def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
+    tab.goto(Path(submissions[1]["files"]["html"]).as_uri())
+    picture = tab.get_by_role("img", name="shake_up")
+    picture.scroll_into_view_if_needed()
+    assert picture.evaluate("one => one.complete && one.naturalWidth") > 500
+    keep(tab, "leaderboards")
 
 
 def experiment(pages):
