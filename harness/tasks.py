@@ -256,9 +256,8 @@ def write(
 
     write_text(folder / "items.csv", csv_text(judged.table))
     write_text(folder / "requirements.txt", run_page.requirements())
-    shown, counts = submission.shown, {name: float(count) for name, count in submission.counts.items()}
-    tallied = {name: counts[name] for name in submission.task.counts}
-    text_plots.scored(submission.summary, _means_of(submission, shown), shown, folder / "measures.png", tallied)
+    shown, counts = submission.shown, {name: float(submission.counts[name]) for name in submission.task.counts}
+    text_plots.scored(submission.summary, _means_of(submission, shown), shown, folder / "measures.png", counts)
     facts, parts = _facts(config, submission), submission.parts
     by_kind = {name: _means_of(submission, name) for name in submission.summary}
     told = (facts, submission.summary, parts["public"], parts["private"], counts)
