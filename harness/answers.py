@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from harness.config import build
+from harness.kept import KeptTokenizer
 from harness.lines import (
     check_pairs,
     field,
@@ -20,15 +21,18 @@ from harness.lines import (
     required,
     some,
 )
+from harness.progress import watch
 from harness.store import Store
 from harness.tallies import Judgement
-from harness.text_metrics import Tokenize, accuracy, alternatives, exact_match, nfc, rouge_1, split_reason
+from harness.text_metrics import accuracy, alternatives, exact_match, nfc, rouge_1, split_reason
 from harness.text_models import ModelAbsent
 from retrievers.base import BadInput, did_you_mean
-from retrievers.tokenize import Kiwi, Whitespace
 
 TEXT = ("rouge_1", "bertscore", "bleurt")
-TOKENIZERS: dict[str, Tokenize] = {"kiwi": Kiwi(tags=["*"]), "whitespace": Whitespace()}  # of ROUGE-1
+TOKENIZERS: dict[str, dict[str, Any]] = {  # of ROUGE-1, as parts
+    "kiwi": {"_target_": "retrievers.tokenize.Kiwi", "tags": ["*"]},
+    "whitespace": {"_target_": "retrievers.tokenize.Whitespace"},
+}
 AVERAGES = ("descriptive_avg", "final_score")
 TYPES = {"선다형": "multiple_choice", "단답형": "short_answer", "서술형": "descriptive"}  # question type -> part
 KINDS = {part: kind for kind, part in TYPES.items()}
@@ -127,8 +131,8 @@ class Answers:
         self._plain: dict[str, Callable[[Sequence[str], Sequence[str]], np.ndarray]] = {
             "accuracy": accuracy,
             "exact_match": exact_match,
-            "rouge_1": partial(rouge_1, tokenize=TOKENIZERS[tokenizer]),
         }
+        self._tokenizer = TOKENIZERS[tokenizer]
         self._scheme = SCHEMES[scheme]
         self.measures = (*(name for names in self._scheme.measures.values() for name in names), *AVERAGES)
         self.counts = tuple(self._scheme.measures)
@@ -222,6 +226,10 @@ class Answers:
         """float64 [n]; a model is not asked about an empty prediction, which scores 0."""
         if name in self._plain:
             return self._plain[name](ours, theirs)
+        if name == "rouge_1":  # references are tokenised once for all that is held against them
+            with watch(name) as progress:
+                part = self._tokenizer
+                return rouge_1(ours, theirs, KeptTokenizer(store, part, lambda: build(part), progress))
         model = self._models[name]
         if model is None:
             raise ModelAbsent(f"task.{name} is null: no model is named")

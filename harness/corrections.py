@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -15,12 +16,14 @@ import numpy as np
 
 from harness.alignment import Compared, Scheme, compare
 from harness.lines import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, unique_rows
+from harness.progress import watch
 from harness.store import Store
 from harness.tallies import Judgement, Marked
 from retrievers.base import BadInput, did_you_mean
 
 COLUMNS = {"id": "id", "source": "source", "reference": "reference", "prediction": "prediction", "type": "error_type"}
 COUNTS = ("tp", "fp", "fn", "fr")
+TOLD = 1000  # sentences between two looks at the progress
 JSON_SUFFIXES = {".json", ".jsonl", ".ndjson"}
 
 Sums = Mapping[str, np.ndarray]
@@ -92,11 +95,15 @@ class Corrections:
         tallies = dict(zip(COUNTS, compared.counts.T.astype(np.float64), strict=True))
         edits: list[str] = []
         marked: dict[str, list[Marked]] = {"source": [], "reference": [], "prediction": []}
-        for row in range(len(ids)):
-            found, *texts = compared.show(row)
-            edits.append("; ".join(map(str, found)))
-            for column, text in zip(marked.values(), texts, strict=True):
-                column.append(text)
+        with watch("corrections") as progress:
+            for row in range(len(ids)):
+                found, *texts = compared.show(row)
+                edits.append("; ".join(map(str, found)))
+                for column, text in zip(marked.values(), texts, strict=True):
+                    column.append(text)
+                if row % TOLD == 0:
+                    progress(row, len(ids), "sentences")
+            progress(len(ids), len(ids), "sentences")
         table: dict[str, list[Any]] = {
             "id": list(ids),
             "kind": kinds,
@@ -155,7 +162,7 @@ def _columns(given: Mapping[str, str]) -> dict[str, str]:
             raise BadInput(f"columns.{role} is unknown.{hint} Known are {', '.join(COLUMNS)}.")
         if not isinstance(column, str) or not column.strip():
             raise BadInput(f"columns.{role}={column!r} is no column's name. Give the one that stands in the file.")
-    columns = COLUMNS | dict(given)
+    columns = COLUMNS | {role: _nfc(column) for role, column in given.items()}
     for roles in (("id", "source", "reference", "type"), ("id", "prediction")):
         for one, other in combinations(roles, 2):
             if columns[one] == columns[other]:
@@ -165,8 +172,9 @@ def _columns(given: Mapping[str, str]) -> dict[str, str]:
 
 def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
     for number, row in json_lines(path):
-        _check_columns(row, needed, f"{path}:{number}")
-        yield number, row
+        composed = {_nfc(column): _nfc(cell) if isinstance(cell, str) else cell for column, cell in row.items()}
+        _check_columns(composed, needed, f"{path}:{number}")
+        yield number, composed
 
 
 def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
@@ -176,7 +184,7 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
     def lines() -> Iterator[str]:
         for number, line in numbered_lines(path):
             taken.append(number)
-            yield line + "\n"
+            yield _nfc(line) + "\n"
 
     header: list[str] = []
     try:
@@ -199,6 +207,11 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
         raise BadInput(
             f"{path}:{taken[0]}: broken CSV in the row that begins here ({error}). Is a quote open?"
         ) from None
+
+
+def _nfc(text: str) -> str:
+    """In composed form: ids, names of columns and texts are the same however their characters are written."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _check_columns(there: Collection[str], needed: Mapping[str, str], where: str) -> None:

@@ -73,7 +73,7 @@ class Scores:
         fields["values"] = {name: values.tolist() for name, values in self.values.items()}
         for part in ("summary", "public", "private"):
             fields[part] = {name: asdict(summary) for name, summary in fields[part].items()}
-        return _plain(fields)
+        return plain(fields)
 
 
 def fixed_mean(name: str) -> Measure:
@@ -328,13 +328,8 @@ def _public(
     labelled = list(qrels.grades)
     needs = np.array([bool(graded) or not qrels.abstention for graded in qrels.grades.values()])
     turns = np.array([query_id in multi_turn for query_id in labelled])
-    chosen = dict(zip(labelled, split(labelled, strata(needs, turns), seed, public), strict=True))
+    chosen = dict(zip(labelled, split(labelled, 2 * needs + turns, seed, public), strict=True))
     return np.array([chosen[query_id] for query_id in scored])
-
-
-def strata(needs: np.ndarray, multi_turn: np.ndarray) -> np.ndarray:
-    """int [Q]: the kinds of queries, bool [Q] each, that the public part is drawn from alike."""
-    return 2 * needs.astype(np.intp) + multi_turn
 
 
 def _summaries(
@@ -392,9 +387,10 @@ def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {name: float(values.mean()) for name, values in parts.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON takes it: NaN becomes None, tuples lists."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value

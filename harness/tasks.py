@@ -25,7 +25,7 @@ from harness import records, report, run_page, text_page
 from harness.config import Asked, build, check_part, digest
 from harness.lines import opened
 from harness.predictions import write_text
-from harness.scores import Summary
+from harness.scores import Summary, plain
 from harness.store import Store
 from harness.tallies import Judgement, TextTask, entering, in_public, measured, summaries
 from harness.tracking import LoggedRun, RunRecord, Tracker
@@ -297,7 +297,7 @@ def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
 def _told(submission: Submission) -> dict[str, Any]:
     """The submission in numbers as JSON takes them: what is absent or undefined is null."""
     summary = {name: asdict(one) for name, one in submission.summary.items()}
-    return _plain(
+    return plain(
         {
             "metrics": {name: one.mean for name, one in submission.summary.items()},
             "absent": submission.judged.absent,
@@ -362,10 +362,3 @@ def _show(console: Console, submission: Submission, document: Mapping[str, Any])
 
 def _number(value: float) -> str:
     return "–" if np.isnan(value) else f"{value:.4f}"
-
-
-def _plain(value: Any) -> Any:
-    """NaN becomes None."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and np.isnan(value) else value

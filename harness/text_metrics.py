@@ -90,11 +90,11 @@ def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tok
     morphemes, so that its numbers differ from those with another tokenizer.
     Example, by white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
     """
-    n = len(references)
-    bags = [Counter(terms) for terms in tokenize([_read(text) for text in (*predictions, *references)]).lists()]
-    common = [(ours & theirs).total() for ours, theirs in zip(bags[:-n], bags[n:], strict=True)] if n else []
-    terms = np.array([bag.total() for bag in bags], np.float64).reshape(2, n).sum(axis=0)
-    return np.divide(2 * np.array(common, np.float64), terms, out=np.zeros(n), where=terms > 0)
+    both = [tokenize([_read(text) for text in side]).lists() for side in (predictions, references)]
+    pairs = [(Counter(ours), Counter(theirs)) for ours, theirs in zip(*both, strict=True)]
+    common = np.array([(ours & theirs).total() for ours, theirs in pairs], np.float64)
+    terms = np.array([ours.total() + theirs.total() for ours, theirs in pairs], np.float64)
+    return np.divide(2 * common, terms, out=np.zeros(len(pairs)), where=terms > 0)
 
 
 def _read(text: str) -> str:

@@ -76,8 +76,7 @@ MAY = dict.fromkeys(LEAVES, LEAVES_MAY) | {
     "text_metrics": LEAVES_MAY | {"retrievers.tokenize"},
     "pair_models": LEAVES_MAY | {"retrievers.models"},
     "text_models": LEAVES_MAY | {"harness.pair_models", "retrievers.encoders", "retrievers.models"},
-    "answers": LEAVES_MAY
-    | {"harness.text_metrics", "harness.text_models", "harness.pair_models", "retrievers.tokenize"},
+    "answers": LEAVES_MAY | {"harness.kept", "harness.text_metrics", "harness.text_models"},
     "corrections": LEAVES_MAY,
     "comparison": TOP_MAY,
     "text_comparison": TOP_MAY | {"harness.comparison", "harness.tasks"},

@@ -167,24 +167,30 @@ def test_text_for_people(harness, files):
 
 
 def test_the_same_numbers_whatever_the_files_look_like(harness, files, tracker):
-    """CSV or JSON lines, their rows in any order, Korean in composed or decomposed form."""
-    sentences, predictions = rows_of_sentences(SENTENCES), rows_of_predictions(WORSE)
+    """CSV or JSON lines, their rows in any order, ids and Korean in composed or decomposed form."""
+    sentences = [row | {"id": f"문장 {row['id']}"} for row in rows_of_sentences(SENTENCES)]
+    predictions = [row | {"id": f"문장 {row['id']}"} for row in rows_of_predictions(WORSE)]
+    write(files / "R.csv", sentences)
+    write(files / "worse.csv", predictions)
     write(files / "R.jsonl", sentences[::-1])
     write(files / "worse.jsonl", predictions[2:] + predictions[:2])
-    decomposed = unicodedata.normalize("NFD", (files / "worse.csv").read_text("utf-8"))
-    (files / "apart.csv").write_text(decomposed, "utf-8")
+    for name in ("R.csv", "worse.csv", "worse.jsonl"):
+        decomposed = unicodedata.normalize("NFD", (files / name).read_text("utf-8"))
+        (files / f"apart_{name}").write_text(decomposed, "utf-8")
     first = harness(*WORSE_SCORED).json
-    for words in (["predictions=worse.jsonl"], ["predictions=worse.jsonl", "references=R.jsonl"],
-                  ["predictions=apart.csv"]):  # fmt: skip
+    apart = ["predictions=apart_worse.jsonl", "references=apart_R.csv"]
+    mixed = ["predictions=worse.jsonl", "references=R.jsonl"]
+    for words in (mixed[:1], mixed, ["predictions=apart_worse.csv"], apart):
         other = harness(*SCORE, *words).json
         for name in ("metrics", "counts", "public", "private", "by_kind", "absent"):
             assert other[name] == first[name], (words, name)
-        if "references=R.jsonl" not in words:  # samples are drawn from the references in their order
+        if words != mixed:  # samples are drawn from the references in their order
             assert other["summary"] == first["summary"]
     runs = tracker.runs("e", {"task": "corrections"})
-    assert len({run.tags["data.references"] for run in runs}) == 1
-    assert len({run.tags["data.predictions"] for run in runs if run.name != "apart.csv"}) == 1
-    assert len({run.tags["trial_key"] for run in runs}) == 4
+    assert (
+        len({run.tags["data.references"] for run in runs}) == len({run.tags["data.predictions"] for run in runs}) == 1
+    )
+    assert len({run.tags["trial_key"] for run in runs}) == 5
 
 
 def test_the_scheme_decides_the_counts(harness, files):
@@ -414,14 +420,13 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
 
 
 def test_a_sweep_started_again_skips_what_finished(harness, files, tracker):
-    first = harness(*SWEEP).json
-    again = harness(*SWEEP).json
-    assert again["trials"]["skipped"] == again["plan"]["finished_before"] == 4
+    words = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "format=json")
+    first, again = harness(*words).json, harness(*words).json
+    assert again["trials"]["skipped"] == again["plan"]["finished_before"] == 2
     assert (again["run_id"], again["best"]) == (first["run_id"], first["best"])
-    assert len(tracker.runs("e", {"task": "corrections"})) == 4
+    assert len(tracker.runs("e", {"task": "corrections"})) == 2
     (files / "worse.csv").write_bytes((files / "worse.csv").read_bytes().replace("갓따".encode(), "갔다".encode()))
-    changed = harness(*SWEEP).json
-    assert changed["trials"]["skipped"] == 2  # the other file is what it was
+    assert harness(*words).json["trials"]["skipped"] == 1  # the other file is what it was
 
 
 def test_a_trial_whose_objective_is_absent_fails_with_the_reason(harness, answers, tracker):
@@ -608,6 +613,17 @@ def test_what_is_scored_otherwise_is_not_compared(harness, files):
     assert not (files / "outputs" / "comparisons").exists()
 
 
+def test_items_are_compared_by_id_whatever_the_order_of_their_files(harness, files):
+    write(files / "R.jsonl", rows_of_sentences(SENTENCES)[::-1])
+    harness(*WORSE_SCORED)
+    harness(*BETTER_SCORED, "references=R.jsonl")
+    found = harness(*COMPARE).json
+    one = found["differences"][0]
+    # 1 and 1/2, 0 and 1, 1 and 0, 1 and 1, 1 and 0.
+    assert (one["measure"], one["wins"], one["ties"], one["losses"]) == ("correction_recall", 3, 1, 1)
+    assert {item["id"]: item["difference"] for item in found["changed"]} == {"s1": 0.5, "s2": -1, "s3": 1, "s5": 1}
+
+
 def test_where_the_columns_are_found_is_no_other_rule(harness, files):
     write(files / "renamed.csv", [{"id": one, "fixed": text} for one, text in BETTER.items()])
     harness(*WORSE_SCORED)
@@ -619,7 +635,7 @@ def test_where_the_columns_are_found_is_no_other_rule(harness, files):
 
 def test_text_runs_and_retrieval_runs_are_kept_apart(harness, files, toy):
     """All in one experiment: each verb finds the runs of its own task."""
-    harness(*SWEEP[:-1], "experiment_name=retrieval")
+    harness("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "experiment_name=retrieval")
     run = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
     runs = {harness(*run, f"top_k={k}").json["run_id"] for k in (1, 3)}
     found = harness("compare", "experiment_name=retrieval", "format=json").json
