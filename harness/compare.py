@@ -44,9 +44,7 @@ TEXT_SAME = {"data.references": "references", "version.measures": "version of th
 def compare(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """Compare runs pair by pair. Returns the JSON document of `harness compare format=json`."""
     task = tasks.named(config) if "task" in config else None
-    if task:
-        tasks.check_measure(task, "metric", config["metric"])
-    else:
+    if not task:
         metrics.parse(config["metric"])
     outputs = Path(config["outputs"]).absolute()
     tracker: Tracker = build(config["tracking"], where="tracking")
@@ -131,7 +129,12 @@ def _best(tracker: Tracker, config: Mapping[str, Any], task: TextTask | None) ->
     kind = {"task": task.name} if task else {"harness.verb": "run"}
     for run in reversed(tracker.runs(experiment, kind, "FINISHED")):
         earliest.setdefault(run.tags.get("trial_key", run.run_id), run)
-    logged = [(run, metrics.ranked_by(run.metrics, metric, select_on)) for run in earliest.values()]
+    runs, notes = list(earliest.values()), []
+    scheme = config.get("task", {}).get("scheme")
+    if scheme in (schemes := {run.params.get("task.scheme") for run in runs}) and len(schemes) > 1:
+        runs = [run for run in runs if run.params.get("task.scheme") == scheme]
+        notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
+    logged = [(run, metrics.ranked_by(run.metrics, metric, select_on)) for run in runs]
     ranked = [(run.metrics[name], run) for run, name in logged if name]
     best = [run for _, run in sorted(ranked, key=lambda one: -one[0])][: config["top"]]
     if len(best) < 2:
@@ -141,7 +144,7 @@ def _best(tracker: Tracker, config: Mapping[str, Any], task: TextTask | None) ->
         )
     items = "items" if task else "queries"
     part = "the public part" if select_on == "public" else f"all {items}"
-    notes = [f"The {len(best)} best of {len(ranked)} runs by {metric} of {part}."]
+    notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric} of {part}.")
     if len(ranked) > 2 and select_on == "all":
         notes.append(
             f"They were chosen by the same {items} that compare them, which flatters the first ones: "

@@ -29,9 +29,7 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     It is refused if anything about it is wrong. The same content is the same submission, whatever its file is called.
     """
     task = tasks.named(config) if "task" in config else None
-    if task:
-        tasks.check_measure(task, "metric", config["metric"])
-    else:
+    if not task:
         metrics.parse(config["metric"])
     if task and (config["model"] or config["against"]):
         raise BadInput("model and against are about retrieval: leave them out with task=...")

@@ -72,6 +72,11 @@ def _chosen(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRun, str
     if verb not in DATA:
         maker = f"`harness {verb}`" if verb else "something else than the harness"
         raise BadInput(f"Run {run.run_id} is a record of {maker}, without predictions of its own.")
+    if kind := run.tags.get("task"):
+        raise BadInput(
+            f"Run {run.run_id} scored a file of task={kind}: there is nothing to run again. `harness score task={kind} "
+            "predictions=FILE references=FILE` scores it anew, `harness export` checks that neither file has changed."
+        )
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be reproduced.")
     if verb == "score" and not config["verify_only"]:

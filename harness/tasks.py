@@ -89,6 +89,9 @@ class Submission:
 def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """The verb `score` of a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
+    for word in asked.overrides:
+        if (key := word.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
+            raise BadInput(f"{word}: {key} is about retrieval. Leave it out with task={asked.choices['task']}.")
     config = absolute(config)
     submission = judge(config)
     record = RunRecord(

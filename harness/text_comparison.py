@@ -66,6 +66,7 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
     metric, first = config["metric"], runs[0]
     check_part(first.config["task"], "task")
     task: TextTask = build(first.config["task"], where="task")
+    tasks.check_measure(task, "metric", metric)
     means = [measured(task, run.tallies) for run in runs]
     shared = [name for name in task.measures if all(mean[name] == mean[name] for mean in means)]
     if metric not in shared:

@@ -283,8 +283,8 @@ ANSWERS = ("task=answers", "predictions=P.json", "references=R.json", "metrics=[
         ("score", ["task=anwsers"], "Did you mean 'answers'"),
         ("sweep", ["seed=0,1", "references=null"], "references is missing"),
         ("sweep", ["seed=0,1", "metrics=[exact_mach]"], "Did you mean 'exact_match'"),
-        ("compare", ["metric=exact_mach"], "Did you mean 'exact_match'"),
-        ("export", ["metric=exact_mach"], "Did you mean 'exact_match'"),
+        ("score", ["dataset=contest"], "dataset is about retrieval"),
+        ("score", ["missing=zero"], "missing is about retrieval"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused(harness, answers, verb, words, expected):
@@ -417,6 +417,18 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     # And it is exported whole, though it was logged light.
     exported = harness("export", "task=corrections", f"run={trial.run_id}", "format=json").json
     assert Path(exported["submission"]).read_bytes() == (files / "worse.csv").read_bytes()
+    # Of two schemes, runs of the one that is asked for are compared.
+    for scheme, gap in (("token", 0.35), ("span", 0.5)):
+        compared = harness("compare", "task=corrections", "experiment_name=e", f"task.scheme={scheme}", "format=json")
+        assert f"Runs of task.scheme={scheme} alone" in compared.json["notes"][0]
+        assert compared.json["differences"][0]["mean"] == pytest.approx(gap)
+    for verb in ("compare", "export"):
+        done = harness(verb, "task=corrections", "experiment_name=e", "metric=corection_recall")
+        assert done.code == 2
+        assert "Did you mean 'correction_recall'" in done.err
+    done = harness("reproduce", f"run={trial.run_id}")
+    assert done.code == 2
+    assert "scored a file of task=corrections" in done.err
 
 
 def test_a_sweep_started_again_skips_what_finished(harness, files, tracker):
