@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -94,6 +95,7 @@ TEXT_KEYS = re.compile(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The `harness` command; ends the process with its exit code."""
+    gc.set_threshold(50_000)  # imports make many objects and little garbage: looking for it takes half a second
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
         sys.exit(_complete(words))
@@ -109,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if verb is None:
         _say(f"There is no verb {words[0]!r}.{did_you_mean(words[0], VERBS)} Verbs: {', '.join(VERBS)}.")
         sys.exit(2)
-    sys.exit(call(verb, words[len(verb.split()) :]))
+    code = call(verb, words[len(verb.split()) :])
+    gc.freeze()  # and most of another one at the end, when the whole process goes anyway
+    sys.exit(code)
 
 
 def call(verb: str, words: Sequence[str]) -> int:

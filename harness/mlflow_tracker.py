@@ -249,11 +249,12 @@ class MlflowTracker:
         mlflow_spans.write(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """A file of a run, where it lies or else in `folder`; not to be changed. BadInput if the run has none such."""
+        """A file of a run, where it lies or else in `folder`, made for it; not to be changed. BadInput without it."""
         beside = _local(run_id.join(self._around))  # where it lies if the run is of the same experiment
         for place in filter(None, (self.place(run_id), beside)):
             if (place / name).is_file():
                 return place / name
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             return Path(self.client.download_artifacts(run_id, name, str(folder)))
         except Exception as error:

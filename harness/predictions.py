@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.lines import as_id, field, finite, json_lines, no_rows, numbered_lines, some, unique_rows
-from retrievers.base import BadInput, Document, Predictions, Query, Ranking
+from retrievers.base import BadInput, Document, Predictions, Query, Ranking, remembered
 
 _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -44,48 +44,54 @@ def submission_rows(
     carry the documents' texts (`with_contents` adds them later). Ids are written as they were read; scores have six
     decimals; nobody answers here, so `answer` is empty.
     """
-    for query, found, scores in _listed(queries, ranking, texts):
-        row = _row(_as_read(query), query.text, [_as_read(document) for document in found], scores)
-        if contents:
-            for reference, document in zip(row["references"], found, strict=True):
-                reference["content"] = document.text
-        yield row
-
-
-def bare_text(queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document]) -> str:
-    """`json_text` of the rows without contents; a row that was written before is not encoded again."""
-    return "".join(
-        _bare_line(_as_read(query), query.text, tuple(_as_read(document) for document in found), tuple(scores))
-        for query, found, scores in _listed(queries, ranking, texts)
-    )
-
-
-@lru_cache(maxsize=1 << 14)  # most trials of a sweep have most rows in common
-def _bare_line(eval_id: str | int, text: str, topk: tuple[str | int, ...], scores: tuple[float, ...]) -> str:
-    return _encode(_row(eval_id, text, topk, scores)) + "\n"
-
-
-def _row(eval_id: str | int, text: str, topk: Sequence[str | int], scores: Sequence[float]) -> dict[str, Any]:
-    references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores]
-    return {"eval_id": eval_id, "standalone_query": text, "topk": topk, "answer": "", "references": references}
-
-
-def _listed(
-    queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document]
-) -> Iterator[tuple[Query, list[Document], list[float]]]:
-    """(query, its documents, their scores) of every row."""
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
     rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), strict=True)
     for query, docs, scores, length in rows:
-        yield query, [texts[ranking.doc_ids[doc]] for doc in docs[:length]], scores[:length]
+        found = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
+        references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
+        if contents:
+            for reference, document in zip(references, found, strict=True):
+                reference["content"] = document.text
+        yield {
+            "eval_id": query.query_id if query.native_id is None else query.native_id,
+            "standalone_query": query.text,
+            "topk": [one.doc_id if one.native_id is None else one.native_id for one in found],
+            "answer": "",
+            "references": references,
+        }
 
 
-def _as_read(one: Query | Document) -> str | int:
-    """An id as the file had it."""
-    if one.native_id is not None:
-        return one.native_id
-    return one.query_id if isinstance(one, Query) else one.doc_id
+def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
+    """`json_text` of the rows without contents, of the first documents of each query.
+
+    lengths: int [Q], how many. Trials that differ in this alone have most rows in common: none is encoded twice.
+    """
+    known = _known_of(candidates)
+    wanted, most = list(enumerate(lengths.tolist())), int(lengths.max(initial=0))
+    if most > known.most:
+        known.rows = list(submission_rows(queries, candidates.top(most), texts, contents=False))
+        known.most = most
+    for row, n in wanted:
+        if (row, n) not in known.lines:
+            shown = {name: known.rows[row][name][:n] for name in ("topk", "references")}
+            known.lines[row, n] = _encode(known.rows[row] | shown) + "\n"
+    return "".join([known.lines[place] for place in wanted])
+
+
+@dataclasses.dataclass
+class _Known:
+    """What was made of a ranking's rows: the first `most` documents of each, and lines by (row, documents)."""
+
+    most: int = -1
+    rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    lines: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
+
+
+@remembered
+def _known_of(candidates: Ranking) -> _Known:
+    """Of the queries that the ranking answers and the documents that it is of."""
+    return _Known()
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:

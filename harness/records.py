@@ -166,7 +166,7 @@ def write_files(
     light: without the run, and the rows without the documents' texts, which `export` puts back. Returns
     tags that say what was found.
     """
-    bare = bare_text(outcome.queries, outcome.final, dataset.by_id)
+    bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest()}
     rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
     files = {"config.yaml": resolved(config), "predictions.jsonl": rows}

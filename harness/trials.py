@@ -276,9 +276,8 @@ def judged_by_luck(
         for number, result in different.values():
             file = context.folder / "trials" / str(result.number) / "scores.csv"
             if result.run_id:
-                (folder := Path(name) / str(number)).mkdir()
                 try:
-                    file = tracker.download(result.run_id, "scores.csv", folder)
+                    file = tracker.download(result.run_id, "scores.csv", Path(name) / str(number))
                 except BadInput as error:  # made by an earlier version
                     log.warning("How much of the best score is luck cannot be told: %s", error)
                     return None

@@ -211,8 +211,10 @@ def test_texts_that_were_left_out_are_put_back(tmp_path):
     """A trial's predictions carry no texts; with them they are byte for byte what a single run writes."""
     light, full = tmp_path / "light", json_text(submission_rows(QUERIES, RANKING, TEXTS))
     bare = json_text(submission_rows(QUERIES, RANKING, TEXTS, contents=False))
-    for _ in range(2):  # the second time from what was encoded before
-        assert bare_text(QUERIES, RANKING, TEXTS) == bare
+    for lengths in (RANKING.lengths, 0 * RANKING.lengths, RANKING.lengths):  # the last time from what is known
+        shown = json_text(submission_rows(QUERIES, RANKING.cut(lengths), TEXTS, contents=False))
+        assert bare_text(QUERIES, RANKING, lengths, TEXTS) == shown
+    assert shown == bare
     write_text(light, bare)
     assert "위성" not in light.read_text("utf-8")
     assert with_contents(light, TEXTS) == full
