@@ -104,6 +104,7 @@ def bca(
     slack: np.ndarray,
     confidence: float = 0.95,
     items: str = "queries",
+    entering: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """BCa intervals of M statistics (Efron 1987): (low [M], high [M], a note for each, "" if none is due).
 
@@ -111,7 +112,8 @@ def bca(
     to the statistic, up to a positive factor: the mean of the leave-one-out values less the item's own.  constant:
     bool [M], whether it is the same however items are drawn: the interval is that point.  slack: float64 [M], values
     that differ by less are equal; a tie counts half. The percentile interval, which the note says, with fewer than
-    10 items or where BCa is undefined. items: what they are called in notes.
+    10 items or where BCa is undefined. items: what they are called in notes. entering: int [M], how many of them enter
+    each statistic; None: all.
     """
     from scipy.special import ndtr, ndtri
 
@@ -124,14 +126,15 @@ def bca(
     squares = np.where(flat, 1.0, (deviations**2).sum(axis=1))
     acceleration = (deviations**3).sum(axis=1) / (6 * squares**1.5)
 
-    few = influence.shape[1] < FEW
-    defined = (bias_share > 0) & (bias_share < 1) & ~constant & ~flat & (not few)
+    few = (np.full(len(observed), influence.shape[1]) if entering is None else entering) < FEW
+    defined = (bias_share > 0) & (bias_share < 1) & ~constant & ~flat & ~few
     bias = ndtri(np.where(defined, bias_share, 0.5))
     acceleration = np.where(defined, acceleration, 0.0)  # with bias 0: the percentile interval
     shifted = bias + ndtri([[(1 - confidence) / 2], [(1 + confidence) / 2]])
     shares = ndtr(bias + shifted / (1 - acceleration * shifted))
     low, high = np.where(constant, observed, _quantiles(resampled, shares))
-    undefined = f"percentile interval: fewer than {FEW} {items}" if few else "percentile interval: BCa is undefined"
+    reasons = (f"percentile interval: fewer than {FEW} {items}", "percentile interval: BCa is undefined")
+    undefined = np.where(few, *reasons)
     notes = np.where(constant, f"all {items} have the same value", np.where(defined, "", undefined))
     return low, high, notes.tolist()
 

@@ -346,6 +346,8 @@ class Sweep:
         shown = [key, *names, f"interval_low/{names[0]}", f"interval_high/{names[0]}"]
         tags = {"harness.verb": "run", "sweep.id": self.sweep_id}
         with suppress(Unreachable):
+            if "task" in self.settings:
+                tasks.save_view(tracker, self.settings)
             return tracker.view(summary.experiment, f"sweep-{self.sweep_id}", tags, shown, list(self.swept))
         return ""
 

@@ -131,7 +131,8 @@ def summaries(
         return found
     sums = np.vstack(list(_resampled(table, seed, resamples)))
     values, left_out = (_measures(task, names, some, known) for some in (sums, table.sum(axis=0) - table))
-    low, high, notes = _ends(np.array([seen[name] for name in known]), values, left_out)
+    entered = np.array([found[name].n for name in known])
+    low, high, notes = _ends(np.array([seen[name] for name in known]), values, left_out, entered)
     for name, bottom, top, note in zip(known, low, high, notes, strict=True):
         found[name] = Summary(seen[name], found[name].n, float(bottom), float(top), note)
     return found
@@ -202,7 +203,8 @@ def _gaps(
     )
     if n > 1:
         values = apart(np.vstack(list(_resampled(both, seed, resamples))))
-        low, high, notes = _ends(means, values, apart(both.sum(axis=0) - both))
+        entered = np.array([min(entering(task, one, name) for one in (first, second)) for name in wanted])
+        low, high, notes = _ends(means, values, apart(both.sum(axis=0) - both), entered)
     by_item = _measures(task, names, ours, wanted) - _measures(task, names, theirs, wanted)
     differ = int((ours != theirs).any(axis=1).sum())
     found = {}
@@ -226,10 +228,13 @@ def _measures(task: TextTask, names: Sequence[str], sums: np.ndarray, wanted: Se
     return np.stack([found[name] for name in wanted])
 
 
-def _ends(observed: np.ndarray, values: np.ndarray, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _ends(
+    observed: np.ndarray, values: np.ndarray, left_out: np.ndarray, entered: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """BCa intervals of measures [M] from their resampled [M, R] and leave-one-out values [M, N].
 
-    The percentile interval of those that are defined, which the note says, where some are NaN.
+    entered: int [M], how many items enter each. Where some values are NaN, it is the percentile interval of the others,
+    which the note says.
     """
     low, high, notes = np.full(len(observed), np.nan), np.full(len(observed), np.nan), [""] * len(observed)
     whole = np.isfinite(values).all(axis=1) & np.isfinite(left_out).all(axis=1)
@@ -237,7 +242,8 @@ def _ends(observed: np.ndarray, values: np.ndarray, left_out: np.ndarray) -> tup
         slack = _EQUAL * np.maximum(np.abs(values[whole]).max(axis=1), _EQUAL)
         influence = left_out[whole].mean(axis=1)[:, None] - left_out[whole]
         constant = np.ptp(values[whole], axis=1) <= slack
-        low[whole], high[whole], found = bca(observed[whole], values[whole], influence, constant, slack, items="items")
+        ready = (observed[whole], values[whole], influence, constant, slack)
+        low[whole], high[whole], found = bca(*ready, items="items", entering=entered[whole])
         for row, note in zip(np.flatnonzero(whole), found, strict=True):
             notes[row] = note
     for row in np.flatnonzero(~whole):  # a kind of items with so few that samples come without any

@@ -70,6 +70,10 @@ class Submission:
         return found | {name: round(self.judged.tallies[name].sum()) for name in self.task.counts}
 
     @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        return fingerprints(self.judged)
+
+    @cached_property
     def shown(self) -> str:
         """The measure that items are listed by: the objective, or the first that is to be had."""
         known = [name for name, one in self.summary.items() if one.mean == one.mean]
@@ -98,13 +102,16 @@ def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         config["experiment_name"],
         config["run_name"] or Path(config["predictions"]).name,
         params=params(config, asked.choices["task"]),
-        tags=records.provenance({}) | tags(config, submission),
+        tags=records.provenance({}, config) | tags(config, submission),
         inputs=inputs(config, submission),
     )
     with records.tracked(config, record) as (tracker, run_id, unfinished, folder):
         write(unfinished, record, config, submission)
     folder = record.unsent / "files" if record.unsent else folder
-    peeks = 0 if record.unsent else tracker.peek(config["experiment_name"])
+    peeks = 0
+    if not record.unsent:
+        peeks = tracker.peek(config["experiment_name"])
+        save_view(tracker, config)
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
@@ -117,6 +124,13 @@ def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     report.emit(config["format"], document, lambda console: _show(console, submission, document))
     records.end(record)
     return document
+
+
+def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
+    """The experiment's page lists the task's runs, the best first, with its measures as columns."""
+    task, objective = named(config), config["objective"]
+    shown = [objective, *(name for name in task.measures if name != objective)]
+    tracker.view(config["experiment_name"], "runs", {"task": task.name}, shown, ["task.scheme", "predictions"])
 
 
 def fingerprints(judged: Judgement) -> dict[str, str]:
@@ -203,8 +217,8 @@ def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
 
 def tags(config: Mapping[str, Any], submission: Submission) -> dict[str, str]:
     """What a run of a text task is found and compared by."""
-    task, found = submission.task, fingerprints(submission.judged)
-    return {f"data.{name}": sha256 for name, sha256 in found.items()} | {
+    task = submission.task
+    return {f"data.{name}": sha256 for name, sha256 in submission.fingerprints.items()} | {
         "harness.verb": "score",
         "task": task.name,
         "trial_key": trial_key(config),
@@ -232,8 +246,8 @@ def _rules(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def inputs(config: Mapping[str, Any], submission: Submission) -> dict[str, tuple[str, str, str, int]]:
     """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
-    n, found = len(submission.judged.item_ids), fingerprints(submission.judged)
-    return {name: (Path(config[name]).name, sha256, config[name], n) for name, sha256 in found.items()}
+    n, sha256 = len(submission.judged.item_ids), submission.fingerprints
+    return {name: (Path(config[name]).name, sha256[name], config[name], n) for name in FILES}
 
 
 def write(
@@ -345,8 +359,9 @@ def _show(console: Console, submission: Submission, document: Mapping[str, Any])
     console.print(table)
     console.print(", ".join(f"{name} {count:,}" for name, count in submission.counts.items()) + ".")
     for kind, means in submission.by_kind.items():
-        value = _number(means[submission.shown].mean)
-        console.print(f"  {kind} ({submission.judged.kinds.count(kind)}): {submission.shown} {value}")
+        applies = [name for name, one in means.items() if one.mean == one.mean]
+        name = submission.shown if submission.shown in applies or not applies else applies[0]
+        console.print(f"  {kind} ({submission.judged.kinds.count(kind)}): {name} {_number(means[name].mean)}")
     for name, reason in submission.judged.absent.items():
         console.print(f"{name} is absent: {reason}", style="bold")
     for note in submission.judged.notes:

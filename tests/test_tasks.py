@@ -101,6 +101,8 @@ def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     assert found["counts"] == {"items": 5, "public": 2, "tp": 2, "fp": 2, "fn": 1, "fr": 1}
     assert (found["task"], found["experiment"], found["absent"], found["notes"]) == ("corrections", "e", {}, [])
     assert found["private_peeks"] == 1
+    view = tracker.client.get_experiment_by_name("e").tags["mlflow.sharedViewState.runs"]
+    assert "metrics.`correction_precision`" in view  # a column of the experiment's page
     recall = found["summary"]["correction_recall"]
     assert recall["low"] < recall["mean"] == 0.4 < recall["high"]
     assert (recall["n"], recall["note"]) == (5, "percentile interval: fewer than 10 items")
