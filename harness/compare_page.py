@@ -25,7 +25,7 @@ def described(document: Mapping[str, Any], whole: bool) -> list[Section]:
 
     pairs = [one for one in document["differences"] if one["measure"] == metric]
     splits = [one for one in wanted("splits") if one["measure"] == metric]
-    found = [_runs(document), Section("Verdict", [*document["verdicts"], *document["notes"]])]
+    found = [_runs(document), Section("Verdict", [*document["verdicts"], *document["notes"]], figures=["shake_up"])]
     if several:
         found.append(_differences(document, f"Differences in {metric}", pairs, whole, ["differences"]))
     if whole or not several:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.plots import COLOURS
 from harness.sweep_plots import with_fonts
+from harness.text_plots import shake_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,8 @@ def figures(document: Mapping[str, Any], ours: Sequence[float], theirs: Sequence
     found = {"queries": _queries(document, ours, theirs)}
     if any(run["losses"] for run in document["runs"]):
         found["losses"] = _losses(document["runs"])
-    return {"differences": differences(document)} | {name: _png(figure) for name, figure in found.items()}
+    drawn = {"differences": differences(document)} | {name: _png(figure) for name, figure in found.items()}
+    return drawn | ({"shake_up": shake_up(document)} if document["shake_up"] else {})
 
 
 def differences(document: Mapping[str, Any]) -> bytes:

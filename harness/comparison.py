@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from harness.paired import Difference, differences
 from harness.predictions import read_predictions
 from harness.report import snippet
 from harness.scores import Table
+from harness.shakeup import leaderboards
 from harness.tallies import Gap
 from harness.tracking import LoggedRun
 from retrievers.base import BadInput, did_you_mean
@@ -89,16 +90,24 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
             splits += [key | {"part": part, **_mean(row[inside])} for part, inside in parts.items()]
         changed += _changed(runs[first], runs[second], values[first, at], values[second, at])
     notes += _add_texts(changed, runs)
+    boards: list[dict[str, Any]] = [{} for _ in runs]
+    shifts = None
+    if "public" in parts:
+        labels, table = [run.label for run in runs], runs[0].table
+        asked = (table.public, 2 * table.needs + table.multi_turn, labels, config["metric"], config["seed"])
+        boards, shifts, said = leaderboards(partial(_masked_means, values[:, at]), *asked)
+        notes += said
     return {
         "metric": config["metric"],
         "queries": values.shape[2],
         "verdicts": verdicts,
         "notes": notes,
-        "runs": [_described(run, names) for run in runs],
+        "runs": [_described(run, names) | board for run, board in zip(runs, boards, strict=True)],
         "differences": differs,
         "tests": tests,
         "splits": splits,
         "changed": changed,
+        "shake_up": shifts,
     }
 
 
@@ -233,6 +242,12 @@ def _described(run: Compared, names: Sequence[str]) -> dict[str, Any]:
         "as_written": written,
         "losses": run.losses,
     }
+
+
+def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """float64 [M, R]: means over the queries of `rows` [R, Q] of M runs [M, Q], NaN where a query does not count."""
+    counted = rows @ ~np.isnan(values[0])
+    return (rows @ np.nan_to_num(values).T).T / np.where(counted > 0, counted, np.nan)
 
 
 def _mean(values: np.ndarray) -> dict[str, Any]:

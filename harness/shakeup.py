@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from harness.stats import quotas
 
+Score = Callable[[np.ndarray], np.ndarray]  # items that count, [R, N] of 0 and 1 -> scores of M submissions [M, R]
+
 DRAWS = 1000
+WARNING = (
+    "Warning: the public winner is not the private winner. Who chooses by the public part takes one that is not the "
+    "best on the rest."
+)
 _CELLS = 1 << 22  # items held at once: bounds the memory
 
 
@@ -44,13 +51,33 @@ class ShakeUp:
         )
 
 
-def shake_up(
-    score: Callable[[np.ndarray], np.ndarray], strata: np.ndarray, public: float, seed: int, draws: int = DRAWS
-) -> ShakeUp:
-    """Draw the public part again and again, from each stratum alike, and score both parts.
+def leaderboards(
+    score: Score, public: np.ndarray, strata: np.ndarray, labels: Sequence[str], measure: str, seed: int
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
+    """(what each of M submissions scores and its rank on both parts, how ranks shift if the part is drawn anew, notes).
 
-    score: items that count, float64 [R, N] of 0 and 1 -> scores of M submissions, float64 [M, R]. strata: int [N].
+    public: bool [N], the part that counts. Nothing can shift where a part is empty: its scores and the shifts are None.
     """
+    boards: list[dict[str, Any]] = [{} for _ in labels]
+    for part, inside in (("public", public), ("private", ~public)):
+        scores = score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
+        for board, value, rank in zip(boards, scores[:, 0], ranks(scores)[:, 0], strict=True):
+            board |= {part: float(value) if np.isfinite(value) else None, f"{part}_rank": int(rank)}
+    if public.all() or not public.any():
+        return boards, None, []
+    share = float(public.mean())
+    shaken = shake_up(score, strata, share, seed)
+    rows = [
+        {"label": label, "mean_shift": float(np.abs(row).mean()), "shifts": _counted(row)}
+        for label, row in zip(labels, shaken.shifts, strict=True)
+    ]
+    told = {"draws": shaken.shifts.shape[1], "winner_loses": shaken.winner_loses, "runs": rows}
+    lost = not any(board["public_rank"] == board["private_rank"] == 1 for board in boards)
+    return boards, told, [*([WARNING] if lost else []), shaken.sentence(measure, share)]
+
+
+def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:
+    """Draw the public part again and again, from each stratum alike, and score both parts. strata: int [N]."""
     generator = np.random.default_rng(seed)
     shares = quotas(strata, public)
     rows = {which: np.flatnonzero(strata == which) for which in shares}
@@ -70,3 +97,8 @@ def shake_up(
 def ranks(scores: np.ndarray) -> np.ndarray:
     """int [M, R]: 1 + how many of the M submissions are better by more than rounding."""
     return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)
+
+
+def _counted(shifts: np.ndarray) -> dict[str, int]:
+    """Ranks lost -> in how many draws."""
+    return {str(shift): int(count) for shift, count in zip(*np.unique(shifts, return_counts=True), strict=True)}

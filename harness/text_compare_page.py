@@ -15,7 +15,8 @@ def figures(document: Mapping[str, Any]) -> dict[str, bytes]:
     """name -> PNG: "differences" with their intervals, and how ranks shift, "shake_up"."""
     from harness import text_plots
 
-    return {"differences": compare_plots.differences(document), "shake_up": text_plots.shake_up(document)}
+    found = {"differences": compare_plots.differences(document)}
+    return found | ({"shake_up": text_plots.shake_up(document)} if document["shake_up"] else {})
 
 
 def title(document: Mapping[str, Any]) -> str:

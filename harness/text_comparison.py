@@ -13,7 +13,7 @@ import numpy as np
 from harness import tasks
 from harness.comparison import verdict
 from harness.config import arguments, build, check_part
-from harness.shakeup import ShakeUp, ranks, shake_up
+from harness.shakeup import Score, leaderboards
 from harness.tallies import Gap, TextTask, gaps, measured, strata
 from harness.tracking import LoggedRun, Tracker
 from retrievers.base import BadInput
@@ -87,14 +87,16 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
         verdict(pairs[pair]["a"], pairs[pair]["b"], measures[metric], metric, len(found), "items")
         for pair, measures in found.items()
     ]
-    shaken, share = _shaken(task, runs, metric, config["seed"])
-    boards = _leaderboards(task, runs, metric)
+    labels = [run.label for run in runs]
+    boards, shifts, notes = leaderboards(
+        _scorer(task, runs, metric), first.public, strata(first.kinds), labels, metric, config["seed"]
+    )
     return {
         "task": task.name,
         "metric": metric,
         "items": len(first.item_ids),
         "verdicts": verdicts,
-        "notes": [*_warnings(boards), shaken.sentence(metric, share)],
+        "notes": notes,
         "runs": [
             {
                 "label": run.label,
@@ -113,7 +115,7 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
         ],
         "splits": _splits(task, runs, pairs, metric),
         "changed": _changed(task, runs, pairs, metric),
-        "shake_up": _shifts(shaken, runs),
+        "shake_up": shifts,
     }
 
 
@@ -143,8 +145,8 @@ def _columns(file: Path) -> dict[str, list[str]]:
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
-def _shaken(task: TextTask, runs: Sequence[Compared], metric: str, seed: int) -> tuple[ShakeUp, float]:
-    """(ranks over many draws of the public part, its share)."""
+def _scorer(task: TextTask, runs: Sequence[Compared], metric: str) -> Score:
+    """The metric of every run over some of the items."""
     names = list(runs[0].tallies)
     tables = [np.stack(list(run.tallies.values()), axis=1) for run in runs]
 
@@ -152,29 +154,7 @@ def _shaken(task: TextTask, runs: Sequence[Compared], metric: str, seed: int) ->
         summed = [dict(zip(names, (rows @ table).T, strict=True)) for table in tables]
         return np.stack([task.measure(sums)[metric] for sums in summed])
 
-    share = float(runs[0].public.mean())
-    return shake_up(score, strata(runs[0].kinds), share, seed), share
-
-
-def _leaderboards(task: TextTask, runs: Sequence[Compared], metric: str) -> list[dict[str, Any]]:
-    """Of each run: what it scores on the public and the private part, and its rank there."""
-    parts = {"public": runs[0].public, "private": ~runs[0].public}
-    boards: list[dict[str, Any]] = [{} for _ in runs]
-    for part, rows in parts.items():
-        scores = np.array([measured(task, run.tallies, rows)[metric] for run in runs])
-        for board, value, rank in zip(boards, scores, ranks(scores[:, None])[:, 0], strict=True):
-            board |= {part: _finite(value), f"{part}_rank": int(rank)}
-    return boards
-
-
-def _warnings(boards: Sequence[Mapping[str, Any]]) -> list[str]:
-    both = [board for board in boards if board["public_rank"] == board["private_rank"] == 1]
-    if both:
-        return []
-    return [
-        "Warning: the public winner is not the private winner. Who chooses by the public part takes a submission that "
-        "is not the best on the rest."
-    ]
+    return score
 
 
 def _splits(
@@ -214,25 +194,6 @@ def _changed(
                 {**labels, "id": item_id, "difference": float(gap[row]), "values": scored, **shown, "predictions": said}
             )
     return found
-
-
-def _shifts(shaken: ShakeUp, runs: Sequence[Compared]) -> dict[str, Any]:
-    """How ranks shift: of each run, in how many draws it loses so many ranks from public to private."""
-    shifts = shaken.shifts
-    return {
-        "draws": shifts.shape[1],
-        "winner_loses": shaken.winner_loses,
-        "runs": [
-            {
-                "label": run.label,
-                "mean_shift": float(np.abs(row).mean()),
-                "shifts": {
-                    str(shift): int(count) for shift, count in zip(*np.unique(row, return_counts=True), strict=True)
-                },
-            }
-            for run, row in zip(runs, shifts, strict=True)
-        ],
-    }
 
 
 def _numbers(gap: Gap) -> dict[str, Any]:

@@ -51,6 +51,11 @@ def test_the_best_runs_are_compared_best_first(harness, runs):
     assert parts["needs none"] == (1, 0)
     assert parts["multi-turn"] == (0, None)
     assert found["runs"][1]["losses"]["wrongly_withheld"] == pytest.approx(2 / 3)
+    # One query is public: A is first on both parts, however it is drawn; B is right on one of the three.
+    assert found["shake_up"]["winner_loses"] == 0
+    best, other = found["runs"]
+    assert (best["public"], best["private"], best["public_rank"], best["private_rank"]) == (1, 1, 1, 1)
+    assert other["public"] + 2 * other["private"] == 1
     assert {"runs", "differences", "tests"} <= found.keys()
 
 
