@@ -75,6 +75,16 @@ def fresh_database(tmp_path_factory):
     return folder / "mlflow.db"
 
 
+@pytest.fixture(scope="session")
+def rouge_scorer():
+    """Google's package. What it logs with would keep pytest's standard error, and close it when Hydra sets logging up."""
+    from absl import logging
+    from rouge_score import rouge_scorer
+
+    logging.get_absl_handler().python_handler.stream = sys.__stderr__
+    return rouge_scorer
+
+
 @contextmanager
 def serving(folder, port=None):
     """An MLflow server on this machine, its files in `folder` and its database, too: (address, process).

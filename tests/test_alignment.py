@@ -254,12 +254,12 @@ def test_the_alignment_is_the_longest_and_the_one_of_the_tie_rule(source, target
     assert sum(block.size for block in blocks) <= len(found)  # difflib finds a common subsequence, not the longest
 
 
-def test_the_length_is_that_of_another_library():
+def test_the_length_is_that_of_another_library(rouge_scorer):
     """ROUGE-L is made of the longest common subsequence's length."""
-    scorer = pytest.importorskip("rouge_score.rouge_scorer")
-    splitter = pytest.importorskip("rouge_score.tokenizers").Tokenizer
+    from rouge_score.tokenizers import Tokenizer as splitter
+
     white_space = type("WhiteSpace", (splitter,), {"tokenize": lambda self, text: text.split()})()
-    rouge_l = scorer.RougeScorer(["rougeL"], tokenizer=white_space)
+    rouge_l = rouge_scorer.RougeScorer(["rougeL"], tokenizer=white_space)
     rng = np.random.default_rng(0)
     for _ in range(60):
         source, target = (rng.integers(0, 9, rng.integers(1, 60)).tolist() for _ in range(2))

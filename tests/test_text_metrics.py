@@ -170,13 +170,11 @@ def by_kiwi(text):
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(MORPHEMES, by_kiwi), (Whitespace(), str.split)], ids=["kiwi", "space"])
-def test_rouge_1_equals_rouge_score_on_200_random_pairs(ours, theirs):
-    from rouge_score.rouge_scorer import RougeScorer
-
+def test_rouge_1_equals_rouge_score_on_200_random_pairs(rouge_scorer, ours, theirs):
     draw = random.Random(7)
     words = SENTENCES.split()
     pairs = [[" ".join(draw.choices(words, k=draw.randrange(12))) for _ in range(2)] for _ in range(200)]
-    scorer = RougeScorer(["rouge1"], use_stemmer=False, tokenizer=Oracle(theirs))
+    scorer = rouge_scorer.RougeScorer(["rouge1"], use_stemmer=False, tokenizer=Oracle(theirs))
     expected = [scorer.score(reference, prediction)["rouge1"].fmeasure for prediction, reference in pairs]
     found = rouge_1(*zip(*pairs, strict=True), ours)
     assert len(set(expected)) > 30
