@@ -77,7 +77,7 @@ def fresh_database(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def rouge_scorer():
-    """Google's package. What it logs with would keep pytest's standard error, and close it when Hydra sets logging up."""
+    """Google's package, whose logging would keep pytest's standard error and close it when Hydra sets logging up."""
     from absl import logging
     from rouge_score import rouge_scorer
 
