@@ -91,6 +91,8 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
     boards, shifts, notes = leaderboards(
         _scorer(task, runs, metric), first.public, strata(first.kinds), labels, metric, config["seed"]
     )
+    if bare := [run.label for run in runs if not run.items]:
+        notes.append(f"No texts of {', '.join(bare)}: trials of a sweep keep none. Score their files to see them.")
     return {
         "task": task.name,
         "metric": metric,

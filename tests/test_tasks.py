@@ -423,6 +423,7 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     for scheme, gap in (("token", 0.35), ("span", 0.5)):
         compared = harness("compare", "task=corrections", "experiment_name=e", f"task.scheme={scheme}", "format=json")
         assert f"Runs of task.scheme={scheme} alone" in compared.json["notes"][0]
+        assert any(note.startswith("No texts of") for note in compared.json["notes"])
         assert compared.json["differences"][0]["mean"] == pytest.approx(gap)
     for verb in ("compare", "export"):
         done = harness(verb, "task=corrections", "experiment_name=e", "metric=corection_recall")
