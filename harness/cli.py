@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config import primary
-from harness.errors import explain
+from harness.config.check import primary
+from harness.config.messages import explain
 from retrievers.base import did_you_mean
 
 
@@ -30,59 +30,65 @@ class Verb:
 
 # Hydra's flags that say what to do, so that --multirun is not to be added.
 SHOWS = {"-c", "--cfg", "-h", "--help", "--hydra-help", "-i", "--info", "-sc", "--shell-completion", "-m", "--multirun"}
-PLUGINS = str(Path(__file__).parent / "plugins")
+PLUGINS = str(Path(__file__).parent / "commands" / "sweep" / "plugins")
 
 VERBS = {
     "run": Verb(
-        "harness.experiment:run",
+        "harness.commands.run:run",
         "one experiment: retrieve, gate, score, log",
         "harness run dataset=contest dataset.path=data gate=score gate.threshold=5",
     ),
     "sweep": Verb(
-        "harness.sweep:unplanned",
+        "harness.commands.sweep.command:unplanned",
         "many runs over a grid or a search, resumable, each retrieval computed once",
         "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
     ),
     "score": Verb(
-        "harness.experiment:score_file",
+        "harness.commands.score:score_file",
         "score a predictions file that was made elsewhere",
         "harness score predictions=submission.csv dataset=contest dataset.qrels=qrels.jsonl",
     ),
     "search": Verb(
-        "harness.experiment:search",
+        "harness.commands.search:search",
         "one query: top documents, the gate's signal and decision",
         "harness search query='달은 왜 모양이 변해?'",
     ),
     "compare": Verb(
-        "harness.compare:compare",
+        "harness.commands.compare.command:compare",
         "which of two or more runs is better, by how much, and whether the queries can tell",
         "harness compare experiment_name=retrieval top=3",
     ),
     "export": Verb(
-        "harness.export:export",
+        "harness.commands.export.command:export",
         "the best run of an experiment as a validated submission",
         "harness export metric=modified_map@3 submission=best.csv",
     ),
     "export record": Verb(
-        "harness.history:record",
+        "harness.commands.export.history:record",
         "what the leaderboard answered to a submission",
         "harness export record submission=best.csv public=0.81",
     ),
     "export history": Verb(
-        "harness.history:history", "all submissions, local scores beside the leaderboard's", "harness export history"
+        "harness.commands.export.history:history",
+        "all submissions, local scores beside the leaderboard's",
+        "harness export history",
     ),
     "reproduce": Verb(
-        "harness.reproduce:reproduce",
+        "harness.commands.reproduce.command:reproduce",
         "run a logged run again and prove that it predicts the same",
         "harness reproduce experiment_name=retrieval",
     ),
-    "ui": Verb("harness.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
-    "doctor": Verb("harness.doctor:doctor", "check the set-up and say what to do", "harness doctor"),
+    "ui": Verb("harness.commands.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
+    "doctor": Verb("harness.commands.doctor.command:doctor", "check the set-up and say what to do", "harness doctor"),
     "doctor cache": Verb(
-        "harness.doctor:cache", "list and prune what the cache keeps", "harness doctor cache prune.unused_days=30"
+        "harness.commands.doctor.command:cache",
+        "list and prune what the cache keeps",
+        "harness doctor cache prune.unused_days=30",
     ),
     "doctor sync": Verb(
-        "harness.unsent:sync", "send the runs that their tracking server was not there to take", "harness doctor sync"
+        "harness.commands.doctor.sync:sync",
+        "send the runs that their tracking server was not there to take",
+        "harness doctor sync",
     ),
 }
 
@@ -151,7 +157,7 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
     """Compose the verb's config with Hydra and hand it, checked, to the verb's function."""
     import hydra
 
-    from harness import config as configs
+    from harness.config import check, components
 
     module, _, name = VERBS[verb].function.partition(":")
     multirun = verb == "sweep" or any(word in ("-m", "--multirun") for word in words)
@@ -163,11 +169,11 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
 
         try:
             plain: Any = OmegaConf.to_container(composed, resolve=True)
-            configs.check(plain, primary(verb))
+            check.check(plain, primary(verb))
             function: Callable[..., Any] = getattr(importlib.import_module(module), name)
             job = HydraConfig.get()
             choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
-            return function(plain, configs.Asked(choices, tuple(job.overrides.task)))
+            return function(plain, check.Asked(choices, tuple(job.overrides.task)))
         except Exception as error:
             if multirun:
                 raise
@@ -183,7 +189,7 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
     before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise to us instead of printing and exiting with 1
     try:
-        hydra.main(version_base="1.3", config_path=str(configs.folder()), config_name=primary(verb))(task)()
+        hydra.main(version_base="1.3", config_path=str(components.conf_folder()), config_name=primary(verb))(task)()
     finally:
         if before is None:
             del os.environ["HYDRA_FULL_ERROR"]
@@ -207,7 +213,7 @@ def _leash_hydra() -> None:
         return
 
     def init(self: Callbacks, config: Any = None) -> None:
-        from harness.config import target_class
+        from harness.config.components import target_class
 
         for name, node in (OmegaConf.select(config, "hydra.callbacks") or {}).items() if config is not None else ():
             target_class(node, f"hydra.callbacks.{name}")

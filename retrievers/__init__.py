@@ -1,0 +1,1 @@
+"""Retrievers, fusions and rerankers. They know nothing of the harness."""

@@ -39,8 +39,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from retrievers.base import Document, Query
-from retrievers.bm25 import BM25
-from retrievers.tokenize import Whitespace
+from retrievers.lexical.bm25 import BM25
+from retrievers.lexical.tokenize import Whitespace
 
 WORDS, DOCUMENT_LENGTH, QUERY_LENGTH, DEPTH, PASSES, PAIRS = 100_000, 60, 8, 100, 5, 11
 QUERIES, SLOW_QUERIES, WARM_UP = 1000, 20, 200  # slow: rank_bm25
@@ -57,7 +57,7 @@ def texts(count: int, length: int, seed: int) -> list[str]:
 
 class Ours:
     def __init__(self, folder: Path) -> None:
-        import retrievers._bm25_kernels  # noqa: F401  (numba, imported before the clock starts, as for the others)
+        import retrievers.lexical._bm25_kernels  # noqa: F401  (numba, imported before the clock starts, as for the others)
 
         self.folder = folder
         # Tokens are made, and timed, apart from the index and from the search.

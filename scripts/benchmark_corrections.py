@@ -2,7 +2,7 @@
 
     python scripts/benchmark_corrections.py [SENTENCES]     # default 100000
 
-Ours is `harness.alignment.compare`, splitting into words included, once for each scheme; and the whole task, from two
+Ours is `alignment.compare`, splitting into words included, once for each scheme; and the whole task, from two
 CSV files to the table with marked edits. difflib aligns both targets of each sentence (SequenceMatcher without its
 junk rule), and a loop in Python makes and judges the edits of scheme `token`; its alignment is not always a longest
 common subsequence, so that some sentences are counted differently: how many is printed. All run on one core. Each time
@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.alignment import compare
-from harness.corrections import Corrections
-from harness.store import Store
+from harness.pipeline.cache import Store
+from harness.tasks.alignment import compare
+from harness.tasks.corrections import Corrections
 
 STEMS = (
     "바람", "구름", "하늘", "나무", "사람", "학교", "아침", "저녁", "동네", "골목",

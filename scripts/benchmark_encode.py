@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from retrievers.encoders import SentenceEncoder
+from retrievers.dense.encoders import SentenceEncoder
 
 WORDS = """
 the of and a to in is that it was for on are as with his they at be this from have or by one had not but what

@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.calibrate import RESAMPLES, bootstrap, curve
+from harness.gates.calibration import RESAMPLES, bootstrap, curve
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.metrics import MEASURES, Family, judge, parse
+from harness.evaluation.judged import judge
+from harness.evaluation.measures import MEASURES, Family, parse
 from retrievers.base import Qrels, Ranking
 
 CUTOFFS = (1, 3, 5, 10, 100)

@@ -32,8 +32,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from retrievers.base import DocIds, Document, Progress, Query
-from retrievers.dense import Dense
-from retrievers.vectors import Flat
+from retrievers.dense.dense import Dense
+from retrievers.dense.vectors import Flat
 
 # faiss 1.15 answers 256 queries of 384 ten times slower than 1,024 at once: give it the batch that it is good at.
 QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 1024, 100, 1000, 0.5, 7

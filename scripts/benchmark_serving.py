@@ -113,7 +113,7 @@ def as_predicted(found: Sequence[dict[str, Any]], row: dict[str, Any]) -> bool:
 
 def direct(package: Path, rows: Sequence[dict[str, Any]]) -> None:
     """What the search itself takes, in this process."""
-    from harness.model import load
+    from harness.commands.export.model import load
     from retrievers.base import Query
 
     searcher = load(package)

@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from harness.cli import call  # noqa: E402
-from harness.mlflow_tracker import MlflowTracker  # noqa: E402
+from harness.tracking.mlflow_tracker import MlflowTracker  # noqa: E402
 
 # Hydra's range(0.1,1.1,0.1) would give an eleventh value: its sums of 0.1 stay below 1.1.
 WEIGHTS = ",".join(str(n / 10) for n in range(1, 11))

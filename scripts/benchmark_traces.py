@@ -17,10 +17,10 @@ import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.mlflow_spans import Span, Trace, write
-from harness.mlflow_tracker import MlflowTracker
-from harness.traces import BATCH, CONTENT, DOCUMENTS
-from harness.tracking import RunRecord
+from harness.tracking.mlflow_spans import Span, Trace, write
+from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.traces import BATCH, CONTENT, DOCUMENTS
+from harness.tracking.tracker import RunRecord
 
 PORT = 5091
 MS = 1000

@@ -26,11 +26,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import records, run_page
 from harness.cli import call
-from harness.metrics import mlflow_name
-from harness.mlflow_tracker import MlflowTracker
-from harness.tracking import RunRecord
+from harness.tracking import recording, retrieval_run
+from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.tracker import RunRecord, mlflow_name
 
 ROUNDS = 15
 PORT = 5092
@@ -56,7 +55,7 @@ def one_run(folder: Path, words: list[str]) -> tuple[RunRecord, float]:
     """The record of one run, its files in a folder that stays; ms that making page and figures took the second time."""
     caught: list[RunRecord] = []
     took: list[float] = []
-    plain_write, plain_close = run_page.write, records.close
+    plain_write, plain_close = retrieval_run.write_page, recording.close
 
     def write(*arguments: Any) -> None:
         began = time.perf_counter()
@@ -67,7 +66,7 @@ def one_run(folder: Path, words: list[str]) -> tuple[RunRecord, float]:
         caught.append(record)
         plain_close(tracker, run_id, record, *rest)
 
-    run_page.write, records.close = write, close
+    retrieval_run.write_page, recording.close = write, close
     for _ in range(2):  # the first imports and compiles
         with contextlib.redirect_stdout(io.StringIO()) as out:
             code = call("run", ["format=json", f"outputs={folder}", *words])

@@ -27,7 +27,7 @@ from pathlib import Path
 HOW = ("time", "write", "index")  # the moments at which the child is killed
 CHILD = """
 import sys
-import retrievers.encoders as encoders
+import retrievers.dense.encoders as encoders
 from harness.cli import main
 
 real, log = encoders.write_embeddings, sys.argv.pop(1)

@@ -18,8 +18,9 @@ from typing import Any
 began = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import experiment, mlflow_tracker  # noqa: E402
 from harness.cli import call  # noqa: E402
+from harness.commands import run as command  # noqa: E402
+from harness.tracking.mlflow_tracker import MlflowTracker  # noqa: E402
 
 spent: dict[str, float] = {}
 
@@ -35,7 +36,7 @@ def timed(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def connect(self: mlflow_tracker.MlflowTracker, outputs: Path) -> None:
+def connect(self: MlflowTracker, outputs: Path) -> None:
     timed("import mlflow", importlib.import_module)("mlflow")
     timed("import its SQL store", importlib.import_module)("mlflow.store.tracking.sqlalchemy_store")
     timed("open the store", plain_connect)(self, outputs)
@@ -46,13 +47,13 @@ def run(*arguments: Any) -> Any:
     return plain_run(*arguments)
 
 
-plain_connect, plain_run = mlflow_tracker.MlflowTracker.connect, experiment.run
-mlflow_tracker.MlflowTracker.connect = connect  # type: ignore[method-assign]
-mlflow_tracker.MlflowTracker.begin = timed("log the run", mlflow_tracker.MlflowTracker.begin)  # type: ignore[method-assign]
-mlflow_tracker.MlflowTracker.finish = timed("log the run", mlflow_tracker.MlflowTracker.finish)  # type: ignore[method-assign]
-experiment.pipeline.run = timed("ranking from the cache, scores, intervals", experiment.pipeline.run)
-experiment.run_page.write = timed("import matplotlib, draw the page", experiment.run_page.write)
-experiment.run = run
+plain_connect, plain_run = MlflowTracker.connect, command.run
+MlflowTracker.connect = connect  # type: ignore[method-assign]
+MlflowTracker.begin = timed("log the run", MlflowTracker.begin)  # type: ignore[method-assign]
+MlflowTracker.finish = timed("log the run", MlflowTracker.finish)  # type: ignore[method-assign]
+command.steps.run = timed("ranking from the cache, scores, intervals", command.steps.run)
+command.retrieval_run.write_page = timed("import matplotlib, draw the page", command.retrieval_run.write_page)
+command.run = run
 
 if __name__ == "__main__":
     code = call("run", ["format=json", *sys.argv[1:]])

@@ -3,7 +3,7 @@
     python scripts/simulate_intervals.py [EXPERIMENTS]     # default 1000, about three minutes
 
 Draws experiments like the contest's: queries whose values are known to the simulation, so that the true mean is known
-too. Coverage: how often the 95 % interval of `harness.stats.bootstrap_means` holds it. False positives: of two runs
+too. Coverage: how often the 95 % interval of `bootstrap_means` holds it. False positives: of two runs
 that are no different, with most queries tied, how often p is at most 0.05.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.paired import randomisation_test
-from harness.stats import bootstrap_means
+from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.significance import randomisation_test
 
 # value -> share of the queries. The values are those of modified_map@3; the shares are what runs on the contest have.
 VALUES = {

@@ -22,8 +22,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from harness.mlflow_tracker import MlflowTracker
-from harness.tracking import LoggedRun
+from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.tracker import LoggedRun
 
 WORDS = [
     "retriever=hybrid_lexical", "tokenizer=word,whitespace", "retriever.bm25.k1=0.9,1.5", "gate=score",

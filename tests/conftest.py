@@ -1,26 +1,20 @@
 """Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
 
 import json
-import os
 import shutil
-import signal
-import socket
 import sqlite3
-import subprocess
 import sys
-import time
-import urllib.request
 import uuid
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from mlflow_server import serving
 
 from harness import cli
-from harness.mlflow_tracker import MlflowTracker
+from harness.tracking.mlflow_tracker import MlflowTracker
 
 hypothesis.settings.register_profile("shared", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("shared")
@@ -83,38 +77,6 @@ def rouge_scorer():
 
     logging.get_absl_handler().python_handler.stream = sys.__stderr__
     return rouge_scorer
-
-
-@contextmanager
-def serving(folder, port=None):
-    """An MLflow server on this machine, its files in `folder` and its database, too: (address, process).
-
-    HARNESS_TEST_DATABASE names another database, such as postgresql://USER@HOST/NAME.
-    """
-    if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-    database = os.environ.get("HARNESS_TEST_DATABASE", f"sqlite:///{folder / 'server.db'}")
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-               "--backend-store-uri", database,
-               "--artifacts-destination", (folder / "files").as_uri()]  # fmt: skip
-    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
-    with (folder / "server.log").open("a") as log:
-        process = subprocess.Popen(command, env=quiet, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-        try:
-            for _ in range(600):
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                    break
-                except OSError:
-                    assert process.poll() is None, (folder / "server.log").read_text()
-                    time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}", process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 @pytest.fixture(scope="session")

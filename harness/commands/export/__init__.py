@@ -1,0 +1,1 @@
+"""`harness export`, `export record`, `export history`: submissions, the ledger of scores, MLflow models."""

@@ -1,0 +1,279 @@
+"""The verbs `export record` and `export history`: what the leaderboard answered, beside what was measured here."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
+from harness.config.check import Asked
+from harness.config.components import build
+from harness.data.files import json_file
+from harness.evaluation.measures import OOF
+from harness.reports import terminal
+from harness.tracking.tracker import Tracker, mlflow_name, ranked_by
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+Row = Mapping[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+def record(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """Enter the leaderboard's scores for a file that was exported; a score for the same part takes its place."""
+    scores = {part: float(config[part]) for part in PARTS if config[part] is not None}
+    if not scores:
+        raise BadInput("Nothing to record. Give what the leaderboard answered: public=0.81, private=0.80 or both.")
+    file, ledger = Path(config["submission"]).absolute(), _ledger(config)
+    if (sha256 := digest_file(file)) is None:
+        raise BadInput(f"submission={config['submission']}: there is no such file. Name the one that was sent in.")
+    tracker = _tracker(config)
+    with ledger.locked():
+        ledger.settle(tracker)
+        known = ledger.submissions()
+        before = known[sha256].answers if sha256 in known else _refuse(file, sha256, ledger)
+        replaced = {part: before[part] for part, score in scores.items() if before.get(part, score) != score}
+        if any(before.get(part) != score for part, score in scores.items()):
+            ledger.begin({"event": "answer", "time": now(), "sha256": sha256, "file": str(file), **scores})
+            ledger.settle(tracker)
+        submission = ledger.submissions()[sha256]
+    row = _row(submission, submission)
+    document = {name: row[name] for name in ("number", "sha256", "run_id", *PARTS, "local", "local_by", "drift")}
+    document |= {"submission": str(file), "replaced": replaced}
+
+    def show(console: Console) -> None:
+        console.print(f"{submission.about.capitalize()}:")
+        for part, score in submission.answers.items():
+            console.print(f"  leaderboard, {part} part: {score:.4f}{_drift(row, part)}")
+        for part, score in replaced.items():
+            console.print(f"The {part} score was {score:.4f} until now: it is replaced.")
+
+    terminal.emit(config["format"], document, show)
+    return document
+
+
+def history(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """All submissions, how far the leaderboard is from our scores, and whether it puts them in the same order."""
+    ledger = _ledger(config)
+    known: Sequence[Submission] = ()
+    if ledger.folder.is_dir():
+        with ledger.locked():
+            if any(ledger.pending.glob("*.json")):
+                _settle(ledger, config)
+            known = tuple(ledger.submissions().values())
+    rows = [_row(one, known[-1]) for one in known]
+    document: dict[str, Any] = {
+        "ledger": str(ledger.file),
+        "metric": known[-1].exports[0]["metric"] if known else None,
+        "submissions": rows,
+        "agreement": {part: _agreement(rows, part) for part in PARTS},
+        "picture": None,
+    }
+    if max(found["submissions"] for found in document["agreement"].values()) >= 2:
+        document["picture"] = str(ledger.folder / "history.png")
+        _draw(rows, document["metric"], Path(document["picture"]))
+    terminal.emit(config["format"], document, lambda console: _show(console, document))
+    return document
+
+
+def _ledger(config: Mapping[str, Any]) -> Ledger:
+    return Ledger(Path(config["outputs"]).absolute() / "submissions")
+
+
+def _tracker(config: Mapping[str, Any]) -> Tracker:
+    tracker: Tracker = build(config["tracking"], where="tracking")
+    tracker.connect(Path(config["outputs"]).absolute())
+    return tracker
+
+
+def _settle(ledger: Ledger, config: Mapping[str, Any]) -> None:
+    """Finish what a crash left, if the tracking store answers: the history can be read without it."""
+    try:
+        tracker = _tracker(config)
+    except BadInput as error:
+        log.warning("A step that was interrupted waits for the tracking store: %s", error)
+        return
+    ledger.settle(tracker)
+
+
+def _refuse(file: Path, sha256: str, ledger: Ledger) -> Mapping[str, float]:
+    """Say why the ledger does not know a file: it has changed, in its place or after it was moved, or is foreign."""
+    beside = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
+    for one in reversed(ledger.submissions().values()):
+        if one.sha256 == beside or any(line["file"] == str(file) for line in one.exports):
+            raise BadInput(
+                f"submission={file} has changed since it was exported as {one.about}: its sha256 was "
+                f"{one.sha256[:12]}… and is {sha256[:12]}…. Name the file as it was sent in; "
+                f"`harness export run={one.exports[0]['run_id']} submission=FILE` makes it again."
+            )
+    raise BadInput(
+        f"submission={file} is not in {ledger.file}: it was not exported to this folder of outputs. `harness export "
+        "run=ID` enters a run's file, the same as before if it was exported by an earlier version."
+    )
+
+
+def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
+    """One submission as `export history` shows it.
+
+    local: the mean over all labelled queries here, out of fold where a gate was fitted on them, by the measure of the
+    latest submission, with its interval; None without it or on other queries. value: what the run was chosen by.
+    drift: the leaderboard's score minus ours, by part.
+    """
+    first, newest = submission.exports[0], latest.exports[0]
+    numbers = first["metrics"] if first["queries"] == newest["queries"] else {}
+    by = ranked_by(numbers, newest["metric"])
+    out_of_fold, name = (OOF if (by or "").startswith(OOF) else ""), mlflow_name(newest["metric"])
+    local = numbers.get(by)
+    answers = {part: submission.answers.get(part) for part in PARTS}
+    digests = {place: digest_file(place) for place in submission.files}
+    file = next((place for place in submission.files if digests[place] == submission.sha256), submission.files[0])
+    state = {submission.sha256: "unchanged", None: "missing"}.get(digests[file], "changed")
+    return {
+        "number": submission.number,
+        **{name: first[name] for name in ("time", "sha256", "run_id", "run_name", "experiment", "trial_key")},
+        "runs": list(submission.runs),
+        "file": file,
+        "state": state,
+        **{name: first[name] for name in ("metric", "ranked_by", "value")},
+        "local": local,
+        "local_by": by,
+        "local_low": numbers.get(f"{out_of_fold}interval_low/{name}"),
+        "local_high": numbers.get(f"{out_of_fold}interval_high/{name}"),
+        "local_public": numbers.get(f"{out_of_fold}public/{name}"),
+        **answers,
+        "drift": {p: None if score is None or local is None else score - local for p, score in answers.items()},
+    }
+
+
+def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
+    """How the leaderboard's part and our scores go together, over the submissions that have both.
+
+    drift: mean, least and greatest. tau: Kendall's tau-b of the two orders, from three submissions on; None where it
+    is undefined, as with equal scores. swapped: pairs [a, b], a above b here and below it there.
+    """
+    both = [row for row in rows if row["drift"][part] is not None]
+    drifts = [row["drift"][part] for row in both]
+    pairs = [sorted(pair, key=lambda row: -row["local"]) for pair in itertools.combinations(both, 2)]
+    swapped = [[a["number"], b["number"]] for a, b in pairs if a["local"] > b["local"] and a[part] < b[part]]
+    tau = None
+    if len({row["local"] for row in both}) > 1 and len({row[part] for row in both}) > 1 and len(both) >= 3:
+        from scipy.stats import kendalltau
+
+        tau = float(kendalltau([row["local"] for row in both], [row[part] for row in both]).statistic)
+    found = {"mean": sum(drifts) / len(drifts), "least": min(drifts), "greatest": max(drifts)} if drifts else None
+    return {"submissions": len(both), "drift": found, "tau": tau, "pairs": len(pairs), "swapped": swapped}
+
+
+def _show(console: Console, document: Mapping[str, Any]) -> None:
+    rows = document["submissions"]
+    if not rows:
+        console.print("No submission was exported yet: harness export metric=modified_map@3 submission=best.csv")
+        return
+    for row in rows:
+        console.print(f"{row['number']:>3}  {minute(row['time'])} UTC, run {row['run_id'][:8]} {row['run_name']}")
+        console.print(f"     {row['file']} ({row['state']})", style="dim" if row["state"] == "unchanged" else "bold")
+    console.print()
+    _show_scores(console, rows)
+    console.print()
+    console.print(f"here: {document['metric']} over all labelled queries, own public: over the public part of these;")
+    console.print("public, private: the leaderboard's; drift: its score − ours.")
+    if any(_fitted(row) for row in rows):
+        console.print(f"{OOF}: out of fold, where a gate was fitted on these labels.")
+    if any(row["local"] is None for row in rows):
+        console.print("Where nothing stands under `here`, the run has no such score, or is about other queries.")
+    if not any(row[part] is not None for row in rows for part in PARTS):
+        console.print("No answer yet. Record one: harness export record submission=FILE public=SCORE")
+    for part, found in document["agreement"].items():
+        for sentence in _said(rows, part, found):
+            console.print(sentence)
+    if document["picture"]:
+        console.print(f"Picture: {document['picture']}")
+
+
+def _show_scores(console: Console, rows: Sequence[Row]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "here", "95 % interval", "own public", "public", "drift", "private", "drift"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        low, high = row["local_low"], row["local_high"]
+        there = [text for part in PARTS for text in (_number(row[part]), _number(row["drift"][part], "+"))]
+        table.add_row(
+            f"{row['number']:>3}", (OOF if _fitted(row) else "") + _number(row["local"]),
+            "–" if low is None or high is None else f"{low:.3f} – {high:.3f}", _number(row["local_public"]),
+            *there,
+        )  # fmt: skip
+    console.print(table)
+
+
+def _said(rows: Sequence[Row], part: str, found: Mapping[str, Any]) -> list[str]:
+    """What the submissions with a score on one part of the leaderboard tell, in words."""
+    if not found["submissions"]:
+        return []
+    drift, by = found["drift"], {row["number"]: row for row in rows}
+    over = f"over {found['submissions']} submissions" if found["submissions"] > 1 else "in one submission"
+    said = [
+        f"Drift on the {part} leaderboard, {over}: mean {drift['mean']:+.4f}, "
+        f"from {drift['least']:+.4f} to {drift['greatest']:+.4f}."
+    ]
+    if found["pairs"]:
+        tau = "" if found["tau"] is None else f", Kendall's tau {found['tau']:.2f}"
+        said.append(
+            f"Order there: {len(found['swapped'])} of {found['pairs']} pairs the other way round than here{tau}."
+        )
+    if found["swapped"]:
+        a, b = (by[number] for number in found["swapped"][0])
+        said.append(
+            f"Better here was not better there: {a['number']} is above {b['number']} here ({a['local']:.4f} > "
+            f"{b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f}). Whether our queries can tell them "
+            f"apart: harness compare 'runs=[{a['run_id'][:8]},{b['run_id'][:8]}]'"
+        )
+    return said
+
+
+def _drift(row: Row, part: str) -> str:
+    """The words beside a leaderboard's score."""
+    drift = row["drift"][part]
+    return "" if drift is None else f", here {row['local']:.4f} ({row['local_by']}): drift {drift:+.4f}"
+
+
+def _fitted(row: Row) -> bool:
+    return bool(row["local_by"]) and row["local_by"].startswith(OOF)
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "–" if value is None else f"{value:{sign}.4f}"
+
+
+def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
+    """The leaderboard's scores (full marks: public, hollow: private) over ours with intervals; on the line no drift."""
+    from matplotlib.figure import Figure
+
+    from harness.reports.figure import shortened, with_fonts
+
+    shown = [row for row in rows if any(drift is not None for drift in row["drift"].values())]
+    figure = Figure(figsize=(6, 4.6 + 0.2 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    for row in shown:
+        colour, here = f"C{(row['number'] - 1) % 10}", row["local"]
+        low, high = (here if row[end] is None else row[end] for end in ("local_low", "local_high"))
+        label = shortened(f"{row['number']}  {row['run_name']}", 70)
+        for part in (part for part in PARTS if row["drift"][part] is not None):
+            there = row[part]
+            axes.plot([low, high], [there, there], color=colour, alpha=0.4, zorder=1)
+            axes.plot(here, there, "o", color=colour, mfc=colour if part == "public" else "white", label=label)
+            axes.annotate(str(row["number"]), (high, there), (5, -3), textcoords="offset points", color=colour)
+            label = "_"  # once in the legend
+    axes.axline((shown[0]["local"],) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
+    axes.margins(0.1)
+    axes.set(xlabel=f"{metric} here, with 95 % interval", ylabel="leaderboard (full: public, hollow: private)")
+    figure.legend(loc="outside lower center", fontsize=8, frameon=False)
+    with_fonts(figure).savefig(file, dpi=120)

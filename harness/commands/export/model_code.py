@@ -1,0 +1,37 @@
+"""What MLflow runs to serve a model: it is copied into the model (models from code) and calls what is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, TEMPORARILY_UNAVAILABLE
+from mlflow.pyfunc import PythonModel, PythonModelContext
+from pandas import DataFrame
+
+from harness.commands.export.model import answer, load
+from retrievers.base import BadInput
+
+
+class Retrieval(PythonModel):
+    """Queries or conversations in, ranked documents and the gate's decision out; see `export.model.answer`."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        self._searcher = load(Path(context.artifacts["package"]))
+        self._searcher.warm()
+
+    def predict(
+        self, context: PythonModelContext, model_input: DataFrame, params: dict[str, Any] | None = None
+    ) -> DataFrame:
+        """Answered with 400 where the request is wrong, with 503 where a language model that the gate asks is away."""
+        try:
+            return answer(self._searcher, model_input)
+        except BadInput as error:
+            raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from error
+        except RuntimeError as error:
+            raise MlflowException(str(error), error_code=TEMPORARILY_UNAVAILABLE) from error
+
+
+set_model(Retrieval())

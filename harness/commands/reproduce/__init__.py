@@ -1,0 +1,1 @@
+"""`harness reproduce`: runs a logged run again and proves equal predictions."""

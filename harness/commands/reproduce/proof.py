@@ -1,0 +1,120 @@
+"""Whether predictions and metrics are those that a run made: hashes, stored rows, the first differences."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import field as entry
+from harness.data.files import json_lines, json_text, unique_rows
+from harness.tracking.tracker import mlflow_name
+from retrievers.base import BadInput, Document
+
+SAME = 1e-12  # two metrics that differ by more are different
+LISTED = 10  # differing queries that are told
+Row = dict[str, Any]  # of a submission
+
+
+@dataclass
+class Proof:
+    """What was found out about a run.
+
+    then:    sha256 of the predictions that it made. stored: of those in its file. now: of those made again. None where
+             it is not known.
+    rows:    of the file, without the documents' texts.
+    wrong:   sentences; none where nothing is wrong.
+    differences: {queries: how many are predicted now in another way than in the file, first: [{query_id, query, then,
+             now}, ...]}, then and now as [[document, score], ...], None without a row.
+    metrics: {compared: how many numbers, differ: [{name, then, now}, ...]}, by their logged names.
+    """
+
+    then: str | None
+    stored: str | None = None
+    now: str | None = None
+    rows: list[Row] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    differences: dict[str, Any] = field(default_factory=lambda: {"queries": 0, "first": []})
+    metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": []})
+
+    def hold_stored(self, stored: str) -> None:
+        """Compare the stored predictions with what the run says of them."""
+        self.stored = stored
+        if self.then and stored != self.then:
+            self.wrong.append("The stored predictions are not those that the run made: their file has been changed.")
+
+    def hold_rows(self, file: Path, documents: Mapping[str, Document]) -> None:
+        """Compare a stored file of submission rows, byte by byte, with what the run says of it and with the texts."""
+        try:
+            self.rows = bare_rows(file)
+        except BadInput as error:
+            self.wrong.append(f"The stored predictions cannot be read: {error}")
+            return
+        self.hold_stored(rows_sha256(self.rows))
+        whole = (json_text(rows).encode() for rows in (self.rows, _filled(self.rows, documents)))
+        if not self.wrong and file.read_bytes() not in whole:
+            self.wrong.append("The stored predictions hold other texts than those of the documents.")
+
+    def hold_repeated(self, rows: Sequence[Row]) -> None:
+        """Compare rows that were made again, without the documents' texts, with those that the run made."""
+        self.now = rows_sha256(rows)
+        if self.rows:
+            self.differences = _differences(self.rows, rows)
+        if self.now != (self.then or self.stored):
+            self.wrong.append("The predictions made now are not those that the run made.")
+
+    def hold_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
+        """Compare numbers with those that the run logged, by MLflow's names; one that it did not log is left out."""
+        logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
+        differ = [
+            {"name": name, "then": then[name], "now": value}
+            for name, value in logged.items()
+            if abs(then[name] - value) > SAME
+        ]
+        self.metrics = {"compared": len(logged), "differ": differ}
+        if differ:
+            self.wrong.append(f"{len(differ)} of {len(logged)} metrics differ from those that the run logged.")
+
+
+def rows_sha256(rows: Iterable[Row]) -> str:
+    return hashlib.sha256(json_text(rows).encode()).hexdigest()
+
+
+def bare_rows(file: Path) -> list[Row]:
+    """The rows of a submission without the documents' texts. BadInput where the file is damaged."""
+    rows = []
+    for where, _, _, row in unique_rows(file, json_lines(file), "eval_id"):
+        entry(row, "topk", list, where)
+        references = entry(row, "references", list, where)
+        if not all(isinstance(one, dict) for one in references):
+            raise BadInput(f"{where}: references holds something else than objects.")
+        bare = [{key: value for key, value in one.items() if key != "content"} for one in references]
+        rows.append({**row, "references": bare})
+    return rows
+
+
+def _filled(rows: Iterable[Row], documents: Mapping[str, Document]) -> Iterable[Row]:
+    """The rows with the documents' texts, None where there is no such document."""
+    for row in rows:
+        found = [documents.get(str(doc_id)) for doc_id in row["topk"]]
+        pairs = zip(row["references"], found, strict=False)
+        yield {**row, "references": [{**one, "content": document and document.text} for one, document in pairs]}
+
+
+def _differences(then: Sequence[Row], now: Sequence[Row]) -> dict[str, Any]:
+    before = {str(row["eval_id"]): row for row in then}
+    pairs = [(before.get(str(row["eval_id"])), row) for row in now]
+    changed = [(old, new) for old, new in pairs if old != new]
+    first = [
+        {"query_id": str(new["eval_id"]), "query": new["standalone_query"], "then": _listed(old), "now": _listed(new)}
+        for old, new in changed[:LISTED]
+    ]
+    return {"queries": len(changed), "first": first}
+
+
+def _listed(row: Row | None) -> list[list[Any]] | None:
+    if row is None:
+        return None
+    return [[doc_id, one.get("score")] for doc_id, one in zip(row["topk"], row["references"], strict=False)]

@@ -1,0 +1,1 @@
+"""`harness sweep`: many runs over a grid or a search; resumable, and each retrieval computed once."""

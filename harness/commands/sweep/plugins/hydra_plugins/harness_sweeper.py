@@ -1,0 +1,51 @@
+"""The sweeper of `harness sweep`, where Hydra looks for sweepers: in the namespace package hydra_plugins.
+
+The command line puts the folder above on the import path. Workers get `harness.commands.sweep.trials.Jobs`, not this
+class.
+"""
+
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class PlannedSweeper(Sweeper):
+    """params: key -> values, as named sweeps set them; the command line's come last.
+
+    trials_per_job: at most; None = no limit with Hydra's basic launcher, 25 with others.
+    """
+
+    def __init__(self, params: dict[str, Any] | None = None, trials_per_job: int | None = None) -> None:
+        self.params, self.trials_per_job = params or {}, trials_per_job
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.master, self.context = config, hydra_context
+
+    def sweep(self, arguments: list[str]) -> None:
+        from harness.commands.sweep.command import Seam, sweep
+        from harness.commands.sweep.trials import Jobs
+
+        jobs = Jobs()
+        loader: ConfigLoader = self.context.config_loader
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=self.context, task_function=jobs, config=self.master
+        )
+        parser = OverridesParser.create(config_loader=loader)
+        sweep(
+            Seam(
+                words=[*(f"{key}={value}" for key, value in self.params.items()), *arguments],
+                compose=lambda words: loader.load_sweep_config(self.master, words),
+                group=lambda key: bool(loader.get_group_options(key, ObjectType.CONFIG)),
+                parse=parser.parse_overrides,
+                launch=launcher.launch,
+                jobs=jobs,
+                serial=type(launcher).__name__ == "BasicLauncher",
+                trials_per_job=self.trials_per_job,
+            )
+        )

@@ -1,0 +1,45 @@
+"""Canonical forms of configs and texts, and their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON of `value`."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_texts(texts: Iterable[str]) -> str:
+    """sha256 of a sequence of texts, read one at a time."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(json.dumps(text).encode() + b"\n")
+    return found.hexdigest()
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """{'a.b': value} for every leaf; lists are leaves."""
+    return dict(_leaves(config))
+
+
+def _nodes(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, Mapping):
+        yield where, value
+        for key, inner in value.items():
+            yield from _nodes(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _nodes(inner, f"{where}[{i}]")
+
+
+def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _leaves(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner

@@ -1,0 +1,206 @@
+"""The components that a config names: finding their classes, checking and building them, and what identifies them.
+
+A component is a mapping with a `_target_`: a class of `retrievers.` or `harness.`, nothing else. Its other keys are the
+constructor's arguments; those under `runtime:` (workers, device, batch size) are arguments too, but they change no
+result and so are no part of its identity.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.config.keys import Key, check_value
+from retrievers.base import BadInput, did_you_mean
+
+LEASH = ("retrievers.", "harness.")
+RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
+
+# Called for each part inside a part as wrap(key, config, make); returns what to use in its place.
+Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
+
+
+SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
+PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)  # one each, beside `retriever`
+
+
+def conf_folder() -> Path:
+    """The shipped configs: inside the package where it was installed, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
+
+
+def target_class(node: Mapping[str, Any], where: str) -> type:
+    """The class that `_target_` names by its path or its recorded name: a public one of `retrievers.` or `harness.`."""
+    target = node["_target_"]
+    if isinstance(target, str) and RECORDED.fullmatch(target):
+        return _recorded_class(target, where)
+    if not isinstance(target, str) or not target.startswith(LEASH) or "._" in target:
+        raise BadInput(
+            f"{where}._target_: {target!r} is not allowed. A config may only name public classes of "
+            "`retrievers.` and `harness.`."
+        )
+    module_name, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise  # a dependency of that module is missing: say which
+        raise BadInput(f"{where}._target_: there is no module {module_name!r}.") from None
+    except AttributeError:
+        known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
+        raise BadInput(f"{where}._target_: {module_name} has no {name!r}.{did_you_mean(name, known)}") from None
+    if not inspect.isclass(found) or not found.__module__.startswith(LEASH):
+        raise BadInput(f"{where}._target_: {target} is not a class of this project.")
+    return found
+
+
+def recorded_name(cls: type) -> str:
+    """The name that stands for a class in identities, trial keys and logged configs, wherever its module moves.
+
+    A class declares it as `recorded_as`, its group and a name in it such as `retriever/bm25`; subclasses do not
+    inherit it. A class without one is recorded under its path.
+    """
+    name: str | None = vars(cls).get("recorded_as")
+    return name or f"{cls.__module__}.{cls.__qualname__}"
+
+
+def recorded(value: Any) -> Any:
+    """A config as it is logged: every `_target_` is the recorded name of its class."""
+    if isinstance(value, list):
+        return [recorded(inner) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    named = {"_target_": recorded_name(target_class(value, "config"))} if "_target_" in value else {}
+    return {key: recorded(inner) for key, inner in value.items()} | named
+
+
+def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments that a part's config gives, those of `runtime:` included."""
+    runtime = node.get("runtime") or {}
+    return {k: v for k, v in node.items() if k not in ("_target_", "runtime")} | dict(runtime)
+
+
+def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "config") -> Any:
+    """Make the object that a part's config describes, parts inside it first."""
+    made = {}
+    for key, value in arguments(node).items():
+        if isinstance(value, Mapping) and "_target_" in value:
+
+            def make(value: Mapping[str, Any] = value, key: str = key) -> Any:
+                return build(value, wrap, f"{where}.{key}")
+
+            made[key] = wrap(key, value, make) if wrap else make()
+        else:
+            made[key] = value
+    try:
+        return target_class(node, where)(**made)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
+def identity(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a part's results: class, its version and packages, and all arguments but `runtime:`.
+
+    Defaults that the config leaves out are filled in, so that saying a default changes nothing. A class that has
+    `identify(**arguments)` says itself what stands for its arguments, such as a model's checksum for its path.
+    """
+    cls: Any = target_class(node, "config")
+    runtime = dict(node.get("runtime") or {})
+    bound = _signature(cls).bind(**arguments(node))
+    bound.apply_defaults()
+    if hasattr(cls, "identify"):
+        decides = cls.identify(**bound.arguments)
+    else:
+        decides = {k: v for k, v in bound.arguments.items() if k not in runtime}
+    return {
+        "target": recorded_name(cls),
+        "version": getattr(cls, "version", 1),
+        "packages": {name: _installed(name, node["_target_"]) for name in getattr(cls, "packages", ())},
+        "arguments": {k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v for k, v in decides.items()},
+    }
+
+
+def used(config: Mapping[str, Any]) -> list[str]:
+    """The groups beside `retriever` and `gate` that have a say in a run: parts in use by a retriever or the gate,
+    fusion of several, reranking."""
+    nodes = config["retriever"].values()
+    gate = build(config["gate"], where="gate")
+    found = [name for name in SHARED if name in gate.parts or any(node.get(name) == config[name] for node in nodes)]
+    found += ["fusion"] if len(config["retriever"]) > 1 else []
+    return found + (["rerank"] if build(config["rerank"], where="rerank").depth else [])
+
+
+def _recorded_class(name: str, where: str) -> type:
+    known = _recorded_classes()
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise BadInput(f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}.")
+    return known[name]
+
+
+@functools.cache
+def _recorded_classes() -> dict[str, type]:
+    """Recorded name -> class, of all components that a shipped config names."""
+    texts = [path.read_text("utf-8") for path in sorted(conf_folder().rglob("*.yaml"))]
+    paths = sorted({path for text in texts for path in re.findall(r"_target_: *([\w.]+)", text)})
+    classes = [target_class({"_target_": path}, "conf") for path in paths if path.startswith(LEASH)]
+    return {recorded_name(cls): cls for cls in classes}
+
+
+@functools.cache
+def _installed(package: str, target: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise BadInput(
+            f"{target} needs the package {package}: pip install 'retrieval-harness[dense]'. "
+            "Without it: retriever=bm25, retriever=hybrid_lexical, or encoder=lsa."
+        ) from None
+
+
+def check_part(node: Any, where: str) -> None:
+    """The keys and values of a part against its constructor's signature, then against the constructor itself.
+
+    Constructors check their arguments and load nothing, so that this costs next to nothing.
+    """
+    _check_arguments(node, where)
+    build(node, where=where)
+
+
+@functools.cache
+def _signature(cls: type) -> inspect.Signature:
+    return inspect.signature(cls)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a constructor's arguments."""
+    return typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+
+
+def _check_arguments(node: Any, where: str) -> None:
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise BadInput(f"{where} is no part: it needs a `_target_`. Choose a file of conf/{where.split('.')[0]}/.")
+    cls = target_class(node, where)
+    parameters, hints = _signature(cls).parameters, _hints(cls)
+    given = arguments(node)
+    for key, value in given.items():
+        if key not in parameters:
+            raise BadInput(
+                f"{where}.{key} is unknown: {cls.__name__} takes {', '.join(parameters) or 'no arguments'}."
+                f"{did_you_mean(key, parameters)}"
+            )
+        if isinstance(value, Mapping) and "_target_" in value:
+            _check_arguments(value, f"{where}.{key}")
+        elif (type(value), value) != (type(parameters[key].default), parameters[key].default):
+            check_value(value, Key(hints.get(key, Any)), f"{where}.{key}")
+    lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
+    if lacking:
+        raise BadInput(f"{where} lacks {', '.join(lacking)}: {cls.__name__} needs it.")

@@ -1,0 +1,1 @@
+"""Files that users bring and files that the harness writes: documents, queries, labels, predictions."""

@@ -1,0 +1,94 @@
+"""The contest's layout: documents, conversations and labels as JSON lines; and the sample that ships."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import as_id, field, json_lines, optional_text, required, unique_rows
+from harness.data.source import _locate, turns
+from retrievers.base import BadInput, Document, Qrels, Query
+
+
+class Contest:
+    """JSON lines as in the contest on scientific questions.
+
+    documents.jsonl {docid, src, content}; eval.jsonl {eval_id, msg: [{role, content}, ...]}, a question or a
+    conversation; qrels.jsonl, which may be missing, {eval_id, relevant: [docid, ...] or {docid: grade}} with finite
+    grades > 0, where an empty `relevant` says that the query needs no retrieval.
+    path: the folder of the three. documents, queries, qrels: a file in place of one of them.
+    """
+
+    recorded_as = "dataset/contest"
+
+    def __init__(
+        self,
+        *,
+        path: str | None = None,
+        documents: str | None = None,
+        queries: str | None = None,
+        qrels: str | None = None,
+    ) -> None:
+        self._path, self._documents, self._queries, self._qrels = path, documents, queries, qrels
+
+    @property
+    def qrels_file(self) -> Path | None:
+        if not self._qrels and not self._path:
+            return None
+        file = _locate("qrels", self._qrels, self._path, "qrels.jsonl")
+        return file if self._qrels or file.exists() else None
+
+    def documents(self) -> list[Document]:
+        path = _locate("documents", self._documents, self._path, "documents.jsonl")
+        return [
+            Document(
+                doc_id, field(row, "content", str, where), source=optional_text(row, "src", where), native_id=native
+            )
+            for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid")
+        ]
+
+    def queries(self) -> list[Query]:
+        path = _locate("queries", self._queries, self._path, "eval.jsonl")
+        return [
+            Query(query_id, turns(row, where), native)
+            for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
+        ]
+
+    def qrels(self) -> Qrels | None:
+        path = self.qrels_file
+        if path is None:
+            return None
+        rows = unique_rows(path, json_lines(path), "eval_id")
+        return Qrels({query_id: _grades(row, where) for where, query_id, _, row in rows})
+
+
+class Sample(Contest):
+    """The small Korean data set that ships with the package."""
+
+    recorded_as = "dataset/sample"
+
+    def __init__(self) -> None:
+        super().__init__(path=str(Path(__file__).parents[1] / "sample"))
+
+
+def _grades(row: Mapping[str, Any], where: str) -> dict[str, float]:
+    """`relevant` of a contest label: a list of ids, each of grade 1, or an object of grades."""
+    relevant = required(row, "relevant", where)
+    if isinstance(relevant, list):
+        ids = [as_id(value, "an id in relevant", where)[0] for value in relevant]
+        if len(set(ids)) < len(ids):
+            raise BadInput(f"{where}: relevant names {Counter(ids).most_common(1)[0][0]!r:.60} twice. Remove one.")
+        return dict.fromkeys(ids, 1.0)
+    if not isinstance(relevant, dict):
+        raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or an object of grades.")
+    for doc_id, grade in relevant.items():
+        as_id(doc_id, "an id in relevant", where)
+        if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
+            raise BadInput(
+                f"{where}: the grade of {doc_id!r:.60} is {grade!r:.60}, but must be a finite number > 0. Leave out "
+                "what is not relevant."
+            )
+    return {doc_id: float(grade) for doc_id, grade in relevant.items()}

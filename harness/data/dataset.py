@@ -1,0 +1,165 @@
+"""A data set: documents, queries and labels that fit together, and what makes it the same one tomorrow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
+from harness.data.source import Source
+from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
+
+_TEXTS = ("user_turns", "last", "file")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """documents: ascending doc_id. queries: in the file's order. qrels: None where nothing is labelled.
+
+    notes: sentences for the person about what is unusual and was kept.
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+    queries: tuple[Query, ...]
+    qrels: Qrels | None
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def by_id(self) -> dict[str, Document]:
+        """doc_id -> document."""
+        return {document.doc_id: document for document in self.documents}
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str | None]:
+        """sha256 of the content of "documents", "queries" and "qrels" (None without labels).
+
+        They depend on ids, titles, texts, turns and grades; the order counts for queries alone. Line ends, the order
+        of keys, `source` and whether an id was written as a number make no difference.
+        """
+        documents = ((document.doc_id, document.title, document.text) for document in self.documents)
+        queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
+        return {
+            "documents": _sha256(documents),
+            "queries": _sha256(queries),
+            "qrels": None if self.qrels is None else _sha256(_canonical(self.qrels)),
+        }
+
+
+def load(source: Source, name: str) -> Dataset:
+    """Read a source and check that its parts fit together.
+
+    Raises BadInput for labels of unknown queries or documents. Empty documents and unlabelled queries are kept, and
+    reported in `notes`.
+    """
+    documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
+    queries = tuple(source.queries())
+    qrels = source.qrels()
+    if qrels is not None:
+        relevant = {doc_id for grades in qrels.grades.values() for doc_id in grades}
+        _refuse_dangling(source, "queries", qrels.grades, {query.query_id for query in queries})
+        _refuse_dangling(source, "documents", sorted(relevant), {document.doc_id for document in documents})
+    return Dataset(name, documents, queries, qrels, tuple(_notes(documents, queries, qrels)))
+
+
+def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
+    """The queries as they are searched: the same ids in the same order, each with one user turn.
+
+    text: `user_turns` for all turns of the user joined by a space, `last` for the last one, `file` for what `file`
+    says: JSON lines {eval_id, standalone_query}, one for each query of the data set. Raises BadInput for other values,
+    and where the file lacks a query, has another one or has one twice.
+    """
+    if text not in _TEXTS:
+        raise BadInput(f"query.text={text!r} is none of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
+    if text == "file" and not file:
+        raise BadInput("query.text=file needs query.file=FILE, JSON lines {eval_id, standalone_query}.")
+    if text != "file" and file:
+        raise BadInput(f"query.file={file} is not read with query.text={text}. Say query.text=file, or leave it out.")
+    if file:
+        texts = _rewritten(dataset, Path(file))
+    elif text == "last":
+        texts = {query.query_id: query.user_turns[-1] for query in dataset.queries}
+    else:
+        texts = {query.query_id: query.text for query in dataset.queries}
+    return tuple(
+        Query(query.query_id, (Turn("user", texts[query.query_id]),), query.native_id) for query in dataset.queries
+    )
+
+
+def conversations(queries: Iterable[Query]) -> dict[str, bool]:
+    """query_id -> whether the user speaks more than once."""
+    return {query.query_id: len(query.user_turns) > 1 for query in queries}
+
+
+def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
+    """query_id -> its standalone form in the file."""
+    expected = {query.query_id for query in dataset.queries}
+    texts: dict[str, str] = {}
+    for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id"):
+        if query_id not in expected:
+            raise BadInput(f"{where}: the data set has no query {query_id!r}. Remove the line.")
+        texts[query_id] = field(row, "standalone_query", str, where)
+    missing = [query.query_id for query in dataset.queries if query.query_id not in texts]
+    if missing:
+        raise BadInput(f"{path} lacks {len(missing)} of {len(expected)} queries: {some(missing)}. Add a line for each.")
+    return texts
+
+
+def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: set[str]) -> None:
+    unknown = [one for one in labelled if one not in known]
+    if unknown:
+        raise BadInput(
+            f"{_place(source.qrels_file, unknown[0])}: labels name {len(unknown)} {what} that the data set does not "
+            f"have: {some(unknown)}."
+            f" Remove these labels, or give the {what} that they belong to."
+        )
+
+
+def _place(path: Path | None, wanted: str) -> str:
+    """file:line of the first line of a labels file that holds an id; the file alone where it has no lines to show."""
+    if path is None or path.suffix in (".parquet", ".json"):
+        return str(path)
+    for number, line in numbered_lines(path):
+        if wanted in re.split(r"[\s\",:{}\[\]]+", line):
+            return f"{path}:{number}"
+    return str(path)
+
+
+def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Qrels | None) -> Iterable[str]:
+    empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
+    if empty:
+        yield f"{len(empty)} of {len(documents)} documents are empty: {some(empty)}."
+    blank = [query.query_id for query in queries if not query.text.strip()]
+    if blank:
+        yield f"{len(blank)} of {len(queries)} queries are empty: {some(blank)}."
+    if qrels is None:
+        return
+    unlabelled = sum(query.query_id not in qrels.grades for query in queries)
+    if unlabelled:
+        yield f"{unlabelled} of {len(queries)} queries are unlabelled: retrieved and exported, but not scored."
+    bare = sum(not grades for grades in qrels.grades.values())
+    if bare:
+        says = "need no retrieval" if qrels.abstention else "have no relevant document"
+        yield f"{bare} of {len(qrels.grades)} labelled queries {says}."
+
+
+def _canonical(qrels: Qrels) -> Iterable[Any]:
+    """What two files of labels that mean the same have in common."""
+    yield qrels.abstention
+    for query_id, grades in sorted(qrels.grades.items()):
+        yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
+
+
+def _sha256(rows: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(_encode(row).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()

@@ -1,0 +1,82 @@
+"""Lists in files: predictions made elsewhere are read, submissions are written and validated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.data.files import as_id, field, finite, json_lines, no_rows, numbered_lines, unique_rows
+from retrievers.base import BadInput, Predictions
+
+_TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
+
+
+def read_predictions(path: Path) -> Predictions:
+    """Lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, told apart by content.
+
+    Contest lists keep their order and duplicates. A TREC run, lines `query_id Q0 doc_id rank score tag`, is ordered
+    as trec_eval orders it: by score descending in single precision, equal ones by doc_id descending (UTF-8 bytes);
+    the rank is ignored. Raises BadInput for anything else, a query in two rows, a document twice in a TREC list.
+    """
+    number, line = next(numbered_lines(path), (0, ""))
+    if not number:
+        raise no_rows(path)
+    if line.lstrip().startswith(("{", "[")):
+        return _predictions({query_id: topk for _, query_id, topk in _contest_rows(path)})
+    return _predictions(_trec_lists(path))
+
+
+def _contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """(file:line, query_id, doc_ids) of contest rows; other fields are ignored."""
+    for where, query_id, _, row in unique_rows(path, _no_map(path), "eval_id"):
+        topk = field(row, "topk", list, where)
+        yield where, query_id, [as_id(value, "an id in topk", where)[0] for value in topk]
+
+
+def _no_map(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, row in json_lines(path):
+        if "eval_id" not in row and row and all(isinstance(value, dict) for value in row.values()):
+            raise BadInput(
+                f"{path}:{number}: an object of queries is not read. Give one object a line, {{eval_id, topk: [docid, "
+                "...]}, or a TREC run: query_id Q0 doc_id rank score tag."
+            )
+        yield number, row
+
+
+def _trec_lists(path: Path) -> dict[str, list[str]]:
+    """query_id -> doc_ids of a TREC run in trec_eval's order; queries in order of their first line."""
+    found: dict[str, dict[str, float]] = {}
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) != _TREC_FIELDS:
+            raise BadInput(
+                f"{path}:{number}: {len(fields)} fields. A TREC run has six, query_id Q0 doc_id rank score tag; "
+                "contest predictions are JSON lines {eval_id, topk: [docid, ...]}."
+            )
+        query_id, _, doc_id, _, score, _ = fields
+        scores = found.setdefault(query_id, {})
+        if doc_id in scores:
+            first = next(n for n, other in numbered_lines(path) if other.split()[:3:2] == [query_id, doc_id])
+            raise BadInput(
+                f"{path}:{number}: query {query_id!r} has document {doc_id!r} already at {path}:{first}. Remove one."
+            )
+        scores[doc_id] = finite(score, "score", f"{path}:{number}")
+    return {query_id: _trec_order(scores) for query_id, scores in found.items()}
+
+
+def _trec_order(scores: Mapping[str, float]) -> list[str]:
+    """doc_ids by (score as float32, doc_id), both descending: code points and UTF-8 bytes order text alike."""
+    with np.errstate(over="ignore"):  # beyond float32 is infinite there too
+        single = np.fromiter(scores.values(), np.float64, len(scores)).astype(np.float32).tolist()
+    return [doc_id for _, doc_id in sorted(zip(single, scores, strict=True), reverse=True)]
+
+
+def _predictions(lists: Mapping[str, Sequence[str]]) -> Predictions:
+    place: dict[str, int] = {}
+    docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
+    for row, doc_ids in enumerate(lists.values()):
+        docs[row, : len(doc_ids)] = [place.setdefault(doc_id, len(place)) for doc_id in doc_ids]
+    return Predictions(tuple(lists), tuple(place), docs)

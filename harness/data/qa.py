@@ -1,0 +1,142 @@
+"""Question answering datasets as retrieval datasets: SQuAD (KorQuAD) and AutoRAG."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import (
+    DAMAGED,
+    as_id,
+    field,
+    identifier,
+    json_file,
+    no_rows,
+    once,
+    opened,
+    optional_text,
+    required,
+    unique_rows,
+)
+from harness.data.source import Grades, _locate, _question
+from retrievers.base import BadInput, Document, Qrels, Query
+
+
+class Squad:
+    """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph in which a question was asked.
+
+    Each distinct context is one document with its (first) article's title and the id `title#n`, its count within the
+    title, in file order. A question that SQuAD 2 marks `is_impossible` has no answer in its context: unlabelled.
+    """
+
+    recorded_as = "dataset/squad"
+
+    def __init__(self, *, path: str) -> None:
+        self.qrels_file = Path(path)
+
+    def documents(self) -> list[Document]:
+        return self._read[0]
+
+    def queries(self) -> list[Query]:
+        return self._read[1]
+
+    def qrels(self) -> Qrels:
+        return Qrels(self._read[2], abstention=False)
+
+    @cached_property
+    def _read(self) -> tuple[list[Document], list[Query], Grades]:
+        path = self.qrels_file
+        documents, queries, grades = dict[str, Document](), list[Query](), Grades()
+        counts, seen = Counter[str](), dict[str, str]()
+        for title, context, paragraph, position in _paragraphs(path):
+            if context not in documents:
+                name = "_".join(title.split()) or "untitled"
+                counts[name] += 1
+                documents[context] = Document(f"{name}#{counts[name]}", context, title)
+            for at, question in _objects(path, paragraph, "qas", f"{position}."):
+                where = f"{path}:{at}"
+                query_id, native = identifier(question, "id", where)
+                once(seen, query_id, "question id", path, at)
+                queries.append(_question(query_id, field(question, "question", str, where), native))
+                impossible = question.get("is_impossible", False)
+                if not isinstance(impossible, bool):
+                    raise BadInput(f"{where}: is_impossible is {impossible!r:.60}, but must be true or false.")
+                if not impossible:
+                    grades[query_id] = {documents[context].doc_id: 1.0}
+        if not documents or not queries:
+            raise no_rows(path)
+        return list(documents.values()), queries, grades
+
+
+class Autorag:
+    """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
+
+    retrieval_gt: lists of ids, nested or not; every id in it is relevant, and an empty one says that the query needs
+    no retrieval. path: the folder of the two. corpus, qa: a file in place of one of them.
+    """
+
+    recorded_as = "dataset/autorag"
+
+    def __init__(self, *, path: str | None = None, corpus: str | None = None, qa: str | None = None) -> None:
+        self._path, self._corpus, self._qa = path, corpus, qa
+
+    @property
+    def qrels_file(self) -> Path:
+        return _locate("qa", self._qa, self._path, "qa.parquet")
+
+    def documents(self) -> list[Document]:
+        path = _locate("corpus", self._corpus, self._path, "corpus.parquet")
+        return [
+            Document(doc_id, field(row, "contents", str, where), native_id=native)
+            for where, doc_id, native, row in unique_rows(path, _parquet_rows(path, "doc_id", "contents"), "doc_id")
+        ]
+
+    def queries(self) -> list[Query]:
+        path = self.qrels_file
+        return [
+            _question(query_id, field(row, "query", str, where), native)
+            for where, query_id, native, row in unique_rows(path, _parquet_rows(path, "qid", "query"), "qid")
+        ]
+
+    def qrels(self) -> Qrels:
+        path, grades = self.qrels_file, Grades()
+        for where, query_id, _, row in unique_rows(path, _parquet_rows(path, "qid", "retrieval_gt"), "qid"):
+            groups = [ids if isinstance(ids, list) else [ids] for ids in field(row, "retrieval_gt", list, where)]
+            ids = [as_id(one, "an id in retrieval_gt", where)[0] for group in groups for one in group]
+            grades[query_id] = dict.fromkeys(ids, 1.0)
+        return Qrels(grades)
+
+
+def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
+    """(title, context, paragraph, place in the JSON) of every paragraph of a SQuAD file."""
+    for at, article in _objects(path, json_file(path), "data", ""):
+        title = optional_text(article, "title", f"{path}:{at}")
+        for place, paragraph in _objects(path, article, "paragraphs", f"{at}."):
+            where = f"{path}:{place}"
+            yield title, field(paragraph, "context", str, where), paragraph, place
+
+
+def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) of every item of the list row[key]."""
+    for i, item in enumerate(field(row, key, list, f"{path}:{prefix}".rstrip(".:"))):
+        if not isinstance(item, dict):
+            raise BadInput(f"{path}:{prefix}{key}[{i}] is {item!r:.60}, but must be an object.")
+        yield f"{prefix}{key}[{i}]", item
+
+
+def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("row n", {column: value}) of a parquet file, read in batches."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with opened(path) as file, parquet.ParquetFile(file) as table:
+            names = dict.fromkeys(table.schema_arrow.names)
+            for column in columns:
+                required(names, column, str(path))
+            rows = (row for batch in table.iter_batches(columns=list(columns)) for row in batch.to_pylist())
+            yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
+    except (ArrowException, UnicodeDecodeError, *DAMAGED) as error:
+        raise BadInput(f"{path}: not a parquet file that can be read ({error!s:.120}).") from None

@@ -1,0 +1,143 @@
+"""TREC runs and qrels, and BEIR folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from harness.data.files import (
+    as_id,
+    field,
+    finite,
+    json_lines,
+    no_rows,
+    numbered_lines,
+    once,
+    optional_text,
+    unique_rows,
+)
+from harness.data.source import Grades, _locate, _question
+from retrievers.base import BadInput, Document, Qrels, Query
+
+_NO_TEXT = (
+    "dataset=trec has labels alone, no documents and no queries: it serves `harness score`. To search, use "
+    "dataset=beir or dataset=contest."
+)
+
+
+class Beir:
+    """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with its header.
+
+    The queries are those with labels in the split, as is BEIR's custom, or all where there is no qrels folder. A grade
+    <= 0 means judged and not relevant; these labels cannot say that a query needs no retrieval.
+    path: the folder. split: train, dev or test. documents, queries, qrels: a file in place of one in the folder.
+    """
+
+    recorded_as = "dataset/beir"
+
+    def __init__(
+        self,
+        *,
+        path: str | None = None,
+        split: str = "test",
+        documents: str | None = None,
+        queries: str | None = None,
+        qrels: str | None = None,
+    ) -> None:
+        self._path, self._split = path, split
+        self._documents, self._queries, self._qrels = documents, queries, qrels
+
+    @property
+    def qrels_file(self) -> Path | None:
+        if not self._qrels and not self._path:
+            return None
+        file = _locate("qrels", self._qrels, self._path, f"qrels/{self._split}.tsv")
+        if self._qrels or file.exists():
+            return file
+        if not file.parent.is_dir():
+            return None
+        splits = sorted({entry.name.partition(".tsv")[0] for entry in file.parent.glob("*.tsv*")})
+        raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
+
+    def documents(self) -> list[Document]:
+        path = _locate("documents", self._documents, self._path, "corpus.jsonl")
+        return [
+            Document(doc_id, field(row, "text", str, where), optional_text(row, "title", where), native_id=native)
+            for where, doc_id, native, row in unique_rows(path, json_lines(path), "_id")
+        ]
+
+    def queries(self) -> list[Query]:
+        path = _locate("queries", self._queries, self._path, "queries.jsonl")
+        return [
+            _question(query_id, field(row, "text", str, where), native)
+            for where, query_id, native, row in unique_rows(path, json_lines(path), "_id")
+            if self._labels is None or query_id in self._labels.grades
+        ]
+
+    def qrels(self) -> Qrels | None:
+        return self._labels
+
+    @cached_property
+    def _labels(self) -> Qrels | None:
+        return _judgements(self.qrels_file, _tsv_rows(self.qrels_file)) if self.qrels_file else None
+
+
+class Trec:
+    """TREC labels, lines `query_id iteration doc_id grade`, to score a TREC run with; they come without texts.
+
+    A grade <= 0 means judged and not relevant; these labels cannot say that a query needs no retrieval.
+    """
+
+    recorded_as = "dataset/trec"
+
+    def __init__(self, *, qrels: str) -> None:
+        self.qrels_file = Path(qrels)
+
+    def documents(self) -> list[Document]:
+        raise BadInput(_NO_TEXT)
+
+    def queries(self) -> list[Query]:
+        raise BadInput(_NO_TEXT)
+
+    def qrels(self) -> Qrels:
+        return _judgements(self.qrels_file, _trec_rows(self.qrels_file))
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """(line, query_id, doc_id, grade) of BEIR labels, whose first line names the columns."""
+    for row, (number, line) in enumerate(numbered_lines(path)):
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise BadInput(f"{path}:{number}: {len(fields)} fields, but needs query-id, corpus-id, score between tabs.")
+        if row:
+            yield number, fields[0], fields[1], fields[2]
+        elif re.fullmatch(r"\s*[-+.\d]+\s*", fields[2]):
+            raise BadInput(f"{path}:{number}: a label stands where the header query-id, corpus-id, score is expected.")
+
+
+def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """(line, query_id, doc_id, grade) of TREC labels."""
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) != 4:
+            raise BadInput(f"{path}:{number}: {len(fields)} fields, but needs four: query_id iteration doc_id grade.")
+        yield number, fields[0], fields[2], fields[3]
+
+
+def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
+    """Labels that judge (query, document) pairs; a query of which no document is relevant stays, empty."""
+    grades: Grades = {}
+    seen: dict[tuple[str, str], int] = {}
+    for number, query_id, doc_id, grade in rows:
+        where = f"{path}:{number}"
+        as_id(query_id, "the query id", where)
+        as_id(doc_id, "the document id", where)
+        once(seen, (query_id, doc_id), "the label of", path, number)
+        judged = grades.setdefault(query_id, {})
+        if (value := finite(grade, "grade", where)) > 0:
+            judged[doc_id] = value
+    if not grades:
+        raise no_rows(path)
+    return Qrels(grades, abstention=False)

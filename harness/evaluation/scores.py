@@ -1,0 +1,288 @@
+"""Measures × queries -> Scores: which queries count, which list a measure reads, intervals, splits, losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.judged import Judged, judge
+from harness.evaluation.leaderboard import _public
+from harness.evaluation.losses import ceilings, losses
+from harness.evaluation.measures import Family, Measure, parse
+from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
+
+Lists = Ranking | Predictions
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A measure in one line. n: how many queries entered; low, high: ends of the 95 % interval, NaN if none."""
+
+    mean: float
+    n: int
+    low: float = math.nan
+    high: float = math.nan
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What `score` found.
+
+    query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
+    values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
+    needs, multi_turn, in_public: bool [Q], what kind of query it is, and in which part of the labels.
+    first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
+               candidates are unknown); 0 without one, NaN where no retrieval is needed.
+    summary:   measure -> Summary over all scored queries; public, private: over one part, without interval.
+    losses:    kind -> mean; the four add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
+    counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates.
+    missing:   labelled queries without a prediction row.  duplicates: query -> the documents it repeats.
+    """
+
+    query_ids: tuple[str, ...]
+    values: dict[str, np.ndarray]
+    needs: np.ndarray
+    multi_turn: np.ndarray
+    in_public: np.ndarray
+    first_hit: np.ndarray
+    summary: dict[str, Summary]
+    public: dict[str, Summary]
+    private: dict[str, Summary]
+    losses: dict[str, float]
+    ceilings: dict[str, float]
+    counts: dict[str, int]
+    missing: list[str]
+    duplicates: dict[str, list[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, dicts, numbers and strings, and `metrics`: measure -> mean. NaN becomes None."""
+        fields: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in self.summary.items()}}
+        fields |= {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("needs", "multi_turn", "in_public", "first_hit"):
+            fields[name] = fields[name].tolist()
+        fields["values"] = {name: values.tolist() for name, values in self.values.items()}
+        for part in ("summary", "public", "private"):
+            fields[part] = {name: asdict(summary) for name, summary in fields[part].items()}
+        return plain(fields)
+
+
+def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | None = None) -> Scores:
+    """One Scores of several on the same queries: each value, mean, loss and ceiling is their average.
+
+    A measure that is no mean of the same queries in all of them has no values and no interval; one that is unknown in
+    any of them is left out.
+    """
+    first = several[0]
+
+    def mean(of: Callable[[Scores], Mapping[str, float]]) -> dict[str, float]:
+        return {name: float(np.mean([of(one)[name] for one in several])) for name in of(first)}
+
+    def summed(of: Callable[[Scores], Mapping[str, Summary]]) -> dict[str, Summary]:
+        means = mean(lambda one: {name: summary.mean for name, summary in of(one).items()})
+        known = [name for name, value in means.items() if value == value]
+        return {name: replace(of(first)[name], mean=means[name], low=math.nan, high=math.nan) for name in known}
+
+    stacked = {name: np.stack([one.values[name] for one in several]) for name in first.values}
+    values = {name: rows.mean(axis=0) for name, rows in stacked.items() if (np.isnan(rows) == np.isnan(rows[0])).all()}
+    wanted = set(first.summary) if detailed is None else set(detailed)
+    return replace(
+        first,
+        values=values,
+        summary=_with_intervals(summed(lambda one: one.summary), values, seed, RESAMPLES, wanted),
+        public=summed(lambda one: one.public),
+        private=summed(lambda one: one.private),
+        losses=mean(lambda one: one.losses),
+        ceilings=mean(lambda one: one.ceilings),
+    )
+
+
+def score(
+    final: Lists,
+    qrels: Qrels,
+    metrics: Sequence[str],
+    *,
+    deep: Lists | None = None,
+    candidates: Lists | None = None,
+    keep: np.ndarray | None = None,
+    rankings: Mapping[str, Ranking] | None = None,
+    signal: np.ndarray | None = None,
+    top_k: int | None = None,
+    missing: Literal["skip", "zero"] = "skip",
+    multi_turn: Mapping[str, bool] | None = None,
+    public: float = 0.4,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    detailed: Collection[str] | None = None,
+) -> Scores:
+    """Score the exported lists `final` on the labelled queries.
+
+    deep:       the gated lists before the cut to `top_k`; a standard measure with k > top_k or without k
+                reads them. All else, and everything when `deep` is None, reads `final`.
+    candidates: the lists at depth before the gate, for losses and ceilings.
+    keep:       bool [rows of final], the gate's decision.  signal: float64, what it decided by.
+    rankings:   name -> raw ranking before fusion, for the oracle fusion.
+    missing:    labelled queries without a row in `final` are left out ("skip") or scored as wrong ("zero").
+    multi_turn: query_id -> whether it is a conversation of several user turns; unknown: none is.
+    public:     share of the labelled queries in the public part.  seed: of the split and the bootstrap.
+    detailed:   the measures that get an interval and a public and a private part, which cost the most; None: all.
+
+    All lists have the same queries in the same rows. Raises BadInput for a bad name in `metrics` and
+    where no predicted query is labelled; ValueError where the arguments do not fit together.
+    """
+    measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
+    others = [lists for lists in (deep, candidates, *(rankings or {}).values()) if lists is not None]
+    if any(lists.query_ids != final.query_ids for lists in others):
+        raise ValueError("final, deep, candidates and rankings hold the same queries in the same rows")
+    wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
+    if deep is not None and top_k is None:
+        raise ValueError("top_k says which measures read deep")
+    absent = _missing(final, qrels)
+    scored = [query_id for query_id in final.query_ids if query_id in qrels.grades]
+    scored += absent if missing == "zero" else []
+    shown = judge(final, qrels, scored, signal)
+    whole = shown if deep is None else judge(deep, qrels, scored, signal)
+
+    def read(measure: Measure) -> Judged:
+        in_final = top_k is not None and measure.k is not None and measure.k <= top_k
+        return whole if measure.family is Family.STANDARD and not in_final else shown
+
+    judged = {measure: read(measure) for measure in measures}
+    values = {
+        measure.name: measure.values(judged[measure]) for measure in measures if measure.family is not Family.POOLED
+    }
+    several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
+    in_public = _public(qrels, scored=tuple(scored), multi_turn=several, seed=seed, public=public)
+    before = None if candidates is None else _judged(candidates, qrels, query_ids=tuple(scored))
+    known = (shown, before, None if keep is None else _kept(keep, final, scored))
+    raw = {name: _judged_head(ranking, qrels, query_ids=tuple(scored)) for name, ranking in (rankings or {}).items()}
+    summary = _summaries(judged, values, np.ones(len(scored), bool))
+    parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
+    repeated = _duplicates(final)
+    return Scores(
+        query_ids=tuple(scored),
+        values=values,
+        needs=shown.needs,
+        multi_turn=np.array([query_id in several for query_id in scored], bool),
+        in_public=in_public,
+        first_hit=_first_hit(shown if before is None else before),
+        summary=_with_intervals(summary, values, seed, resamples, wanted),
+        public=_summaries(parted, values, in_public),
+        private=_summaries(parted, values, ~in_public),
+        losses=_means(losses(*known)),
+        ceilings=_means(ceilings(*known, raw, 3 if top_k is None else top_k)),
+        counts={
+            "predicted": len(final.query_ids),
+            "labelled": len(qrels.grades),
+            "scored": len(scored),
+            "needs_no_retrieval": int((~shown.needs).sum()),
+            "unlabelled": sum(query_id not in qrels.grades for query_id in final.query_ids),
+            "missing": len(absent),
+            "duplicates": len(repeated),
+        },
+        missing=absent,
+        duplicates=repeated,
+    )
+
+
+@remembered
+def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    """Candidates, judged once for all trials that gate them differently."""
+    return judge(candidates, qrels, query_ids)
+
+
+@remembered
+def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    """The first 3 of a raw ranking, judged once for all trials that begin with it."""
+    return judge(ranking.top(3), qrels, query_ids)
+
+
+def _missing(final: Lists, qrels: Qrels) -> list[str]:
+    predicted = set(final.query_ids)
+    if not any(query_id in predicted for query_id in qrels.grades):
+        ours, theirs = next(iter(final.query_ids), None), next(iter(qrels.grades), None)
+        raise BadInput(
+            f"No predicted query is labelled: the predictions have {len(final.query_ids)} queries (first: {ours!r}), "
+            f"the labels {len(qrels.grades)} (first: {theirs!r}). Check that both files are of the same data set."
+        )
+    return [query_id for query_id in qrels.grades if query_id not in predicted]
+
+
+def _duplicates(final: Lists) -> dict[str, list[str]]:
+    ordered = np.sort(final.docs, axis=1)
+    repeats = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    found = {}
+    for row in np.flatnonzero(repeats.any(axis=1)):
+        documents = np.unique(ordered[row, 1:][repeats[row]])
+        found[final.query_ids[row]] = sorted(final.doc_ids[document] for document in documents)
+    return found
+
+
+def _summaries(
+    judged: Mapping[Measure, Judged], values: Mapping[str, np.ndarray], rows: np.ndarray
+) -> dict[str, Summary]:
+    found = {}
+    for measure, read in judged.items():
+        if measure.family is Family.POOLED:
+            value, n = measure.pooled(read.take(rows))
+        else:
+            counted = values[measure.name][rows]
+            counted = counted[~np.isnan(counted)]
+            n = len(counted)
+            # A ratio with denominator 0 is 0 by definition; a mean over no query is unknown.
+            value = float(counted.mean()) if n else 0.0 if measure.family is Family.ABSTENTION else math.nan
+        found[measure.name] = Summary(value, n, note="" if n else _reason(measure, read))
+    return found
+
+
+def _reason(measure: Measure, judged: Judged) -> str:
+    if measure.name != "abstention_auroc":
+        return f"denominator 0: none of the {measure.family.value}"
+    return "no gate signal" if judged.signal is None else "all queries are of one kind"
+
+
+def _with_intervals(
+    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], seed: int, resamples: int, wanted: Collection[str]
+) -> dict[str, Summary]:
+    found = dict(summary)
+    for name, one in summary.items():
+        if name in wanted and name not in values:
+            found[name] = replace(one, note=one.note or "no interval: not a mean of queries")
+    if values:
+        rows = np.array([name in wanted for name in values])
+        stacked = np.stack(list(values.values()))
+        low, high, notes = bootstrap_means(stacked, seed, resamples=resamples, wanted=rows)
+        for row, name in enumerate(values):
+            one = summary[name]
+            found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])
+    return found
+
+
+def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
+    """bool [Q]: the gate's decision for the scored queries; nothing was kept for a missing one."""
+    decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
+    return np.array([decided.get(query_id, False) for query_id in scored], bool)
+
+
+def _first_hit(judged: Judged) -> np.ndarray:
+    rank = np.where(np.isfinite(judged.first), judged.first, 0.0)
+    return np.where(judged.needs, rank, np.nan)
+
+
+def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(values.mean()) for name, values in parts.items()}
+
+
+def plain(value: Any) -> Any:
+    """As JSON takes it: NaN becomes None, tuples lists."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

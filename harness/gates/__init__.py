@@ -1,0 +1,1 @@
+"""Which queries get documents, and how many: signals, thresholds, gates that learn from labels."""

@@ -1,0 +1,81 @@
+"""What a query earns by the number of documents that it is shown: what gates learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from harness.evaluation.judged import judge
+from harness.evaluation.leaderboard import _public
+from harness.evaluation.measures import Family, Measure, parse
+from retrievers.base import BadInput, Qrels, Ranking
+
+
+def fixed_mean(name: str) -> Measure:
+    """The measure of that name; BadInput unless it is a mean over queries that a gate has no say in."""
+    measure = parse(name)
+    if measure.family not in (Family.STANDARD, Family.MODIFIED):
+        raise BadInput(
+            f"objective={name}: a gate is fitted to a mean over queries that it has no say in, and this is none. "
+            "Choose another, such as objective=modified_map@3."
+        )
+    return measure
+
+
+def payoffs(
+    candidates: Ranking,
+    qrels: Qrels,
+    objective: str,
+    top_k: int,
+    *,
+    select_on: Literal["all", "public"] = "all",
+    multi_turn: Mapping[str, bool] | None = None,
+    public: float = 0.4,
+    seed: int = 0,
+) -> Payoff:
+    """What showing the first 0 to `top_k` of the candidates is worth for every query, by a mean of queries.
+
+    select_on: whether all labelled queries are learnt from, or the public part of them. objective: as `fixed_mean`
+    takes it.
+    """
+    measure = fixed_mean(objective)
+    labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
+    place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
+    rows = np.array([place[query_id] for query_id in labelled], int)
+    deep = measure.family is Family.STANDARD and not (measure.k is not None and measure.k <= top_k)
+    values = np.full((len(candidates.query_ids), top_k + 1), np.nan)
+    needs = np.zeros(len(candidates.query_ids), bool)
+    for shown in range(top_k + 1):
+        judged = judge(candidates if deep and shown else candidates.top(shown), qrels, labelled)
+        values[rows, shown], needs[rows] = measure.values(judged), judged.needs
+    several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
+    selected = np.ones(len(labelled), bool)
+    if select_on == "public":
+        selected = _public(qrels, scored=tuple(labelled), multi_turn=several, seed=seed, public=public)
+    learn = rows[selected & ~np.isnan(values[rows, 0])]
+    return Payoff(values, learn, needs, objective, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Payoff:
+    """What showing n documents is worth, for every query.
+
+    values: float64 [Q, N + 1], the objective of a query of which the first n documents are shown; column 0 is to
+            withhold them. A row of NaN: unlabelled, or left out of the objective's mean.
+    rows:   int [n], the queries to learn from: labelled, in the selected part, and in the objective's mean.
+    needs:  bool [Q], whether a query needs retrieval.
+    name:   of the objective. seed: of the folds and the bootstrap.
+    """
+
+    values: np.ndarray
+    rows: np.ndarray
+    needs: np.ndarray
+    name: str
+    seed: int = 0
+
+    def levels(self, levels: Sequence[int]) -> np.ndarray:
+        """float64 [n, levels], of the queries to learn from."""
+        return self.values[np.ix_(self.rows, np.array(levels))]

@@ -1,0 +1,161 @@
+"""Searching for new queries as a run searched for its own: the road of harness/pipeline/steps.py, held ready.
+
+Indexes and models are loaded once. Nothing about a query is kept, and several threads may ask at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from harness.config.components import build, target_class
+from harness.data.dataset import Dataset, search_queries
+from harness.gates.gate import Decision, Gate
+from harness.gates.signals import Answer, Evidence
+from harness.pipeline import steps
+from harness.pipeline.cache import Store
+from harness.pipeline.cached_parts import KeptEncoder, keeping
+from harness.progress import watch
+from retrievers.base import BadInput, Document, Query, Ranking
+
+if TYPE_CHECKING:
+    from retrievers.base import Reranker, Retriever
+    from retrievers.dense.encoders import Encoder
+    from retrievers.lexical.tokenize import Tokenizer
+
+
+class Found(NamedTuple):
+    """What was found for Q queries, in their order.
+
+    candidates: fused and reranked, before the gate. final: gated and cut to top_k.
+    """
+
+    queries: tuple[Query, ...]
+    candidates: Ranking
+    decision: Decision
+    final: Ranking
+
+
+class Searcher:
+    """Answers as a run with this config and these documents does: with the same ids and scores, query by query.
+
+    config: a checked run config whose gate learns nothing (else BadInput); what a run learnt is applied by
+    gate=fitted. store: what is missing there is built, unless it is sealed. drawn: the random queries that the gate's
+    signal `background` compares with; they depend on the queries of the run.
+    folders: what was taken from the store.
+
+    Models compute a query in one batch with those it comes with, which may change the last digits of its scores.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], dataset: Dataset, store: Store, drawn: Callable[[], Sequence[Query]]
+    ) -> None:
+        steps.check_gate({**config, "objective": ""}, labelled=False)
+        self._config, self._dataset, self._drawn = config, dataset, drawn
+        self.folders: list[Path] = []
+        self._retrievers = {name: self._retriever(name, node, store) for name, node in config["retriever"].items()}
+        self._reranker: Reranker = build(config["rerank"], where="rerank")
+        self._gate: Gate = build(config["gate"], where="gate")
+        if "tokenizer" in self._gate.parts:
+            self._tokenizer: Tokenizer = build(config["tokenizer"], where="tokenizer")
+        if "encoder" in self._gate.parts:
+            self._encoder: Encoder = build(config["encoder"], where="encoder")
+            self._learnt = self._learnt_folder(store)
+        self._backgrounds: dict[str, tuple[Sequence[Query], Ranking]] = {}
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """doc_id -> document."""
+        return self._dataset.by_id
+
+    def search(self, conversations: Sequence[Query]) -> Found:
+        """The documents and the gate's decision for each query (unique query_ids); BadInput for what none can be."""
+        queries = self._searched(tuple(conversations))
+        rankings, candidates = self._ranked(queries)
+        decision = self._gate.decide(self._evidence(queries, tuple(conversations), rankings))
+        final = candidates.cut(np.minimum(decision.shown, self._config["top_k"]))
+        return Found(queries, candidates, decision, final)
+
+    def warm(self) -> None:
+        """Load and compile what the first query would wait for; no gate is asked."""
+        first = next((document.indexed_text for document in self._dataset.documents), "")
+        self._ranked((Query.of("first", first[:100]),))
+
+    def _searched(self, conversations: tuple[Query, ...]) -> tuple[Query, ...]:
+        rule = self._config["query"]["text"]
+        if rule == "file" and any(len(query.turns) > 1 for query in conversations):
+            raise BadInput(
+                "The run searched for queries that were rewritten elsewhere (query.text=file). Rewrite the "
+                "conversation likewise, and send it as one query."
+            )
+        found = search_queries(Dataset("", (), conversations, None), "user_turns" if rule == "file" else rule)
+        for query in found:
+            if not query.text.strip():
+                raise BadInput(f"{query.query_id}: the query is empty. Give the text to search for.")
+        return found
+
+    def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:
+        """The raw rankings, and the one that is gated and cut."""
+        depth = self._config["depth"]
+        rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
+        fused = steps.fuse(self._config["fusion"], rankings, depth)
+        return rankings, steps.reranked(self._reranker, computed, fused, self._dataset, queries)
+
+    def _evidence(
+        self, queries: tuple[Query, ...], conversations: tuple[Query, ...], rankings: Mapping[str, Ranking]
+    ) -> Evidence:
+        by_id = self._dataset.by_id
+
+        def embeddings() -> np.ndarray:
+            return np.array(self._encoder.encode_queries([query.text for query in queries], self._learnt), float)
+
+        return Evidence(
+            queries,
+            conversations,
+            rankings,
+            tokens=lambda texts: self._tokenizer(texts).lists(),
+            texts=lambda doc_ids: [by_id[doc_id].indexed_text for doc_id in doc_ids],
+            background=self._background,
+            keep=lambda decides, compute: compute(),
+            answers=lambda decides, keys, compute: computed(keys, compute),
+            embeddings=embeddings,
+        )
+
+    def _background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        if source not in self._backgrounds:  # two threads may both find it missing: they make the same
+            drawn = tuple(self._drawn())
+            self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
+        return self._backgrounds[source]
+
+    def _retriever(self, name: str, node: Mapping[str, Any], store: Store) -> Retriever:
+        """One that keeps nothing, on the index that one which keeps its parts has left in the store or leaves now."""
+        index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
+        with watch(name) as progress:
+            builder = build(node, keeping(store, str(index["documents"]), progress), where)
+            builder.progress = progress
+            self.folders.append(steps.index_folder(builder, index, self._dataset, store))
+        retriever: Retriever = build(node, where=where)
+        retriever.load(self.folders[-1])
+        return retriever
+
+    def _learnt_folder(self, store: Store) -> Path:
+        """What the gate's encoder has learnt from the documents; one that learns nothing reads no folder."""
+        node, corpus = self._config["encoder"], str(self._dataset.fingerprints["documents"])
+        if not getattr(target_class(node, "encoder"), "learns", False):
+            return Path()
+        with watch("gate") as progress:
+            kept = KeptEncoder(store, node, lambda: build(node, where="encoder"), corpus)
+            texts = [document.indexed_text for document in self._dataset.documents]
+            self.folders.append(kept.documents(texts, progress))
+        return self.folders[-1]
+
+
+def computed(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
+    """As Store.pairs, but nothing is kept."""
+    found = np.zeros(len(keys))
+    for places, values in compute(range(len(keys))):
+        found[places] = values
+    return found

@@ -1,0 +1,183 @@
+"""The figure of a gate against labels. Drawn as those of a run: no global state, no display.
+
+All panels share their x axis, the signal. Words stand in the right margin, where nothing is drawn over them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.reports.figure import COLOURS, QUICK
+from harness.reports.gate_view import Ends, GateView, axis_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
+NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
+SHOWN, WITHHELD = "#2a7f62", "#869a92"
+BINS = 60
+FONT = 8
+
+
+def gate(view: GateView, file: Path) -> None:
+    """The objective at every threshold, and which queries the one in use separates, as PNG."""
+    draw_gate(view).savefig(file, dpi=120, pil_kwargs=QUICK)
+
+
+def draw_gate(view: GateView) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ends = axis_of(view.signal, view.thresholds)
+    heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
+    lines = _title(view)
+    head = 0.22 + 0.16 * len(lines)
+    tall = sum(heights) + head + 0.7
+    figure = Figure(figsize=(9, tall))
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(left=0.08, right=0.73, top=1 - head / tall, bottom=0.5 / tall, hspace=0.1)
+    upper, strip, *lower = figure.subplots(4, 1, sharex=True, height_ratios=heights)
+
+    figure.text(0.02, 1 - 0.1 / tall, lines[0], va="top", fontsize=10)
+    figure.text(0.02, 1 - 0.32 / tall, "\n".join(lines[1:]), va="top", fontsize=FONT)
+    _curve(upper, view, ends)
+    _thresholds(strip, view, ends)
+    _distribution(lower, view, ends)
+    for panel in (upper, strip, *lower):
+        for threshold in filter(math.isfinite, view.thresholds):
+            panel.axvline(threshold, color=THRESHOLD, lw=1, ls="-" if threshold == view.thresholds[-1] else ":")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=FONT)
+    for panel in (upper, strip, lower[0]):
+        panel.xaxis.set_visible(False)
+    upper.set_xlim(ends)
+    lower[-1].set_xlabel(view.name + _beyond(view.signal, ends), fontsize=FONT)
+    return figure
+
+
+def _title(view: GateView) -> list[str]:
+    queries, none = view.counts
+    return [
+        f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {_counted(queries, 'query')}"
+        f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
+        f"curve: the objective with {_counted(max(view.levels), 'document')} from a threshold upwards, none below it",
+        *view.notes,
+    ]
+
+
+def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
+    """The objective at every threshold, and the numbers to compare it with."""
+    curve, oof = view.curve, view.held_out
+    first, last = min(ends[0], curve.edges[-1]), max(ends[1], curve.edges[0])
+    panel.stairs(curve.values[::-1], [first, *curve.edges[::-1], last], baseline=None, color=CURVE, lw=1.5)
+    means = {"no gate": (curve.values[-1], NO_GATE)}
+    if view.learnt or view.thresholds[-1:] != (-math.inf,):
+        means["in sample" if view.learnt else "as it is"] = (view.in_use, CURVE)
+    low = high = math.nan
+    if oof:
+        means["out of fold"] = (oof.mean, OUT_OF_FOLD)
+        low, high = oof.low, oof.high
+        panel.plot([0.994] * 2, [low, high], color=OUT_OF_FOLD, lw=3, transform=panel.get_yaxis_transform())
+    seen = [*curve.values, *(mean for mean, _ in means.values()), low, high]
+    margin = 0.05 * (np.nanmax(seen) - np.nanmin(seen)) or 0.05
+    panel.set_ylim(np.nanmin(seen) - margin, np.nanmax(seen) + margin)
+    panel.set_ylabel(view.objective, fontsize=FONT)
+    if "plateau" in view.ranges:
+        panel.axvspan(*np.clip(view.ranges["plateau"], *ends), color=PLATEAU, lw=0, zorder=0)
+    bottom, top = panel.get_ylim()
+    heights = [(mean - bottom) / (top - bottom) for mean, _ in means.values()]
+    for (name, (mean, colour)), height in zip(means.items(), _apart(heights, 0.075), strict=True):
+        panel.axhline(mean, color=colour, lw=1, ls="--")
+        interval = f" [{low:.4f}, {high:.4f}]" if name == "out of fold" and low == low else ""
+        panel.annotate(
+            f"{name} {mean:.4f}{interval}", (1, mean), (1.03, height), xycoords=panel.get_yaxis_transform(),
+            textcoords="axes fraction", va="center", fontsize=FONT, color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkB": 0, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
+    """A row for each range of the last threshold and for each threshold, with its numbers beside it."""
+    said: list[str] = []
+    for name, (low, high) in view.ranges.items():
+        panel.plot(np.clip([low, high], *ends), [len(said)] * 2, color=INTERVAL if said else PLATEAU, lw=6,
+                   solid_capstyle="butt")  # fmt: skip
+        said.append(f"{name} {_number(low)} to {_number(high)}")
+    above = math.inf
+    for level, threshold in zip(view.levels, view.thresholds, strict=False):
+        told = f"from {_number(threshold)}" if threshold < above else "never"
+        if threshold < above:
+            marker = "d" if math.isfinite(threshold) else "<"
+            panel.plot([max(threshold, ends[0])], [len(said)], marker, color=THRESHOLD, ms=5, clip_on=False)
+        said.append(f"{_counted(level, 'document')} {told}")
+        above = threshold
+    panel.set_ylim(max(len(said), 1) - 0.5, -0.5)
+    panel.set_yticks([])
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    for row, words in enumerate(said):
+        panel.text(1.03, row, words, transform=panel.get_yaxis_transform(), va="center", fontsize=FONT)
+
+
+def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
+    """Queries by their signal: above those that need retrieval, below the others; no bin lies across the threshold."""
+    from matplotlib.ticker import MaxNLocator
+
+    width = (ends[1] - ends[0]) / BINS
+    origin = next(filter(math.isfinite, view.thresholds[-1:]), ends[0])
+    bins = origin + width * np.arange(math.floor((ends[0] - origin) / width), (ends[1] - origin) / width + 1)
+    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # in bins that are in sight
+    for panel, needs in zip(panels, (True, False), strict=True):
+        mine = view.needs == needs
+        parts = [place[mine & view.shown], place[mine & ~view.shown]]
+        wrong = COLOURS["wrongly_withheld" if needs else "wrongly_returned"]
+        colours = [SHOWN, wrong] if needs else [wrong, WITHHELD]
+        below = np.zeros(len(bins) - 1)
+        for part, colour in zip(parts, colours, strict=True):
+            above = below + np.histogram(part, bins)[0]
+            panel.stairs(above, bins, baseline=below, fill=True, color=colour)
+            below = above
+        most = max(below.max(), 1)
+        panel.set_ylim((0, 1.05 * most) if needs else (1.05 * most, 0))
+        panel.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        panel.set_ylabel("queries", fontsize=FONT)
+        words = ["need retrieval:" if needs else "need none:"]
+        words += [f"{len(part):,} {name}" for part, name in zip(parts, ("shown", "withheld"), strict=True)]
+        for height, text, colour in zip((0.8, 0.5, 0.2), words, ("black", *colours), strict=True):
+            panel.text(1.03, height, text, transform=panel.transAxes, va="center", fontsize=FONT, color=colour)
+
+
+def _apart(heights: Sequence[float], least: float) -> np.ndarray:
+    """Heights from 0 to 1 moved as little as need be, that neighbours are `least` apart."""
+    order = np.argsort(heights, kind="stable")
+    moved = np.array(heights, float)[order]
+    for i in range(1, len(moved)):
+        moved[i] = max(moved[i], moved[i - 1] + least)
+    moved[-1] = min(moved[-1], 1)
+    for i in reversed(range(len(moved) - 1)):
+        moved[i] = min(moved[i], moved[i + 1] - least)
+    found = np.empty(len(moved))
+    found[order] = moved
+    return found
+
+
+def _beyond(signal: np.ndarray, ends: Ends) -> str:
+    count = int(((signal < ends[0]) | (signal > ends[1])).sum())
+    return f" ({_counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "−∞" if value < 0 else "∞"
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = {"query": "queries"}.get(noun, noun + "s")
+    return f"{count:,} {noun if count == 1 else plural}"

@@ -1,0 +1,169 @@
+"""What a threshold on a gate's signal does, for the figures and the page of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.config.components import build
+from harness.data.dataset import Dataset, conversations
+from harness.evaluation.measures import Family, parse
+from harness.evaluation.scores import Summary
+from harness.gates import calibration
+from harness.gates.calibration import Curve
+from harness.gates.gate import NoGate, ScoreGate
+from harness.gates.payoff import Payoff, payoffs
+from harness.gates.rule import FittedGate, Rule
+from harness.pipeline.steps import Outcome
+
+Ends = tuple[float, float]
+FALLBACK = "modified_map@3"  # for an objective that is no mean over queries, or one that a gate has a say in
+
+
+@dataclass(frozen=True, eq=False)
+class GateView:
+    """How a gate separates the labelled queries; n of them in the part that is looked at.
+
+    name: of the signal. levels, thresholds: as in a Rule; no threshold where the signal does not decide.
+    signal: float64 [n]. needs, shown: bool [n], whether a query needs retrieval, and gets documents.
+    curve: of `objective`, between withholding and the greatest number of documents.
+    in_use: the mean objective of the decisions as they are; held_out: the same out of fold, None where nothing was
+    held out or measured.
+    ranges: what is known of the last threshold. counts: queries behind the curve, and those of them that need none.
+    learnt: whether the thresholds were fitted to these labels.
+    """
+
+    name: str
+    objective: str
+    public: bool
+    learnt: bool
+    levels: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    signal: np.ndarray
+    needs: np.ndarray
+    shown: np.ndarray
+    curve: Curve
+    in_use: float
+    held_out: Summary | None
+    ranges: Mapping[str, Ends]
+    counts: tuple[int, int]
+    notes: tuple[str, ...] = ()
+
+
+def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
+    """Ends of an axis of the signal: all finite thresholds, and all queries but those far from the others."""
+    low, high = np.quantile(signal, [0.05, 0.95])
+    reach = (high - low) or np.ptp(signal)
+    finite = [threshold for threshold in thresholds if math.isfinite(threshold)]
+    low = min(max(low - reach, signal.min()), *finite, math.inf)
+    high = max(min(high + reach, signal.max()), *finite, -math.inf)
+    margin = 0.05 * (high - low) or 0.5
+    return float(low - margin), float(high + margin)
+
+
+def objective_of(config: Mapping[str, Any]) -> str:
+    """The measure of the curve: the run's objective where that is a mean that a gate has no say in."""
+    mean = parse(config["objective"]).family in (Family.STANDARD, Family.MODIFIED)
+    return config["objective"] if mean else FALLBACK
+
+
+def payoff_of(outcome: Outcome, config: Mapping[str, Any], dataset: Dataset) -> Payoff | None:
+    """What showing a query 0 to top_k of its documents is worth; None where there are no labels to say it."""
+    if outcome.scores is None or dataset.qrels is None:
+        return None
+    return payoffs(
+        outcome.candidates,
+        dataset.qrels,
+        objective_of(config),
+        config["top_k"],
+        select_on=config["select_on"],
+        multi_turn=conversations(dataset.queries),
+        public=config["public"],
+        seed=config["seed"],
+    )
+
+
+def gate_view(outcome: Outcome, config: Mapping[str, Any], payoff: Payoff | None) -> GateView | None:
+    """None where there is no signal, or no label to compare it with. payoff: from `payoff_of`."""
+    public = config["select_on"] == "public"
+    if payoff is None or outcome.decision.signal is None or not len(payoff.rows):
+        return None
+    return learnt_view(outcome, public) if outcome.decision.fitted else given_view(outcome, config, payoff)
+
+
+def learnt_view(outcome: Outcome, public: bool) -> GateView:
+    """Of a gate that was fitted to labels. public: to those of the public part alone, which is all that is shown."""
+    fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
+    assert fitted is not None
+    assert curve is not None
+    rule, learnt = Rule.from_json(fitted["rule"]), fitted["learnt_from"]
+    keys = {"plateau": "plateau", "95 % interval": "threshold_interval"}
+    signal, needs, shown = _queries(outcome, public)
+    return GateView(
+        signal_name(rule), fitted["objective"], public, True, rule.levels, rule.thresholds, signal, needs, shown, curve,
+        in_use=fitted["in_sample"],
+        held_out=(held_out.public if public else held_out.summary).get(fitted["objective"]) if held_out else None,
+        ranges={said: (float(fitted[key][0]), float(fitted[key][1])) for said, key in keys.items() if key in fitted},
+        counts=(learnt["queries"], learnt["needs_no_retrieval"]),
+        notes=tuple(fitted["notes"]),
+    )  # fmt: skip
+
+
+def given_view(outcome: Outcome, config: Mapping[str, Any], payoff: Payoff) -> GateView:
+    """Of a gate whose threshold was chosen by hand or elsewhere: what the labels say of it."""
+    public, rows = config["select_on"] == "public", payoff.rows
+    signal, needs, shown = _queries(outcome, public)
+    name, levels, thresholds = given(outcome, config)
+    assert outcome.decision.signal is not None
+    read, earned = outcome.decision.signal[rows], payoff.levels((config["top_k"], 0))
+    gets = np.minimum(outcome.decision.shown[rows], config["top_k"])
+    return GateView(
+        name, payoff.name, public, False, levels, thresholds, signal, needs, shown, calibration.curve(read, earned),
+        in_use=float(payoff.values[rows, gets].mean()),
+        held_out=None,
+        ranges={"plateau": calibration.plateau(read, earned)},
+        counts=(len(rows), int((~payoff.needs[rows]).sum())),
+    )  # fmt: skip
+
+
+def signal_name(rule: Rule) -> str:
+    """The signal that the rule's thresholds are on."""
+    if rule == rule.plain():
+        source, signal = rule.features[0]
+        return f"{source} {signal}" if source else signal
+    count = len(rule.features)
+    return f"the logit of {count} signal{'s' * (count != 1)}{' and the embedding' if rule.embedding else ''}"
+
+
+def given(outcome: Outcome, config: Mapping[str, Any]) -> tuple[str, tuple[int, ...], tuple[float, ...]]:
+    """(name of the signal, levels, thresholds) of a gate that has a signal and learnt nothing here."""
+    gate, levels, names = build(config["gate"], where="gate"), (config["top_k"], 0), list(outcome.rankings)
+    match gate:
+        case FittedGate():
+            return signal_name(gate.rule), gate.rule.levels, gate.rule.thresholds
+        case NoGate():
+            return f"{names[0]} top_score", levels, (-math.inf,)
+        case ScoreGate():
+            source = gate.source or (names[0] if len(names) == 1 else None)
+            return " ".join(filter(None, (source, gate.signal))), levels, (gate.threshold,)
+    signal, keep = outcome.decision.signal, outcome.decision.keep
+    assert signal is not None
+    if keep.all() or not keep.any():
+        return "signal", levels, (-math.inf if keep.all() else math.inf,)
+    low, high = float(signal[~keep].max()), float(signal[keep].min())
+    return "signal", levels, (low + (high - low) / 2,) if low < high else ()
+
+
+def _queries(outcome: Outcome, public: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """signal, needs and shown of the labelled queries, or those of the public part alone."""
+    decision, scores = outcome.decision, outcome.scores
+    assert decision.signal is not None
+    assert scores is not None
+    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
+    part = scores.in_public if public else np.ones(len(scores.query_ids), bool)
+    rows = np.array([place[query_id] for query_id in scores.query_ids], int)[part]
+    return decision.signal[rows], scores.needs[part], decision.keep[rows]

@@ -1,0 +1,91 @@
+"""The table of queries of a run's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from harness.data.dataset import Dataset
+from harness.evaluation.judged import judge
+from harness.evaluation.losses import losses
+from harness.evaluation.measures import OOF
+from harness.pipeline.steps import Outcome
+from harness.reports.markup import snippet
+
+DECISIONS = {  # of a gate, by where a query's score is lost
+    None: "not labelled",
+    "wrongly_returned": "wrongly_returned",
+    "wrongly_withheld": "wrongly_withheld",
+}
+
+
+def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
+    """column -> values in plain cells, one row a query; None for what is unknown or does not apply.
+
+    decision: the gate's: right, wrongly_returned, wrongly_withheld, not labelled. loss: where its part of
+    1 - modified_map@3 is lost, "" where nothing is. Then the objective, and the same out of fold where a gate was
+    fitted on labels. signal: what the gate decided by. needs: whether it needs retrieval. kept: by the gate. shown:
+    documents returned. first_hit: rank of the first relevant document before the gate, 0 without one. hits: relevant
+    ones among the documents returned. documents: those returned, by id and title, a tick before the relevant ones.
+    """
+    final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
+    ids = [query.query_id for query in outcome.queries]
+    place = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
+    loss, hits = _judged(outcome, dataset, place)
+
+    def cells(values: Any) -> list[Any]:
+        """In the order of the queries, from one in the order of the scores."""
+        return [None if values is None or i not in place else _plain(values[place[i]]) for i in ids]
+
+    lost, first = cells(loss), cells(scores and scores.first_hit)
+    table = {
+        "query_id": ids,
+        "query": [query.text for query in outcome.queries],
+        "decision": [DECISIONS.get(kind, "right") for kind in lost],
+        "loss": lost,
+        objective: cells(scores and scores.values.get(objective)),
+    }
+    if outcome.held_out and objective in outcome.held_out.values:
+        table[f"{OOF}{objective}"] = cells(outcome.held_out.values[objective])
+    table |= {
+        "signal": [None] * len(ids) if signal is None else [_plain(value) for value in signal],
+        "needs": cells(scores and scores.needs),
+        "kept": outcome.decision.keep.tolist(),
+        "shown": final.lengths.tolist(),
+        "first_hit": [rank if rank is None else int(rank) for rank in first],
+        "hits": cells(hits),
+    }
+    return table | {"documents": [_listed(outcome, dataset, row) for row in range(len(ids))]}
+
+
+def _judged(outcome: Outcome, dataset: Dataset, scored: Iterable[str]) -> tuple[list[str], np.ndarray]:
+    """Of the scored queries: where the score is lost, "" where nothing is, and how many documents returned are hits."""
+    if dataset.qrels is None:
+        return [], np.zeros(0, int)
+    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
+    wanted = list(scored)
+    final, before = (judge(lists, dataset.qrels, wanted) for lists in (outcome.final, outcome.candidates))
+    lost = losses(final, before, outcome.decision.keep[[place[query_id] for query_id in wanted]])
+    kinds = np.full(len(wanted), "", dtype=object)
+    for kind, values in lost.items():
+        kinds[values > 0] = kind
+    return kinds.tolist(), final.hits[:, -1].astype(int)
+
+
+def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
+    relevant = dataset.qrels.grades.get(outcome.queries[row].query_id, {}) if dataset.qrels else {}
+    found = [dataset.by_id[doc_id] for doc_id, _ in outcome.final.row(row)]
+    return "\n".join(
+        f"{'✓ ' if one.doc_id in relevant else ''}{one.doc_id} {snippet(one.title or one.text)}" for one in found
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A cell of a table: None for what is not finite, numbers with six decimals."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, np.bool_ | np.integer):
+        return value.item()
+    return round(float(value), 6) if np.isfinite(value) else None

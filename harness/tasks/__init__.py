@@ -1,0 +1,1 @@
+"""Text tasks: scoring files of free-text answers and of corrected sentences."""

@@ -1,0 +1,131 @@
+"""Compiled inner loops of `harness.tasks.alignment`; imported only where they run, since numba takes a while to import.
+
+N texts are one flat array of words, int32 numbers, and `starts`, int64 [N + 1]: text r is
+`words[starts[r]:starts[r + 1]]`. Positions in a text count from 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0: nobody edits
+
+
+@njit(cache=True, nogil=True)
+def align(source, source_starts, target, target_starts):
+    """int32 [source words]: the position in its target that each source word is matched with, -1 where with none."""
+    matched = np.full(len(source), -1, np.int32)
+    for r in range(len(source_starts) - 1):
+        first, end = source_starts[r], source_starts[r + 1]
+        _match(source[first:end], target[target_starts[r] : target_starts[r + 1]], matched[first:end])
+    return matched
+
+
+@njit(cache=True, nogil=True)
+def _match(source, target, matched):
+    """Match words by a longest common subsequence: its beginning, its end, and what lies between by `_walk`."""
+    head, n, m = 0, len(source), len(target)
+    while head < min(n, m) and source[head] == target[head]:
+        matched[head] = head
+        head += 1
+    while head < min(n, m) and source[n - 1] == target[m - 1]:
+        n, m = n - 1, m - 1
+        matched[n] = m
+    if head < min(n, m):
+        _walk(source[head:n], target[head:m], matched[head:n], head)
+
+
+@njit(cache=True, nogil=True)
+def _walk(source, target, matched, shift):
+    """Wagner and Fischer's table from the ends to the beginnings, in one row of lengths and a bit for each step.
+
+    The bit of (i, j) says that leaving out source word i keeps the longest common subsequence of what begins there.
+    """
+    n, m = len(source), len(target)
+    longest = np.zeros(m + 1, np.int32)  # of source[i:] and target[j:]
+    leave_out = np.zeros((n, (m + 7) // 8), np.uint8)
+    for i in range(n - 1, -1, -1):
+        after_both = np.int32(0)
+        for j in range(m - 1, -1, -1):
+            after_source = longest[j]
+            if source[i] == target[j]:
+                longest[j] = after_both + 1
+            elif after_source >= longest[j + 1]:
+                leave_out[i, j >> 3] |= np.uint8(1 << (j & 7))
+            else:
+                longest[j] = longest[j + 1]
+            after_both = after_source
+    i = j = 0
+    while i < n and j < m:
+        if source[i] == target[j]:
+            matched[i] = shift + j
+            i, j = i + 1, j + 1
+        elif leave_out[i, j >> 3] >> (j & 7) & 1:
+            i += 1
+        else:
+            j += 1
+
+
+@njit(cache=True, nogil=True)
+def place(matched, source_starts, target_starts, merge_gap):
+    """int32 [source words], int32 [target words]: the place of the edit that each word is part of, -1 where it is kept.
+
+    merge_gap: -1 for one edit a source position (scheme `token`), else for spans.
+    """
+    of_source = np.full(len(matched), -1, np.int32)
+    of_target = np.full(target_starts[-1], -1, np.int32)
+    for r in range(len(source_starts) - 1):
+        first, into = source_starts[r], target_starts[r]
+        n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
+        i = j = 0
+        last = here = -merge_gap - 1  # the starts of the last span and of those it joined
+        while i <= n:
+            kept = i  # the next word that is, or the end
+            while kept < n and matched[first + kept] < 0:
+                kept += 1
+            until = matched[first + kept] if kept < n else m
+            if merge_gap >= 0 and (i < kept or j < until):
+                here, last = (here if i - last <= merge_gap else i), i
+            for k in range(i, kept):
+                of_source[first + k] = k if merge_gap < 0 else here
+            for k in range(j, until):
+                of_target[into + k] = min(i + k - j, max(i, kept - 1)) if merge_gap < 0 else here
+            i, j = kept + 1, until + 1
+    return of_source, of_target
+
+
+@njit(cache=True, nogil=True)
+def judge(starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap):
+    """int8 [source words + N]: the verdict on each place, positions 0 to n of text r from `starts[r] + r` on.
+
+    wanted, made: the words of references and predictions; `_source`, `_at`: the places of source and target words.
+    """
+    verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
+    for r in range(len(starts) - 1):
+        first, n = starts[r], starts[r + 1] - starts[r]
+        w, m = wanted_starts[r], made_starts[r]
+        for p in range(n + 1):
+            is_wanted = p < n and wanted_source[first + p] == p
+            is_made = p < n and made_source[first + p] == p
+            same = True
+            while True:  # over the words that stand here in reference and prediction
+                while w < wanted_starts[r + 1] and wanted_at[w] < 0:
+                    w += 1
+                while m < made_starts[r + 1] and made_at[m] < 0:
+                    m += 1
+                in_wanted = w < wanted_starts[r + 1] and wanted_at[w] == p
+                in_made = m < made_starts[r + 1] and made_at[m] == p
+                if not in_wanted and not in_made:
+                    break
+                same &= in_wanted and in_made and wanted[w] == made[m]
+                is_wanted |= in_wanted
+                is_made |= in_made
+                w, m = w + in_wanted, m + in_made
+            if is_wanted and is_made:
+                verdicts[first + r + p] = TP if same else FP
+            elif is_wanted:
+                verdicts[first + r + p] = FN
+            elif is_made:
+                verdicts[first + r + p] = FR
+    return verdicts

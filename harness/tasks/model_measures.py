@@ -1,0 +1,228 @@
+"""Text measures by models, BERTScore and BLEURT: a score for each pair of prediction and reference, kept in the store.
+
+Both compute in float32, on a GPU where there is one, and compare texts after Unicode's NFC. A model that is not to be
+had makes its measure absent, with the reason: it is never guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+from unicodedata import normalize
+
+import numpy as np
+
+from harness.pipeline.cache import Store
+from harness.progress import watch
+from harness.tasks.pair_models import Encoder, Pair, PairModel, Regression
+from retrievers.base import BadInput, Progress
+from retrievers.dense import models
+from retrievers.dense.encoders import encodable
+
+CHUNK = 4096  # pairs tokenised and sorted by length at a time
+
+_Found = TypeVar("_Found")
+
+
+class ModelAbsent(Exception):
+    """A model or a package is not to be had; says why, and what to do."""
+
+
+class _PairMeasure:
+    """What BertScore and Bleurt share: the model's arguments, what decides a score, batches, and the store.
+
+    model, revision: a name on the hub and its branch, tag or commit (None: main); path: a folder in place of both.
+    device: None for the best there is. batch_tokens: tokens computed at a time, padding included; None as
+    models.batch_limit says. These two change the time, and nothing else but rounding.
+    """
+
+    version = 1
+    _name: str
+    _packages: tuple[str, ...]  # that compute with the model
+
+    def __init__(
+        self, model: str | None, revision: str | None, path: str | None, device: str | None, batch_tokens: int | None
+    ) -> None:
+        models.check_arguments(model, revision, path, None, "float32", device, batch_tokens)
+        self._source = (model, revision, path)
+        self._device, self._batch_tokens = device, batch_tokens
+
+    @classmethod
+    def identify(cls, **arguments: Any) -> dict[str, Any]:
+        """The model's files and the packages that compute with it, and what else decides a score."""
+        measure = cls(**arguments)
+        try:
+            return measure._decides()
+        except ModelAbsent:
+            return {"model": arguments["model"], "revision": arguments["revision"], "absent": True}
+
+    def score(self, predictions: Sequence[str], references: Sequence[str], store: Store) -> np.ndarray:
+        """float64 [N], each pair computed once for all runs; the model is loaded only for pairs that are not kept.
+
+        ModelAbsent where the model or a package is not to be had; BadInput where the model cannot be used.
+        """
+        texts = zip(predictions, references, strict=True)
+        pairs = [(_plain(prediction), _plain(reference)) for prediction, reference in texts]
+        keys = [hashlib.sha256(_digest(prediction) + _digest(reference)).digest() for prediction, reference in pairs]
+
+        def compute(places: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            with watch(self._name) as progress:
+                yield from self._computed([pairs[place] for place in places], progress)
+
+        asked = {"measure": self._name, "version": self.version, **self._decides()}
+        return store.pairs(asked, keys, compute)
+
+    def _decides(self) -> dict[str, Any]:
+        for package in self._packages:
+            self._need(package)
+        versions = {package: metadata.version(package) for package in self._packages}
+        return {**self._found(models.fingerprint), "packages": versions}
+
+    def _computed(self, pairs: Sequence[Pair], progress: Progress) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (places in `pairs` int64 [n], scores float64 [n]), batch by batch, the longest pairs first."""
+        done, limit, loaded = 0, models.batch_limit(self._batch_tokens, self._device), self._loaded
+        order = np.argsort([-len(prediction) - len(reference) for prediction, reference in pairs], kind="stable")
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            for batch in models.token_batches(loaded.lengths([pairs[place] for place in chunk]), limit):
+                given = [pairs[place] for place in chunk[batch]]
+                with models.computing():
+                    scores = loaded.score(given)
+                if len(bad := np.flatnonzero(~np.isfinite(scores))):
+                    prediction, reference = given[bad[0]]
+                    raise BadInput(
+                        f"{self._name}: the model's output for the prediction {prediction[:60]!r} with the reference "
+                        f"{reference[:60]!r} is not a finite number: its weights are damaged. Fetch the model again."
+                    )
+                yield chunk[batch], scores
+                done += len(batch)
+                progress(done, len(pairs), "pairs")
+
+    @cached_property
+    def _loaded(self) -> PairModel:
+        return self._load(self._found(models.locate), models.device_for(self._device))
+
+    def _load(self, folder: Path, device: str) -> PairModel:
+        raise NotImplementedError
+
+    def _need(self, package: str) -> None:
+        if find_spec(package.replace("-", "_")) is None:
+            raise ModelAbsent(f"{self._name} needs the package {package}: pip install 'retrieval-harness[text]'.")
+
+    def _found(self, look: Callable[[str | None, str | None, str | None], _Found]) -> _Found:
+        """What `look`, which is models.locate or models.fingerprint, says of the model.
+
+        ModelAbsent where the hub's model is not to be had; a folder that holds no model stays a BadInput.
+        """
+        model, revision, path = self._source
+        try:
+            return look(*self._source)
+        except BadInput as error:
+            if path is not None:
+                raise
+            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # what follows speaks of encoders
+            option = f" --revision {revision}" if revision else ""
+            raise ModelAbsent(
+                f"{reason}. Ways out: fill the hub's cache on a machine that reaches the hub, `hf download {model}"
+                f"{option}`, and copy it here (HF_HOME names its folder); or copy the model to a folder and give that "
+                f"as task.{self._name}.path=FOLDER."
+            ) from None
+
+
+class BertScore(_PairMeasure):
+    """BERTScore's F1 (Zhang et al. 2020, arXiv:1904.09675), by the package bert-score: no idf weights, no rescaling.
+
+    A text's tokens are its vectors in layer `layer` of the model. P: the mean, over the prediction's tokens, of the
+    greatest cosine with a token of the reference; R: the same with the two exchanged; the score is 2PR / (P + R). The
+    special tokens at both ends may be matched but count in no mean. Range: -1 to 1; with trained models mostly above
+    one half. A text that is empty or white space: 0. Equal texts: 1.
+    Example: a prediction of one token, whose cosines with the reference's two are 1 and 0.5: P = 1,
+    R = (1 + 0.5) / 2 = 0.75, F1 = 1.5 / 1.75 = 0.8571.
+
+    layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by its name,
+    such as 9 for bert-base-multilingual-cased. A folder has no such name, so that a layer is needed. Texts are cut
+    after as many tokens as the model takes.
+    """
+
+    recorded_as = "measure/bertscore"
+    _name = "bertscore"
+    _packages = ("bert-score", "torch", "transformers")
+
+    def __init__(
+        self,
+        model: str | None = "bert-base-multilingual-cased",
+        revision: str | None = None,
+        path: str | None = None,
+        layer: int | None = None,
+        device: str | None = None,
+        batch_tokens: int | None = None,
+    ) -> None:
+        super().__init__(model, revision, path, device, batch_tokens)
+        if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 1):
+            raise BadInput(f"layer is {layer!r}: give a number from 1 to the model's number of layers, or null.")
+        if layer is None and path is not None:
+            raise BadInput(
+                "layer is null, which bert-score's table settles for models of the hub alone. Say which layer of the "
+                f"model in {path} to use: for a copy of bert-base-multilingual-cased it is layer=9."
+            )
+        self._layer = layer
+
+    def _decides(self) -> dict[str, Any]:
+        return {**super()._decides(), "layer": self._layer}
+
+    def _load(self, folder: Path, device: str) -> PairModel:
+        return Encoder(folder, self._layer or self._usual_layer(), device)
+
+    def _usual_layer(self) -> int:
+        from bert_score.utils import model2layers
+
+        model = self._source[0]
+        if model not in model2layers:
+            raise BadInput(f"bertscore: bert-score names no layer for the model {model}: give task.bertscore.layer=N.")
+        return int(model2layers[model])
+
+
+class Bleurt(_PairMeasure):
+    """BLEURT (Sellam et al. 2020, arXiv:2004.04696), the value that a trained regression gives the pair.
+
+    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; its pooled first output goes through one linear
+    layer to a number. Not bounded: BLEURT-20 was trained so that most values lie between 0 (unrelated) and 1 (the same
+    meaning). Empty texts are scored like any other. More than 512 tokens: the longer text is cut first, as in the
+    original. Example: BLEURT-20 gives about 0.999 for a sentence and itself.
+
+    The folder is laid out as lucadiliello/BLEURT-20 (and -D12, -D6, -D3) is: config.json with embedding_size, one
+    SentencePiece model (or a tokenizer.json) that knows [CLS] and [SEP], and weights named bleurt.* and classifier.*.
+    Each of the weights must land in the model, and each of the model's must be among them: else BadInput.
+    """
+
+    recorded_as = "measure/bleurt"
+    _name = "bleurt"
+    _packages = ("torch", "transformers")
+
+    def __init__(
+        self,
+        model: str | None = "lucadiliello/BLEURT-20",
+        revision: str | None = None,
+        path: str | None = None,
+        device: str | None = None,
+        batch_tokens: int | None = None,
+    ) -> None:
+        super().__init__(model, revision, path, device, batch_tokens)
+
+    def _load(self, folder: Path, device: str) -> PairModel:
+        if any(folder.glob("*.model")):
+            self._need("sentencepiece")
+        return Regression(folder, device)
+
+
+def _plain(text: str) -> str:
+    return encodable(normalize("NFC", text))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,124 @@
+"""Predictions of a text task, scored against their references."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.config.canonical import digest
+from harness.config.components import build
+from harness.evaluation.scores import Summary
+from harness.pipeline.cache import Store
+from harness.tasks.statistics import entering, in_public, measured, summaries
+from harness.tasks.task import Judgement, TextTask
+from retrievers.base import BadInput, did_you_mean
+
+GIVEN = ("kind", "question", "source", "reference")  # columns of items that the references give
+FILES = ("predictions", "references")
+
+
+@dataclass(frozen=True, eq=False)
+class Submission:
+    """Predictions as they were scored. public: bool [N], which items the public part has."""
+
+    task: TextTask
+    judged: Judgement
+    public: np.ndarray
+    summary: dict[str, Summary]
+    objective: str
+
+    @cached_property
+    def parts(self) -> dict[str, dict[str, Summary]]:
+        """ "public" and "private" -> measure -> Summary without interval."""
+        return {name: self._over(rows) for name, rows in (("public", self.public), ("private", ~self.public))}
+
+    @cached_property
+    def by_kind(self) -> dict[str, dict[str, Summary]]:
+        """Kind of items -> measure -> Summary without interval; {} where all items are of one kind."""
+        kinds = np.array(self.judged.kinds, dtype=object)
+        names = sorted(set(self.judged.kinds))
+        return {name: self._over(kinds == name) for name in names} if len(names) > 1 else {}
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        found = {"items": len(self.judged.item_ids), "public": int(self.public.sum())}
+        return found | {name: round(self.judged.tallies[name].sum()) for name in self.task.counts}
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        return fingerprints(self.judged)
+
+    @cached_property
+    def shown(self) -> str:
+        """The measure that items are listed by: the objective, or the first that is to be had."""
+        known = [name for name, one in self.summary.items() if one.mean == one.mean]
+        return self.objective if self.objective in known else known[0] if known else self.objective
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """float64 [N]: what `shown` is of each item alone."""
+        return self.task.measure(self.judged.tallies)[self.shown]
+
+    def _over(self, rows: np.ndarray) -> dict[str, Summary]:
+        means = measured(self.task, self.judged.tallies, rows)
+        n = {name: entering(self.task, self.judged.tallies, name, rows) for name in self.summary}
+        return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
+
+
+def fingerprints(judged: Judgement) -> dict[str, str]:
+    """sha256 of what the references say, and of the predictions, however their files look and in whatever order."""
+    table, ids = judged.table, judged.item_ids
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+
+    def digested(*names: str) -> str:
+        return digest({name: [table[name][row] for row in order] for name in names if name in table})
+
+    return {"references": digested("id", *GIVEN), "predictions": digested("id", "prediction")}
+
+
+def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with its two files named from the root, so that a run is found again from any folder."""
+    for name in FILES:
+        if config.get(name) is None:
+            raise BadInput(f"{name} is missing. Give it on the command line: {name}=FILE.")
+    return {**config} | {name: os.path.abspath(config[name]) for name in FILES}  # noqa: PTH100
+
+
+def judge(config: Mapping[str, Any]) -> Submission:
+    """Read, pair and score the two files of a checked config."""
+    task = named(config)
+    wanted = measures(task, config)
+    predictions, references = (Path(config[name]) for name in FILES)
+    judged = task.judge(predictions, references, wanted, Store(Path(config["store"]["path"])))
+    public = in_public(judged, config["seed"], config["public"])
+    summary = summaries(task, judged.tallies, wanted, config["seed"])
+    return Submission(task, judged, public, summary, config["objective"])
+
+
+def named(config: Mapping[str, Any]) -> TextTask:
+    """The task of a config."""
+    task: TextTask = build(config["task"], where="task")
+    return task
+
+
+def measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:
+    """The measures that are asked for, the objective among them."""
+    wanted: Sequence[str] = config["metrics"] or task.measures
+    for name in wanted:
+        check_measure(task, "metrics", name)
+    if config["objective"] not in wanted:
+        raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
+    return wanted
+
+
+def check_measure(task: TextTask, key: str, name: str) -> None:
+    if name not in task.measures:
+        known = ", ".join(task.measures)
+        near = did_you_mean(name, task.measures)
+        raise BadInput(f"{key}: task={task.name} has no measure {name!r}.{near} It has {known}.")

@@ -1,0 +1,1 @@
+"""What a run is called, what it leaves behind, and how it is logged to MLflow."""

@@ -1,0 +1,194 @@
+"""Traces on request: what every step of a run did with a query, to be looked at in MLflow.
+
+Queries are searched in a batch, so that a trace is made afterwards, of the run's outcome: what it shows is what was
+predicted, and nothing is searched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.config.components import build, used
+from harness.data.dataset import Dataset
+from harness.evaluation.judged import judge
+from harness.evaluation.losses import losses
+from harness.evaluation.measures import Family, parse
+from harness.pipeline.cache import Store
+from harness.pipeline.cached_parts import KeptTokenizer
+from harness.pipeline.steps import MS, Outcome, fuse
+from harness.progress import watch
+from harness.tracking.mlflow_spans import Span, Trace
+from harness.tracking.tracker import Tracker
+from retrievers.base import BadInput, Qrels, Ranking
+
+DOCUMENTS = 10  # shown of a ranking
+CONTENT = 300  # characters shown of a document's text
+BATCH = 20  # traces in a call: about a megabyte
+PERFECT = 1 - 1e-9  # a score that rounding has kept from 1 is no error
+BATCHED = "mean of the run's queries, which are searched in a batch"
+
+
+def check(config: Mapping[str, Any], labelled: bool) -> None:
+    """BadInput where the traces that are asked for cannot be kept or chosen."""
+    asked, objective = config["trace"], config["objective"]
+    if asked == "none":
+        return
+    if not build(config["tracking"], where="tracking").keeps_files:
+        raise BadInput(f"trace={asked} needs MLflow, which keeps the traces: leave out tracking=none, or trace.")
+    if asked == "errors" and not labelled:
+        raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or say trace=all.")
+    if asked == "errors" and (parse(objective).family is Family.POOLED or objective not in config["metrics"]):
+        raise BadInput(
+            f"trace=errors needs an objective that scores each query, which {objective} does not, or is not among "
+            "metrics=[...]. Choose another, such as objective=modified_map@3, or say trace=all."
+        )
+
+
+def write(
+    config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, store: Store, tracker: Tracker, run_id: str
+) -> int:
+    """Write the traces that the config asks for, and return how many. They are linked to the run."""
+    if not (rows := chosen(config, outcome)):
+        return 0
+    tracer = Tracer(config, dataset, outcome, store)
+    with watch("traces") as progress:
+        for done in range(0, len(rows), BATCH):
+            batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
+            tracker.trace(run_id, config["experiment_name"], batch)
+            progress(done + len(batch), len(rows), "traces")
+    return len(rows)
+
+
+def chosen(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
+    """Rows of the queries to trace: all, or with trace=errors the labelled ones that the objective scores below 1."""
+    rows = range(len(outcome.queries))
+    if config["trace"] == "none":
+        return []
+    if config["trace"] == "all":
+        return list(rows)
+    scored = _by_query(outcome, config["objective"])
+    return [row for row in rows if scored.get(outcome.queries[row].query_id, 1.0) < PERFECT]
+
+
+class Tracer:
+    """Makes the traces of a run. Tokens are taken from the store, where its retrievers left them."""
+
+    def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, store: Store) -> None:
+        self.config, self.dataset, self.outcome = config, dataset, outcome
+        self.steps = used(config)
+        self.fused = fuse(config["fusion"], outcome.rankings, config["depth"])  # an outcome has it reranked alone
+        self.scores = _by_query(outcome, config["objective"])
+        self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
+        texts = [query.text for query in outcome.queries]
+        self.tokens = {
+            name: _tokens(node["tokenizer"], texts, store)
+            for name, node in config["retriever"].items()
+            if "tokenizer" in node
+        }
+
+    def trace(self, row: int, run_id: str) -> Trace:
+        """The trace of the query of that row."""
+        query, final = self.outcome.queries[row], self.outcome.final
+        turns = [{"role": turn.role, "content": turn.content} for turn in self.dataset.queries[row].turns]
+        tags = {"query_id": query.query_id, "run_id": run_id}
+        if query.query_id in self.scores:
+            tags |= {"objective": self.config["objective"], "score": f"{self.scores[query.query_id]:.4f}"}
+        if query.query_id in self.losses:
+            tags["loss"] = self.losses[query.query_id]
+        inputs = {"query": query.text, "messages": turns}
+        found = Span("retrieval", "CHAIN", inputs, self._documents(final, row), self._about(final, row),
+                     parts=self._steps(row))  # fmt: skip
+        return Trace(found, tags)
+
+    def _steps(self, row: int) -> tuple[Span, ...]:
+        """What the run does one after the other."""
+        found = [self._retriever(name, row) for name in self.outcome.rankings]
+        if "fusion" in self.steps:
+            found.append(self._ranked("fusion", "CHAIN", {"rankings": list(self.outcome.rankings)}, self.fused, row))
+        if "rerank" in self.steps:
+            head = [doc_id for doc_id, _ in self.fused.top(self.config["rerank"]["depth"]).row(row)]
+            inputs = {"query": self.outcome.queries[row].text, "documents": head}
+            found.append(self._ranked("rerank", "RERANKER", inputs, self.outcome.candidates, row))
+        return (*found, self._gate(row))
+
+    def _retriever(self, name: str, row: int) -> Span:
+        inputs = {"query": self.outcome.queries[row].text}
+        parts: tuple[Span, ...] = ()
+        if name in self.tokens:
+            parts = (Span("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
+        return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, parts)
+
+    def _ranked(
+        self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, parts: tuple[Span, ...] = ()
+    ) -> Span:
+        """A step that ranks documents, of which the first are shown, and where the relevant ones stand."""
+        ms = self.outcome.measured.get(f"{MS}/{name}")
+        about = {"duration": "not measured" if ms is None else BATCHED, **self._about(ranking, row)}
+        return Span(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, parts)
+
+    def _gate(self, row: int) -> Span:
+        gate, decision = self.config["gate"], self.outcome.decision
+        rule: Mapping[str, Any] = decision.fitted["rule"] if decision.fitted else {}
+        if "threshold" in gate:
+            rule = {"features": [[gate["source"], gate["signal"]]], "thresholds": [gate["threshold"]]}
+        inputs = {"signal": None if decision.signal is None else float(decision.signal[row])}
+        inputs |= {name: rule[name] for name in ("features", "levels", "thresholds") if name in rule}
+        shown = min(int(decision.shown[row]), self.config["top_k"])
+        about = {"gate": gate["_target_"].rpartition(".")[2], "duration": "not measured"}
+        return Span("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
+
+    def _documents(self, ranking: Ranking, row: int) -> list[dict[str, Any]]:
+        """The first documents of a query as MLflow's `Document`s; relevance: the grade, where the query is labelled."""
+        grades = self._grades(row)
+        found = []
+        for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
+            document = self.dataset.by_id[doc_id]
+            graded = {} if grades is None else {"relevance": grades.get(doc_id, 0)}  # first: a list has room for one
+            about = {**graded, "rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
+            found.append({"page_content": _cut(document.text), "metadata": about, "id": doc_id})
+        return found
+
+    def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
+        """How many documents there are, and relevant_at: document -> its rank, None where it is not among them."""
+        found: dict[str, Any] = {"documents": int(ranking.lengths[row])}
+        if (grades := self._grades(row)) is not None:
+            ranks = {doc_id: rank for rank, (doc_id, _) in enumerate(ranking.row(row), start=1)}
+            found["relevant_at"] = {doc_id: ranks.get(doc_id) for doc_id in grades}
+        return found
+
+    def _grades(self, row: int) -> Mapping[str, float] | None:
+        qrels = self.dataset.qrels
+        return qrels.grades.get(self.outcome.queries[row].query_id) if qrels else None
+
+
+def _tokens(node: Mapping[str, Any], texts: Sequence[str], store: Store) -> list[list[str]]:
+    with watch("tokens") as progress:
+        kept = KeptTokenizer(store, node, lambda: build(node, where="tokenizer"), progress)
+        found: list[list[str]] = kept(texts).lists()
+    return found
+
+
+def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
+    """query_id -> the objective, of the queries that it scores."""
+    if not outcome.scores or objective not in outcome.scores.values:
+        return {}
+    pairs = zip(outcome.scores.query_ids, outcome.scores.values[objective].tolist(), strict=True)
+    return {query_id: value for query_id, value in pairs if value == value}
+
+
+def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
+    """query_id -> the kind of its loss, as `metrics.losses` names it, of the queries that lose anything."""
+    assert outcome.scores
+    scored = outcome.scores.query_ids
+    place = {query.query_id: row for row, query in enumerate(outcome.queries)}
+    keep = outcome.decision.keep[np.array([place[query_id] for query_id in scored], int)]
+    found = losses(judge(outcome.final, qrels, scored), judge(outcome.candidates, qrels, scored), keep)
+    lost = ((kind, values > 0) for kind, values in found.items())
+    return {query_id: kind for kind, any_lost in lost for query_id, one in zip(scored, any_lost, strict=True) if one}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CONTENT else text[: CONTENT - 1] + "…"

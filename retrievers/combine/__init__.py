@@ -1,0 +1,1 @@
+"""What works on rankings alone: fusion and reranking."""

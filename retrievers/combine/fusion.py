@@ -1,0 +1,339 @@
+"""Fusion: one ranking from several of the same queries.
+
+Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points, and a document's points are weighted and added.
+Pure functions of the rankings, in whole arrays: row i of an array belongs to query i.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, compress
+from operator import ne
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from retrievers.base import BadInput, Ranking, did_you_mean, remembered
+
+LARGEST = 1e9  # of weights, floors and RRF's k: far above any sense, far below overflow
+
+Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
+
+
+class _Candidates(NamedTuple):
+    """The documents that any ranking returned for a query, each once.
+
+    doc_ids: the fused table, ascending.
+    docs: int32 [Q, C], indices into the table, ascending; the table's size pads the end of a row.
+    slots: for each ranking int64 [Q, K], the place in the flattened `docs` that holds its document; a pad has a place
+        of pads.
+    """
+
+    doc_ids: tuple[str, ...]
+    docs: np.ndarray
+    slots: list[np.ndarray]
+
+
+class _Points(NamedTuple):
+    """What a ranking gives to the documents it returned, float64 [Q, K], and to all others, float64 [Q, 1]."""
+
+    returned: np.ndarray
+    absent: np.ndarray
+
+
+class _Fusion(ABC):
+    """Weights by name, and the way from points to a ranking. Subclasses say what the points are."""
+
+    version = 1
+    packages: tuple[str, ...] = ()
+
+    def __init__(self, weights: Mapping[str, float] | None) -> None:
+        self._weights = _by_name("weights", weights, least=0)
+
+    def check(self, names: Collection[str]) -> None:
+        """BadInput where a weight names none of the rankings `names`, or all of them weigh 0."""
+        _check_names("weights", self._weights, names)
+        if not any(self._weight(name) for name in names):
+            raise BadInput(f"fusion.weights: every ranking weighs 0. Raise one above: {', '.join(names)}.")
+
+    def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
+        """The k >= 0 best of all documents that any ranking returned. The order of `rankings` changes nothing.
+
+        ValueError without a ranking, or where their queries differ; BadInput as from `check`.
+        """
+        query_ids = _query_ids(rankings)
+        if k < 0:
+            raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
+        self.check(rankings)
+        candidates = _candidates(*rankings.values())
+        scores = self._scores(rankings, candidates)
+        return Ranking(query_ids, candidates.doc_ids, *_best(candidates, scores, k))
+
+    def _weight(self, name: str) -> float:
+        return self._weights.get(name, 1.0)
+
+    def _scores(self, rankings: Mapping[str, Ranking], candidates: _Candidates) -> np.ndarray:
+        """The weighted sum of each candidate's points: float64 [Q, C]."""
+        parts = np.empty((len(rankings), *candidates.docs.shape))
+        for part, (name, ranking), slots in zip(parts, rankings.items(), candidates.slots, strict=True):
+            points, weight = self._points(name, ranking), self._weight(name)
+            part[:] = weight * points.absent
+            part.ravel()[slots] = weight * points.returned
+        # Added from the least up, so that a sum depends on what is added alone: the order of the rankings changes
+        # nothing, and documents whose points are the same in another order tie. A sum of two does not need it.
+        if len(parts) > 2:
+            parts.sort(axis=0)
+        return np.add.reduce(parts, axis=0)
+
+    @abstractmethod
+    def _points(self, name: str, ranking: Ranking) -> _Points: ...
+
+
+class RRF(_Fusion):
+    """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank).
+
+    Ranks count from 1; a ranking that did not return the document adds 0. Scores do not matter, ranks alone do.
+
+    k: 0 to 1e9; the larger, the less the first ranks stand out.
+    weights: 0 to 1e9 by the ranking's name; one that is left out weighs 1. A ranking of weight 0 adds no points, but
+    its documents stay candidates, so that a sweep over weights always ranks the same documents.
+    """
+
+    recorded_as = "fusion/rrf"
+
+    def __init__(self, k: int = 60, weights: dict[str, float] | None = None) -> None:
+        super().__init__(weights)
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= LARGEST:
+            raise BadInput(f"k is {k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
+        self._k = k
+
+    def _points(self, name: str, ranking: Ranking) -> _Points:
+        queries, depth = ranking.docs.shape
+        points = 1.0 / (self._k + np.arange(1, depth + 1))
+        return _Points(np.broadcast_to(points, (queries, depth)), np.zeros((queries, 1)))
+
+
+class WeightedSum(_Fusion):
+    """The sum of weight * normalised score. Scores are normalised by query and ranking, over the documents returned.
+
+    With s the score, of n documents returned:
+
+    - `min_max`: (s - min) / (max - min); 1 where all scores are equal. Absent documents get 0.
+    - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get
+      the ranking's least normalised score for the query, 0 if it returned nothing.
+    - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval):
+      (s - floor) / (max - floor), where `floors` gives the least score that the ranking can ever give: 0 for BM25,
+      -1 for cosine. A score at the floor is worth 0, also where it is the best. Absent documents get 0.
+    - `rank`: 1 - (rank - 1) / n, ranks from 1. Absent documents get 0.
+    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high
+      3 standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
+      outliers are not clipped to 0 and 1. Absent documents get 0.
+
+    weights: as in RRF.
+    floors: -1e9 to 1e9 by the ranking's name, one for each ranking; only `theoretical_min_max` makes use of them.
+    BadInput from `fuse` where a score lies under its floor.
+    """
+
+    recorded_as = "fusion/weighted_sum"
+
+    def __init__(
+        self,
+        normalise: Normalise = "z_score",
+        weights: dict[str, float] | None = None,
+        floors: dict[str, float] | None = None,
+    ) -> None:
+        super().__init__(weights)
+        known = get_args(Normalise)
+        if normalise not in known:
+            hint = did_you_mean(str(normalise), known)
+            raise BadInput(f"normalise is {normalise!r}: choose one of {', '.join(known)}.{hint}")
+        self._normalise = normalise
+        self._floors = _by_name("floors", floors, least=-LARGEST)
+
+    def check(self, names: Collection[str]) -> None:
+        """BadInput as in RRF, where a floor names no ranking, or where `theoretical_min_max` lacks one."""
+        super().check(names)
+        _check_names("floors", self._floors, names)
+        lacking = [name for name in names if name not in self._floors]
+        if self._normalise == "theoretical_min_max" and lacking:
+            raise BadInput(
+                f"fusion.floors lacks {', '.join(lacking)}: theoretical_min_max needs the least score that each "
+                "ranking can give, 0 for BM25, -1 for cosine. "
+                f"Say fusion.floors.{lacking[0]}=..., or choose another normalise."
+            )
+
+    def _points(self, name: str, ranking: Ranking) -> _Points:
+        if self._normalise == "theoretical_min_max":
+            _check_floor(name, self._floors[name], ranking)
+            points = _shares(ranking, self._floors[name])
+        else:
+            points = _NORMALISERS[self._normalise](ranking)
+        absent = np.zeros((len(points), 1))
+        if self._normalise == "z_score":  # no z-score is above 0 without one below, so that 0 is a safe start
+            absent = np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0)
+        return _Points(points, absent)
+
+
+class CombMNZ(WeightedSum):
+    """The sum of weight * normalised score, times how many rankings returned the document (Fox & Shaw 1994,
+    Combination of Multiple Searches).
+
+    A ranking that did not return the document adds 0, with every `normalise`; one of weight 0 still counts where it
+    did. Sums below 0, which `z_score` and `distribution` can give, sink with the count instead of rising.
+    normalise, weights, floors: as in WeightedSum.
+    """
+
+    recorded_as = "fusion/combmnz"
+
+    def __init__(
+        self,
+        normalise: Normalise = "min_max",
+        weights: dict[str, float] | None = None,
+        floors: dict[str, float] | None = None,
+    ) -> None:
+        super().__init__(normalise, weights, floors)
+
+    def _scores(self, rankings: Mapping[str, Ranking], candidates: _Candidates) -> np.ndarray:
+        counts = np.zeros(candidates.docs.shape)
+        for slots in candidates.slots:
+            counts.ravel()[slots] += 1
+        return counts * super()._scores(rankings, candidates)
+
+    def _points(self, name: str, ranking: Ranking) -> _Points:
+        points = super()._points(name, ranking).returned
+        return _Points(points, np.zeros((len(points), 1)))
+
+
+def _shares(ranking: Ranking, least: float | np.ndarray) -> np.ndarray:
+    """(score - least) / (best score - least), 0 where these are equal and at pads."""
+    present = ranking.docs >= 0
+    span = np.max(ranking.scores, axis=1, keepdims=True, where=present, initial=-np.inf) - least
+    return np.where(present, ranking.scores - least, 0.0) / np.where(span > 0, span, 1.0)
+
+
+def _plain_shares(ranking: Ranking) -> np.ndarray:
+    """The shares between the least and the best score of each row."""
+    present = ranking.docs >= 0
+    return _shares(ranking, np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf))
+
+
+def _min_max(ranking: Ranking) -> np.ndarray:
+    shares = _plain_shares(ranking)
+    return np.where(shares[:, :1] > 0, shares, 1.0)  # the best share is 1, but 0 where all scores are equal
+
+
+def _z_score(ranking: Ranking) -> np.ndarray:
+    # Taken from the shares, which have the same z-scores: their squares neither overflow nor vanish, and where all
+    # scores are equal their mean is exact, so that the deviation is 0 and not some rounding error.
+    present, shares = ranking.docs >= 0, _plain_shares(ranking)
+    count = np.maximum(ranking.lengths, 1)[:, None]
+    deviations = np.where(present, shares - _sums(shares) / count, 0.0)
+    spread = np.sqrt(_sums(deviations**2) / count)
+    return deviations / np.where(spread > 0, spread, 1.0)
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Row sums, added one by one: numpy's own sum pairs values by the row's width, so that pads would change it."""
+    return np.cumsum(values, axis=1)[:, -1:]
+
+
+def _rank(ranking: Ranking) -> np.ndarray:
+    return 1.0 - np.arange(ranking.docs.shape[1]) / np.maximum(ranking.lengths, 1)[:, None]
+
+
+def _distribution(ranking: Ranking) -> np.ndarray:
+    return 0.5 + _z_score(ranking) / 6.0  # (s - (mean - 3 sd)) / (6 sd)
+
+
+_NORMALISERS: dict[str, Callable[[Ranking], np.ndarray]] = {
+    "min_max": _min_max,
+    "z_score": _z_score,
+    "rank": _rank,
+    "distribution": _distribution,
+}
+
+
+def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
+    if not rankings:
+        raise ValueError("there is no ranking to fuse")
+    (first, query_ids), *others = ((name, ranking.query_ids) for name, ranking in rankings.items())
+    for name, other in others:
+        if other != query_ids:
+            raise ValueError(f"the rankings {first} and {name} hold other queries, or the same in another order")
+    return query_ids
+
+
+def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """All the documents' ids, ascending, and the rankings' docs as indices into these; the table's size for pads."""
+    ids = list(chain.from_iterable(ranking.doc_ids for ranking in rankings))
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # merges ascending runs, several times faster than hashing
+    ascending = [ids[i] for i in order]
+    new = np.fromiter(map(ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
+    doc_ids = tuple(compress(ascending, new.tolist()))
+    places = np.empty(len(ids), np.int32)
+    places[order] = np.cumsum(new) - 1
+    docs, start = [], 0
+    for ranking in rankings:
+        end = start + len(ranking.doc_ids)
+        docs.append(np.append(places[start:end], np.int32(len(doc_ids)))[ranking.docs])  # the last place is for -1
+        start = end
+    return doc_ids, docs
+
+
+@remembered
+def _candidates(*rankings: Ranking) -> _Candidates:
+    """Made once for the same rankings: trials that differ in weights, norms or RRF's k share it."""
+    doc_ids, docs = _one_table(rankings)
+    joined = np.hstack(docs)
+    order = np.argsort(joined, axis=1)
+    ascending = np.take_along_axis(joined, order, axis=1)
+    columns = np.zeros(joined.shape, np.int64)
+    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # a new document, a new column
+    candidates = np.full(joined.shape, len(doc_ids), np.int32)
+    np.put_along_axis(candidates, columns, ascending, axis=1)
+    slots = np.empty_like(columns)
+    np.put_along_axis(slots, order, columns, axis=1)
+    slots += np.arange(len(slots))[:, None] * joined.shape[1]
+    return _Candidates(doc_ids, candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1))
+
+
+def _best(candidates: _Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best columns of each row as a Ranking's docs and scores."""
+    present = candidates.docs < len(candidates.doc_ids)
+    lengths = present.sum(axis=1)
+    # Columns come by ascending document: a stable sort leaves ties that way.
+    order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, : min(k, lengths.max(initial=0))]
+    filled = np.arange(order.shape[1]) < lengths[:, None]
+    ranked = np.where(filled, np.take_along_axis(candidates.docs, order, axis=1), np.int32(-1))
+    return ranked, np.where(filled, np.take_along_axis(scores, order, axis=1), 0.0)
+
+
+def _by_name(what: str, values: object, least: float) -> dict[str, float]:
+    """A mapping of ranking names to numbers, checked; None is an empty one."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise BadInput(f"{what} is {values!r}: give numbers by the rankings' names, such as {{bm25: 1}}.")
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
+            raise BadInput(f"{what}.{name} is {value!r}: give a number from {least:,.0f} to {LARGEST:,.0f}.")
+    return dict(values)
+
+
+def _check_names(what: str, given: Iterable[str], names: Collection[str]) -> None:
+    for name in given:
+        if name not in names:
+            hint = did_you_mean(str(name), names)
+            raise BadInput(f"fusion.{what}.{name} names no ranking.{hint} Rankings: {', '.join(names)}.")
+
+
+def _check_floor(name: str, floor: float, ranking: Ranking) -> None:
+    under = np.argwhere((ranking.docs >= 0) & (ranking.scores < floor))
+    if len(under):
+        row, column = under[0]
+        score = float(ranking.scores[row, column])
+        raise BadInput(
+            f"fusion.floors.{name} is {floor}, but the ranking {name} holds the score {score} for query "
+            f"{ranking.query_ids[row]!r}: give the least score that it can hold."
+        )

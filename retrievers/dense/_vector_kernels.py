@@ -1,0 +1,154 @@
+"""Compiled inner loops of vector search; imported only where they run, since numba takes a while to import.
+
+Vectors are float32 and come in read-only, so that each kernel is compiled for one set of types only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from retrievers.lexical._bm25_kernels import _select
+
+STRIPE = 32  # scores compared with the threshold together
+LANES = 16  # partial sums of a product: enough for vector instructions, and few to add up at the end
+
+# The product of two float32 is exact in float64: whether it is fused with the sum that it is added to changes no bit.
+FUSED = {"contract"}
+
+
+@njit(cache=True, nogil=True)
+def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
+    """Add the documents base, base + 1, ... to the candidates of queries first..last-1.
+
+    block: float32 [Q, n], these documents' approximate scores. slack: float64 [Q], how far an approximate score may
+    be from the exact one. docs, scores: int32 and float64 [Q, room]; row q holds the candidates so far in
+    `docs[q, :sizes[q]]`, ascending, and their scores. thresholds: float32 [Q]; what scores below is no candidate.
+    Both start at 0 and -inf. The k best by exact score, of equal ones the smaller documents, are always among them.
+    """
+    room = docs.shape[1]
+    for q in range(first, last):
+        row, size, threshold = block[q], sizes[q], thresholds[q]
+        mine, approximate = docs[q], scores[q]
+        for start in range(0, len(row), STRIPE):
+            stop = min(start + STRIPE, len(row))
+            above = _reaches(row, start, threshold) if stop - start == STRIPE else True
+            if above:
+                for i in range(start, stop):
+                    mine[size], approximate[size] = base + i, row[i]
+                    size += row[i] >= threshold
+                if size > room - STRIPE:
+                    size, bound = _narrow(queries[q], vectors, mine, approximate, size, k, slack[q])
+                    threshold = np.nextafter(np.float32(bound), np.float32(-np.inf))
+        sizes[q], thresholds[q] = size, threshold
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _reaches(row, start, threshold):
+    """Whether one of STRIPE scores reaches the threshold; in a fixed number of steps, for vector instructions."""
+    above = np.int32(0)
+    for i in range(np.uint64(STRIPE)):
+        above += np.int32(row[np.uint64(start) + i] >= threshold)
+    return above > 0
+
+
+@njit(cache=True, nogil=True)
+def finish(slack, k, docs, scores, sizes, first, last):
+    """Drop the candidates of queries first..last-1 that cannot be among the k best."""
+    for q in range(first, last):
+        if sizes[q] > k:
+            sizes[q] = _drop(docs[q], scores[q], sizes[q], _kth(scores[q], sizes[q], k) - 2 * slack[q])
+
+
+@njit(cache=True, nogil=True)
+def rank(queries, vectors, candidates, offsets, top_docs, top_scores, first, last):
+    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1]: the best k candidates, by ascending document.
+
+    Query q has `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products, summed in
+    float64. A row is padded by document -1 with score -inf. Of equal scores the smaller document is the better.
+    """
+    k = top_docs.shape[1]
+    for q in range(first, last):
+        mine = candidates[offsets[q] : offsets[q + 1]].copy()
+        scores = np.empty(len(mine))
+        size = len(mine)
+        _score(queries[q], vectors, mine, scores, size)
+        if size > k:
+            size = _keep(mine, scores, size, k, _kth(scores, size, k))
+        top_docs[q, :size], top_scores[q, :size] = mine[:size], scores[:size]
+        top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
+
+
+@njit(cache=True, nogil=True)
+def _narrow(query, vectors, docs, scores, size, k, slack):
+    """Drop candidates, of which there are more than k: (how many are left, below which score is no candidate).
+
+    The k best by approximate score have exact scores of at least kth - slack; what is approximately below
+    kth - 2 * slack is exactly below that. Where this leaves too many, as with equal documents en masse, exact scores
+    take the place of the approximate ones and k remain.
+    """
+    bound = _kth(scores, size, k) - 2 * slack
+    size = _drop(docs, scores, size, bound)
+    if size > len(docs) // 2:
+        _score(query, vectors, docs, scores, size)
+        kth = _kth(scores, size, k)
+        size, bound = _keep(docs, scores, size, k, kth), kth - slack
+    return size, bound
+
+
+@njit(cache=True, nogil=True)
+def _kth(scores, size, k):
+    """The k-th best of `scores[:size]`."""
+    return _select(scores[:size].copy(), size, k - 1)
+
+
+@njit(cache=True, nogil=True)
+def _drop(docs, scores, size, bound):
+    """Drop what scores below `bound`; returns how many are left, in their order."""
+    kept = 0
+    for i in range(size):
+        docs[kept], scores[kept] = docs[i], scores[i]  # without a branch: often mispredicted
+        kept += scores[i] >= bound
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _keep(docs, scores, size, k, kth):
+    """Keep the best k >= 1, in their order, of those that reach the k-th best score the first; returns k."""
+    ties = k
+    for i in range(size):
+        ties -= scores[i] > kth
+    kept = 0
+    for i in range(size):
+        tied = (scores[i] == kth) & (ties > 0)
+        better = scores[i] > kth
+        docs[kept], scores[kept] = docs[i], scores[i]
+        kept += tied | better
+        ties -= tied
+    return kept
+
+
+@njit(cache=True, nogil=True, fastmath=FUSED)
+def _score(query, vectors, docs, scores, size):
+    """Write the exact scores of `docs[:size]` to `scores`; the order of summation depends on D alone."""
+    wide, lanes = query.astype(np.float64), np.empty(LANES)
+    whole = len(wide) - len(wide) % (4 * LANES)
+    for i in range(size):
+        vector = vectors[docs[i]]
+        lanes[:] = 0.0
+        for start in range(0, whole, 4 * LANES):  # four products at a time: the partial sums are in memory
+            for j in range(np.uint64(start), np.uint64(start + LANES)):
+                one = wide[j] * np.float64(vector[j])
+                two = wide[j + LANES] * np.float64(vector[j + LANES])
+                three = wide[j + 2 * LANES] * np.float64(vector[j + 2 * LANES])
+                four = wide[j + 3 * LANES] * np.float64(vector[j + 3 * LANES])
+                lanes[j - start] += (one + two) + (three + four)
+        for start in range(whole, len(wide), LANES):
+            for j in range(min(LANES, len(wide) - start)):
+                lanes[j] += wide[np.uint64(start + j)] * np.float64(vector[np.uint64(start + j)])
+        width = LANES // 2
+        while width:
+            for j in range(width):
+                lanes[j] += lanes[j + width]
+            width //= 2
+        scores[i] = lanes[0]

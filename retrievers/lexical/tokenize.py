@@ -1,0 +1,308 @@
+"""Text to terms: one array of term ids for a whole list of texts, and the tokenizers that make it.
+
+Every tokenizer first brings text to Unicode's composed form (NFC), since Korean written on macOS comes decomposed,
+and puts U+FFFD for lone surrogates, which no tool downstream can encode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from retrievers.base import BadInput, Progress, did_you_mean
+
+PROGRESS_EVERY = 500  # texts between two calls of `progress`
+
+_WORD = re.compile(r"\w+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The terms of N texts: text i holds `ids[offsets[i]:offsets[i + 1]]`.
+
+    vocabulary: the V terms, unique. ids: int32 [T], indices into `vocabulary`, in the order of the text.
+    offsets: int64 [N + 1], ascending from 0 to T.
+    """
+
+    vocabulary: tuple[str, ...]
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        """How many texts."""
+        return len(self.offsets) - 1
+
+    @classmethod
+    def of(cls, texts: Iterable[Iterable[str]]) -> Tokens:
+        """From one list of terms a text; the vocabulary stands in the order of first use."""
+        builder = _Builder()
+        for terms in texts:
+            builder.add(terms)
+        return builder.tokens()
+
+    def lists(self) -> list[list[str]]:
+        """One list of terms a text: what `of` was given."""
+        terms = [self.vocabulary[i] for i in self.ids.tolist()]
+        ends = self.offsets.tolist()
+        return [terms[start:end] for start, end in pairwise(ends)]
+
+    def save(self, folder: Path) -> None:
+        """Write ids.npy, offsets.npy and vocabulary.json into `folder`, which exists."""
+        np.save(folder / "ids.npy", self.ids)
+        np.save(folder / "offsets.npy", self.offsets)
+        (folder / "vocabulary.json").write_text(json.dumps(self.vocabulary), encoding="ascii")
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokens:
+        """Read what `save` wrote; the arrays are memory maps."""
+        vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
+        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
+        offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
+        return cls(tuple(vocabulary), ids, offsets)
+
+
+class Tokenizer(Protocol):
+    """Texts to terms. Constructor arguments are plain JSON values and belong to the identity of what comes out.
+
+    Class attributes: `version`, raised when the same arguments give other terms; `packages`, distributions whose
+    installed version changes the terms. The argument `workers`, where there is one, never does.
+    """
+
+    version: int
+    packages: tuple[str, ...]
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens: ...
+
+
+class Whitespace:
+    """What stands between white space, case and punctuation kept: the plainest baseline."""
+
+    recorded_as = "tokenizer/whitespace"
+    version = 1
+    packages: tuple[str, ...] = ()
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        return _tokens(map(str.split, _normalised(texts)), len(texts), progress)
+
+
+class Word:
+    """Lower-cased runs of letters, digits and underscores of any script (`\\w+`)."""
+
+    recorded_as = "tokenizer/word"
+    version = 1
+    packages: tuple[str, ...] = ()
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        return _tokens(_words(texts), len(texts), progress)
+
+
+class CharNgram:
+    """Runs of `low` to `high` characters (each at least 1) inside the words of `Word`.
+
+    A word shorter than `low` is kept whole. Shorter n-grams come first, each length from left to right: with 1 and 2,
+    `물리` becomes 물, 리, 물리.
+    """
+
+    recorded_as = "tokenizer/char_ngram"
+    version = 1
+    packages: tuple[str, ...] = ()
+
+    def __init__(self, low: int = 2, high: int = 2) -> None:
+        for name, value in (("low", low), ("high", high)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadInput(f"tokenizer.{name} is {value!r}: give a whole number of characters, at least 1.")
+        if high < low:
+            raise BadInput(f"tokenizer.high ({high}) is below tokenizer.low ({low}): swap them.")
+        self._low, self._high = low, high
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        return _tokens(_words(texts), len(texts), progress, self._ngrams)
+
+    def _ngrams(self, word: str) -> list[str]:
+        if len(word) < self._low:
+            return [word]
+        sizes = range(self._low, self._high + 1)
+        return [word[i : i + size] for size in sizes for i in range(len(word) - size + 1)]
+
+
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and their like; `s`, `t` and so on are what `\w+`
+# leaves of it's and don't.
+_ENGLISH = """
+a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
+theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
+how am is are was were be been being have has had having do does did doing will would shall should can could may might
+must and or but nor so if then else than as because while until though although of at by for with about against between
+into through during before after above below to from up down in out on off over under again further once here there all
+any both each few more most other some such no not only own same too very just also s t d ll m re ve
+"""
+STOP_WORDS = {"english": frozenset(_ENGLISH.split())}
+
+
+class Snowball:
+    """Snowball stems (Porter 2001, http://snowballstem.org) of the words of `Word`, stop words left out before.
+
+    `language` is one of PyStemmer's algorithms. `stop_words` needs a list of ours: English only; false keeps all.
+    """
+
+    recorded_as = "tokenizer/snowball"
+    version = 1
+    packages = ("PyStemmer",)
+
+    def __init__(self, language: str = "english", stop_words: bool = True) -> None:
+        import Stemmer
+
+        known = Stemmer.algorithms()
+        if language not in known:
+            hint = did_you_mean(str(language), known) or f" Known: {', '.join(known)}."
+            raise BadInput(f"tokenizer.language {language!r} has no Snowball stemmer.{hint}")
+        if not isinstance(stop_words, bool):
+            raise BadInput(f"tokenizer.stop_words is {stop_words!r}: give true or false.")
+        if stop_words and language not in STOP_WORDS:
+            raise BadInput(f"tokenizer.stop_words: there is no list for {language!r}; set stop_words=false.")
+        self._language = language
+        self._stop_words = STOP_WORDS[language] if stop_words else frozenset()
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        import Stemmer
+
+        stem = Stemmer.Stemmer(self._language).stemWord  # one a call: a stemmer must not be shared by threads
+        return _tokens(
+            _words(texts), len(texts), progress, lambda word: [] if word in self._stop_words else [stem(word)]
+        )
+
+
+# Nouns, numerals, pronouns, verbs and adjectives, roots, adverbs, and foreign, numeric and Chinese spellings: what
+# carries content. Particles, endings, affixes and symbols do not.
+CONTENT_TAGS = ("NN*", "NR", "NP", "VV*", "VA*", "XR", "SL", "SN", "SH", "MA*")
+
+# kiwi's tag set (Sejong's, extended); a predicate's tag may end in -R or -I (regular, irregular inflection).
+_TAGS = """
+NNG NNP NNB NR NP VV VV-R VV-I VA VA-R VA-I VX VX-R VX-I VCP VCN MM MAG MAJ IC
+JKS JKC JKG JKO JKB JKV JKQ JX JC EP EF EC ETN ETM XPN XSN XSV XSA XSA-R XSA-I XSM XR
+SF SP SS SSO SSC SE SO SW SL SH SN SB UN W_URL W_EMAIL W_HASHTAG W_MENTION W_SERIAL W_EMOJI
+Z_CODA Z_SIOT USER0 USER1 USER2 USER3 USER4
+"""
+KIWI_TAGS = frozenset(_TAGS.split())
+
+
+class Kiwi:
+    """Lower-cased forms of the Korean morphemes whose tag is in `tags` (https://github.com/bab2min/kiwipiepy).
+
+    tags: kiwi's tags, such as NNG; a trailing * stands for every tag that begins so (`VV*` for VV, VV-R and VV-I).
+    workers: threads, at least 1; None for one a core. It changes the time, not the terms.
+    The model takes about two seconds and 500 MB: it is loaded at the first text and kept for the whole process.
+    """
+
+    recorded_as = "tokenizer/kiwi"
+    version = 1
+    packages = ("kiwipiepy", "kiwipiepy_model")
+
+    def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: int | None = None) -> None:
+        if isinstance(tags, str) or not tags:
+            raise BadInput(f"tokenizer.tags is {tags!r}: give a list of kiwi tags, such as [NNG, 'VV*'].")
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+            raise BadInput(f"tokenizer.workers is {workers!r}: give a number of threads, at least 1, or null for all.")
+        self._tags = frozenset(chain.from_iterable(map(_matching_tags, tags)))
+        self._workers = workers
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
+        if not texts:
+            return Tokens.of([])
+        kept = self._tags
+        analysed = _kiwi(self._workers).tokenize(_normalised(texts))
+        forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in kept] for text in analysed)
+        return _tokens(forms, len(texts), progress)
+
+
+@lru_cache(maxsize=1)
+def _kiwi(workers: int | None) -> Any:
+    import kiwipiepy
+
+    return kiwipiepy.Kiwi(num_workers=-1 if workers is None else workers)
+
+
+def _matching_tags(pattern: str) -> list[str]:
+    """The tags that `pattern` stands for: itself, or all that begin with what precedes its trailing *."""
+    if not isinstance(pattern, str):
+        raise BadInput(f"tokenizer.tags holds {pattern!r}: give kiwi tags as text.")
+    exact, prefix = pattern, pattern[:-1]
+    found = [tag for tag in KIWI_TAGS if tag == exact or (pattern.endswith("*") and tag.startswith(prefix))]
+    if not found:
+        hint = did_you_mean(pattern, KIWI_TAGS) or f" Known: {', '.join(sorted(KIWI_TAGS))}."
+        raise BadInput(f"tokenizer.tags: kiwi has no tag {pattern!r}.{hint}")
+    return found
+
+
+def _normalised(texts: Iterable[str]) -> Iterator[str]:
+    """NFC, without lone surrogates."""
+    for text in texts:
+        composed = unicodedata.normalize("NFC", text)
+        yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
+
+
+def _words(texts: Iterable[str]) -> Iterator[list[str]]:
+    # Lower-casing can decompose (İ becomes i and a dot): normalised again, so that equal words have one spelling.
+    return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
+
+
+class _Ids(dict[str, int]):
+    """Term -> id, given out in the order of first use."""
+
+    def __missing__(self, term: str) -> int:
+        self[term] = new = len(self)
+        return new
+
+
+class _Builder:
+    """Collects terms, text by text, in arrays: 4 bytes a term."""
+
+    def __init__(self, expand: Callable[[str], list[str]] | None = None) -> None:
+        self._ids = _Ids()
+        self._flat = array("i")
+        self._offsets = array("q", [0])
+        self._expand = expand
+        self._expanded: dict[str, list[int]] = {}  # each word is expanded once
+
+    def add(self, words: Iterable[str]) -> None:
+        if self._expand is None:
+            self._flat.extend(map(self._ids.__getitem__, words))
+        else:
+            for word in words:
+                self._flat.extend(self._ids_of(word, self._expand))
+        self._offsets.append(len(self._flat))
+
+    def _ids_of(self, word: str, expand: Callable[[str], list[str]]) -> list[int]:
+        known = self._expanded.get(word)
+        if known is None:
+            known = self._expanded[word] = [self._ids[term] for term in expand(word)]
+        return known
+
+    def tokens(self) -> Tokens:
+        ids = np.frombuffer(self._flat, np.int32) if self._flat else np.empty(0, np.int32)
+        return Tokens(tuple(self._ids), ids, np.frombuffer(self._offsets, np.int64))
+
+
+def _tokens(
+    words: Iterable[list[str]],
+    total: int,
+    progress: Progress | None,
+    expand: Callable[[str], list[str]] | None = None,
+) -> Tokens:
+    """Number the words of `total` texts, each replaced by the terms that `expand` makes of it."""
+    builder = _Builder(expand)
+    for done, text in enumerate(words, start=1):
+        builder.add(text)
+        if progress and (done % PROGRESS_EVERY == 0 or done == total):
+            progress(done, total, "texts")
+    return builder.tokens()

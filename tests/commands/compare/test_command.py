@@ -1,0 +1,321 @@
+"""`harness compare`: what is compared, what is refused, and what is written."""
+
+import csv
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.commands.compare.retrieval_runs import verdict
+from harness.evaluation import measures
+from harness.evaluation.significance import Difference, differences
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+COMPARE = ("compare", "experiment_name=e", "format=json")
+
+
+@pytest.fixture
+def runs(harness, toy):
+    """Two runs: the first withholds everything and scores 1/3, the second is right everywhere."""
+    worse = harness(*RUN, "gate=score", "gate.threshold=99", "run_name=<b>worse|</b>").json
+    better = harness(*RUN).json
+    return worse["run_id"], better["run_id"]
+
+
+def tracker(tmp_path):
+    found = MlflowTracker()
+    found.connect(tmp_path / "outputs")
+    return found
+
+
+def test_the_best_runs_are_compared_best_first(harness, runs):
+    worse, better = runs
+    found = harness(*COMPARE).json
+    assert [(run["label"], run["run_id"]) for run in found["runs"]] == [("A", better), ("B", worse)]
+    assert [run["metrics"]["modified_map@3"] for run in found["runs"]] == [1, pytest.approx(1 / 3)]
+    # Query 5 needs nothing and neither run returns anything; 3 and 7 are right in A and withheld in B.
+    one = next(one for one in found["differences"] if one["measure"] == "modified_map@3")
+    assert (one["a"], one["b"], one["n"], one["wins"], one["ties"], one["losses"]) == ("A", "B", 3, 2, 1, 0)
+    assert one["mean"] == pytest.approx(2 / 3)
+    # Flips of (1, 1): 2, 0, 0, -2; two of four are as far from 0.
+    test = next(one for one in found["tests"] if one["measure"] == "modified_map@3")
+    assert (test["p"], test["p_holm"], test["exact"], test["pairs"]) == (0.5, 0.5, True, 1)
+    assert found["verdicts"][0].startswith("No difference between A and B can be told on 3 queries")
+    parts = {one["part"]: (one["n"], one["mean"]) for one in found["splits"] if one["measure"] == "modified_map@3"}
+    assert parts["needs retrieval"] == (2, 1)
+    assert parts["needs none"] == (1, 0)
+    assert parts["multi-turn"] == (0, None)
+    assert found["runs"][1]["losses"]["wrongly_withheld"] == pytest.approx(2 / 3)
+    # One query is public: A is first on both parts, however it is drawn; B is right on one of the three.
+    assert found["shake_up"]["winner_loses"] == 0
+    best, other = found["runs"]
+    assert (best["public"], best["private"], best["public_rank"], best["private_rank"]) == (1, 1, 1, 1)
+    assert other["public"] + 2 * other["private"] == 1
+    assert {"runs", "differences", "tests"} <= found.keys()
+
+
+def test_changed_queries_have_their_texts(harness, runs):
+    found = harness(*COMPARE).json["changed"]
+    # Both differ by 1: in order of their ids.
+    assert [(one["query_id"], one["query"], one["difference"]) for one in found] == [
+        ("3", "물은 몇 도에서 끓어?", 1), ("7", "달의 모양은 왜 변해?", 1),
+    ]  # fmt: skip
+    assert found[0]["values"] == {"A": 1, "B": 0}
+    assert found[0]["documents"]["B"] == []
+    assert found[0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": "물은 섭씨 100도에서 끓는다"}
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.names, self.links = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+
+@pytest.mark.drawn
+def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
+    done = harness(*COMPARE)
+    files = {name: Path(file).read_text("utf-8") for name, file in done.json["files"].items()}
+    assert json.loads(files["json"]) == done.json
+    assert Path(done.json["files"]["html"]).parent.parent == tmp_path / "outputs" / "comparisons"
+    assert not list((tmp_path / "outputs" / "comparisons").glob("*.unfinished"))
+    tags = Tags()
+    tags.feed(files["html"])
+    assert set(tags.names) <= {"html", "meta", "title", "style", "h1", "h2", "p", "table", "tr", "th", "td", "img"}
+    assert tags.links
+    assert all(link.startswith("data:image/png;base64,") for link in tags.links)
+    assert html.escape("<b>worse|</b>") in files["html"]
+    assert r"&lt;b&gt;worse\|&lt;/b&gt;" in files["md"]
+    assert "<b>" not in files["html"] + files["md"]
+    # Each row of each Markdown table has as many cells as its header.
+    for table in re.findall(r"(?:^\|.*\n)+", files["md"], re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tmp_path):
+    found = harness(*COMPARE).json
+    (logged,) = tracker(tmp_path).runs("e", {"harness.verb": "compare"}, "FINISHED")
+    assert logged.run_id == found["run_id"]
+    assert logged.metrics["p_holm/A-B"] == 0.5
+    assert logged.tags["mlflow.note.content"] == found["verdicts"][0]
+    names = [file.path for file in tracker(tmp_path).client.list_artifacts(logged.run_id)]
+    assert sorted(names) == ["comparison.html", "comparison.json", "comparison.md"]
+    assert harness("export", "experiment_name=e", "format=json").json["run_id"] == runs[1]  # and never chosen
+    done = harness("compare", f"runs=[{runs[0]},{found['run_id']}]")
+    assert done.code == 2
+    assert "is a record of `harness compare`" in done.err
+
+
+def test_runs_are_named_by_ids_and_their_beginnings(harness, runs):
+    worse, better = runs
+    found = harness(*COMPARE, f'runs=["{worse[:12]}",{better}]').json
+    assert [run["run_id"] for run in found["runs"]] == [worse, better]
+    assert next(iter(found["differences"]))["mean"] == pytest.approx(-2 / 3)
+    assert found["notes"] == harness(*COMPARE, f"runs=[{worse},{better}]").json["notes"]
+
+
+def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
+    harness(*RUN, "gate=score", "gate.threshold=99", "top_k=1")  # as bad as the worse one
+    done = harness("compare", "experiment_name=e")
+    assert done.code == 0, done.err
+    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", done.out)) == 3
+    assert "after Holm over 3 pairs" in done.out
+    assert "물은 몇 도에서 끓어?" in done.out
+
+
+def test_each_configuration_is_compared_once(harness, runs):
+    harness(*RUN)  # as the better one
+    found = harness(*COMPARE).json
+    assert [run["run_id"] for run in found["runs"]] == [runs[1], runs[0]]
+
+
+def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy, tmp_path):
+    harness(*RUN, "tracking.detail=light")
+    harness(*RUN, "tracking.detail=light", "gate=score", "gate.threshold=99")
+    found = harness(*COMPARE).json
+    assert found["changed"][0]["documents"]["A"][0]["snippet"] == "물은 섭씨 100도에서 끓는다"
+    (toy / "documents.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    found = harness(*COMPARE).json
+    assert found["changed"][0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": None}
+    assert found["changed"][0]["query"] == "물은 몇 도에서 끓어?"
+    assert "Texts are missing" in " ".join(found["notes"])
+    changed = (tmp_path / "elsewhere.jsonl").read_text("utf-8").replace("물은", "술은")
+    (toy / "documents.jsonl").write_text(changed, "utf-8")
+    found = harness(*COMPARE).json
+    assert found["changed"][0]["documents"]["A"][0]["snippet"] is None
+    assert "the documents have changed" in " ".join(found["notes"])
+
+
+def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
+    (tmp_path / "made.txt").write_text("7 Q0 d3 1 2.0 x\n3 Q0 d1 1 3.0 x\n3 Q0 d2 2 2.0 x\n5 Q0 d1 1 1.0 x\n")
+    scored = harness("score", "predictions=made.txt", "dataset=contest", "dataset.path=toy", "experiment_name=e",
+                     "format=json").json  # fmt: skip
+    found = harness(*COMPARE, f"runs=[{runs[1]},{scored['run_id']}]").json
+    # 7 is right in both; 3 finds d2 second: 1/2; 5 returns something: 0.
+    one = found["differences"][0]
+    assert (one["measure"], one["n"], one["wins"]) == ("modified_map@3", 3, 2)
+    assert one["mean"] == pytest.approx((1 - 1 / 2 + 1) / 3)
+    assert [document["doc_id"] for document in found["changed"][1]["documents"]["B"]] == ["d1", "d2"]
+
+
+def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monkeypatch):
+    from harness.commands.compare import command as compare_command
+    from harness.evaluation import score_table
+
+    plain = score_table.read_table
+
+    def fitted(file):
+        table = plain(file)
+        if table.values["modified_map@3"].sum() > 2:  # the better run: one query less is right out of fold
+            table.oof["modified_map@3"] = np.where(
+                np.array(table.query_ids) == "7", 0.0, table.values["modified_map@3"]
+            )
+        return table
+
+    monkeypatch.setattr(compare_command, "read_table", fitted)
+    found = harness(*COMPARE).json
+    first = found["runs"][0]
+    assert first["out_of_fold"]
+    assert (first["metrics"]["modified_map@3"], first["as_written"]["modified_map@3"]) == (pytest.approx(2 / 3), 1)
+    assert found["differences"][0]["mean"] == pytest.approx(1 / 3)
+    assert "The gate of A was fitted" in " ".join(found["notes"])
+    assert "as written" in harness("compare", "experiment_name=e").out
+
+
+def test_the_best_by_the_public_queries(harness, runs):
+    found = harness(*COMPARE, "select_on=public").json
+    assert "by modified_map@3 of the public part" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["runs=[{0}]"], "names 1 runs"),
+        (["runs=[{0},{0}]"], "twice"),
+        (["runs=[{0},'{0:.10}']"], "twice"),
+        (["runs=[{0},xyz]"], "no runs of experiment 'e' begin with 'xyz'"),
+        (["runs=[{0},'0123456789abcdef0123456789abcdef']"], "no such run"),
+        (["metric=abstention_f1"], "is no mean of queries.*All runs have: .*modified_map@3"),
+        (["metric=ndcg@7"], "no finished run of experiment 'e' has it"),
+        (["metric=mapp"], "'mapp' is unknown"),
+        (["experiment_name=f"], "no such experiment.*Known: .*e"),
+        (["tracking=none"], "keeps no runs"),
+        (["top=1"], "top=1"),
+        (["top=27"], "top=27"),
+        (["resamples=0"], "resamples=0"),
+        (["runs=abc"], "runs='abc'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(harness, runs, words, expected, tmp_path):
+    done = harness("compare", "experiment_name=e", *(word.format(*runs) for word in words))
+    assert done.code == 2, done.err
+    assert re.search(expected, done.err, re.S), done.err
+    assert not (tmp_path / "outputs" / "comparisons").exists()
+
+
+def test_a_near_miss_of_an_id_is_told(harness, runs):
+    worse, better = runs
+    typed = worse[:-1]
+    wrong = typed[:20] + ("0" if typed[20] != "0" else "1") + typed[21:]
+    done = harness("compare", "experiment_name=e", f"runs=['{wrong}',{better}]")
+    assert done.code == 2
+    assert f"Did you mean '{worse}'" in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "expected"),
+    [
+        ("eval.jsonl", "물은 몇", "물이 몇", "has other queries than run .*data.queries is"),
+        ("qrels.jsonl", '["d2"]', '["d1"]', "has other labels than run .*data.qrels is"),
+    ],
+)
+def test_other_data_is_refused(harness, runs, toy, name, before, after, expected):
+    (toy / name).write_text((toy / name).read_text("utf-8").replace(before, after), "utf-8")
+    other = harness(*RUN).json["run_id"]
+    done = harness("compare", f"runs=[{runs[1]},{other}]")
+    assert done.code == 2
+    assert re.search(expected, done.err), done.err
+    assert other in done.err
+
+
+@pytest.mark.local
+def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
+    store = tracker(tmp_path)
+
+    def refused(expected):
+        done = harness("compare", f"runs=[{runs[0]},{runs[1]}]")
+        assert done.code == 2, done.err
+        assert runs[1] in done.err
+        assert re.search(expected, done.err), done.err
+
+    store.client.set_tag(runs[1], "version.measures", "0")
+    refused("has other version of the measures than run")
+    store.client.set_tag(runs[1], "version.measures", str(measures.VERSION))
+    store.client.set_terminated(runs[1], "FAILED")
+    refused("is FAILED: only finished runs")
+    store.client.set_terminated(runs[1], "FINISHED")
+    (place,) = (tmp_path / "outputs" / "artifacts").glob(f"*/{runs[1]}/artifacts/scores.csv")
+    place.unlink()
+    refused("has no scores.csv: it was made by an earlier version")
+    (toy / "qrels.jsonl").unlink()
+    unlabelled = harness(*RUN).json["run_id"]
+    done = harness("compare", f"runs=[{runs[0]},{unlabelled}]")
+    assert done.code == 2
+    assert "has no labels" in done.err
+
+
+def told(mean, low, high, p, n=110, wins=10, losses=5):
+    return Difference(n, mean, low, high, wins, n - wins - losses, losses, 0.1, p, p, p, False, "")
+
+
+@pytest.mark.parametrize(
+    ("found", "pairs", "expected"),
+    [
+        (told(0.031, 0.004, 0.06, 0.02), 3,
+         "A is better than B by 0.031 (95 % 0.004 to 0.060) in m, p = 0.02 after Holm over 3 pairs."),
+        (told(-0.031, -0.06, -0.004, 0.0004), 1, "B is better than A by 0.031 (95 % 0.004 to 0.060) in m, p < 0.001."),
+        (told(0.01, -0.02, 0.04, 0.051), 1,
+         "No difference between A and B can be told on 110 queries: m of A − B is 0.010 (95 % -0.020 to 0.040), "
+         "p = 0.051."),
+        (told(0, 0, 0, 1, wins=0, losses=0), 1, "A and B have the same m on each of 110 queries."),
+        (told(1, np.nan, np.nan, 1, n=1, wins=1, losses=0), 1,
+         "A and B cannot be told apart: m applies to 1 of the queries."),
+    ],
+)  # fmt: skip
+def test_the_verdict_in_one_sentence(found, pairs, expected):
+    assert verdict("A", "B", found, "m", pairs) == expected
+
+
+@pytest.mark.local
+def test_the_numbers_are_those_of_the_table_of_scores(harness, tmp_path):
+    """On the shipped sample: from scores.csv, by another road, to the differences and splits."""
+    ids = [harness("run", f"tokenizer={name}", "format=json").json["run_id"] for name in ("char_ngram", "whitespace")]
+    found = harness("compare", f"runs=[{','.join(ids)}]", "resamples=500", "format=json").json
+    tables = []
+    for run_id in ids:
+        (file,) = (tmp_path / "outputs" / "artifacts").glob(f"*/{run_id}/artifacts/scores.csv")
+        tables.append({row["query_id"]: row for row in csv.DictReader(file.open(encoding="utf-8", newline=""))})
+    queries = sorted(tables[0])
+    for one in found["differences"]:
+        gaps = [
+            float(tables[0][query][one["measure"]]) - float(tables[1][query][one["measure"]])
+            for query in queries
+            if tables[0][query][one["measure"]]
+        ]
+        assert (one["n"], one["wins"]) == (len(gaps), sum(gap > 0 for gap in gaps))
+        assert one["mean"] == pytest.approx(np.mean(gaps))
+    expected = differences(
+        np.array([[[float(table[query]["modified_map@3"]) for query in queries]] for table in tables]), 0, 500
+    )[0, 1][0]
+    assert found["tests"][0]["p"] == expected.p
+    one = found["differences"][0]
+    assert one["low"] == pytest.approx(expected.low)
+    assert one["high"] == pytest.approx(expected.high)

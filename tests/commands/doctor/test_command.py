@@ -1,0 +1,104 @@
+"""`harness doctor` finds what is wrong and says what to do."""
+
+import os
+import time
+
+import pytest
+
+from harness.pipeline.cache import Store
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+
+def findings(done):
+    return {one["about"]: one for one in done.json["findings"]}
+
+
+def test_a_sound_set_up(harness):
+    found = findings(harness("doctor", "format=json"))
+    assert {"python", "mlflow", "hydra-core", "faiss-cpu", "tracking", "cache", "disk", "model hub"} <= set(found)
+    assert {one["state"] for name, one in found.items() if name not in ("model hub", "disk")} == {"ok"}
+    assert found["model hub"]["state"] == "warning"
+    assert "HF_ENDPOINT" in found["model hub"]["remedy"]
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """A cache of three entries: (kind, bytes, days unused) as named, and one that a killed builder left."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    store = Store(tmp_path / "cache")
+    for kind, size, days in (("tokens", 3_000_000, 1), ("indexes", 1_000_000, 40), ("rankings", 10_000, 20)):
+        identity = {"index": {"target": "retrievers.lexical.bm25.BM25", "arguments": {"model": kind}}}
+        place = store.folder(kind, identity, lambda folder, size=size: (folder / "data").write_bytes(bytes(size)))
+        then = time.time() - days * 86_400
+        os.utime(place / "manifest.json", (then, then))
+    left = tmp_path / "cache" / "embeddings" / "abc.unfinished"
+    left.mkdir(parents=True)
+    (left / "data").write_bytes(b"half")
+    return store
+
+
+def listed(done):
+    return [entry["kind"] for entry in done.json["entries"]]
+
+
+def test_the_cache_is_listed_by_size_and_by_age(harness, kept):
+    assert listed(harness("doctor cache", "format=json")) == ["tokens", "indexes", "rankings", "embeddings"]
+    found = harness("doctor cache", "sort=age", "format=json")
+    assert listed(found) == ["indexes", "rankings", "tokens", "embeddings"]
+    assert found.json["kinds"]["tokens"]["entries"] == 1
+    assert found.json["bytes"] > 4_010_000
+    assert found.json["entries"][0]["about"] == "BM25 indexes"
+    assert [entry["finished"] for entry in found.json["entries"]] == [True, True, True, False]
+    said = harness("doctor cache", "show=1").out
+    assert "4.0 MB in all" in said
+    assert "embeddings: 1 entries" in said
+
+
+@pytest.mark.parametrize(
+    ("prune", "left"),
+    [
+        ("prune.unused_days=30", {"tokens", "rankings", "embeddings"}),
+        ("prune.unused_days=0.5", {"embeddings"}),
+        ("prune.keep_gb=0.0035", {"tokens", "rankings", "embeddings"}),  # the longest unused go first
+        ("prune.keep_gb=0", set()),
+        ("prune.keep_gb=1", {"tokens", "indexes", "rankings", "embeddings"}),
+    ],
+)
+def test_the_cache_is_pruned_by_age_and_size(harness, kept, prune, left):
+    done = harness("doctor cache", prune, "format=json")
+    assert set(listed(done)) == left
+    assert done.json["pruned"]["entries"] == 4 - len(left)
+    assert {entry.kind for entry in kept.entries()} == left
+
+
+def test_pruning_by_nonsense_is_refused(harness, kept):
+    assert harness("doctor cache", "prune.keep_gb=-1").code == 2
+    assert "Did you mean 'prune.keep_gb'?" in harness("doctor cache", "prune.kep_gb=1").err
+
+
+def test_text_output(harness):
+    assert "cache:" in harness("doctor").out
+
+
+def test_what_is_broken_ends_with_1_and_a_remedy(harness, tmp_path, monkeypatch):
+    import importlib.metadata
+
+    (tmp_path / "file").write_text("")
+    real = importlib.metadata.version
+
+    def version(name):
+        if name in ("rank-bm25", "torch"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "0.1" if name == "rich" else real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    done = harness("doctor", "store.path=file", "tracking.uri=ftp://nowhere")
+    assert done.code == 1
+    assert "warning  torch: not installed: dense retrieval" in done.out
+    assert "pip install 'retrieval-harness[dense]'" in done.out
+    for expected in ("rank-bm25: not installed", "rich: 0.1, but", "store.path=FOLDER", "ftp://nowhere cannot be used"):
+        assert expected in done.out

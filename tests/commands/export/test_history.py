@@ -1,0 +1,193 @@
+"""What the leaderboard answered beside our own scores: recorded, kept on the run, set against each other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.commands.export.history import _agreement
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+RECORD = ("export record", "submission=best.csv")
+BY = "modified_map_at_3"
+
+
+@pytest.fixture
+def submitted(harness, toy):
+    """One run, exported to best.csv; it is right everywhere."""
+    harness(*RUN)
+    return harness("export", "experiment_name=e", "submission=best.csv", "format=json").json
+
+
+def tracker(tmp_path):
+    found = MlflowTracker()
+    found.connect(tmp_path / "outputs")
+    return found
+
+
+def test_an_answer_is_kept_in_the_ledger_and_on_the_run(harness, submitted, tmp_path):
+    found = harness(*RECORD, "public=0.81", "format=json").json
+    assert (found["number"], found["run_id"], found["sha256"]) == (1, submitted["run_id"], submitted["sha256"])
+    assert (found["public"], found["private"], found["local"], found["replaced"]) == (0.81, None, 1.0, {})
+    assert found["drift"] == {"public": pytest.approx(-0.19), "private": None}
+
+    # Another part is added, another score for the same part takes its place, the same score changes nothing; a file
+    # that was moved is known by its content.
+    (tmp_path / "best.csv").rename(tmp_path / "moved.csv")
+    moved = ("export record", "submission=moved.csv", "format=json")
+    assert harness(*moved, "private=0.75").json["replaced"] == {}
+    assert harness(*moved, "public=0.82", "private=0.75").json["replaced"] == {"public": 0.81}
+    lines = (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines()
+    assert harness(*moved, "public=0.82").json["replaced"] == {}
+    assert (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines() == lines
+    run = tracker(tmp_path).best("e", "mrr", submitted["run_id"])
+    assert (run.metrics["leaderboard/public"], run.metrics["leaderboard/private"]) == (0.82, 0.75)
+    assert run.tags["submission.sha256"] == submitted["sha256"]
+    [row] = harness("export history", "format=json").json["submissions"]
+    assert (row["file"], row["state"]) == (str(tmp_path / "moved.csv"), "unchanged")
+
+    said = harness(*moved[:2], "public=0.7").out
+    assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map_at_3): drift -0.3000" in said
+    assert "The public score was 0.8200 until now: it is replaced." in said
+
+    tracker(tmp_path).client.delete_run(submitted["run_id"])
+    done = harness(*moved, "public=0.9")
+    assert done.json["public"] == 0.9
+    assert "its run cannot be told" in done.err
+    assert harness("export history", "format=json").json["submissions"][0]["public"] == 0.9
+
+
+def test_a_changed_file_is_refused(harness, submitted, tmp_path):
+    """In its place, and when it was moved with its provenance; a file that was never exported is another matter."""
+    with (tmp_path / "best.csv").open("a") as file:
+        file.write("\n")
+    changed = [harness(*RECORD, "public=0.5")]
+    for name in ("best.csv", "best.csv.provenance.json"):
+        (tmp_path / name).rename(tmp_path / f"moved-{name}")
+    changed.append(harness("export record", "submission=moved-best.csv", "public=0.5"))
+    for done in changed:
+        assert done.code == 2
+        assert "has changed since it was exported as submission 1" in done.err
+        assert submitted["run_id"] in done.err
+    (tmp_path / "moved-best.csv").rename(tmp_path / "other.csv")
+    done = harness("export record", "submission=other.csv", "public=0.5")
+    assert done.code == 2
+    assert "was not exported to this folder of outputs" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "Nothing to record"),
+        (("public=nan",), "not a finite number"),
+        (("public=-inf",), "not a finite number"),
+        (("private=high",), "not a finite number"),
+        (("public=true",), "not a finite number"),
+        (("pubic=0.5",), "public"),
+        (("submission=nope.csv", "public=1"), "no such file"),
+        (("submission=.", "public=1"), "no such file"),
+    ],
+)
+def test_what_is_no_answer_is_refused(harness, words, expected):
+    words = words if words and words[0].startswith("submission") else ("submission=best.csv", *words)
+    done = harness("export record", *words)
+    assert done.code == 2, done.err
+    assert expected in done.err
+
+
+def row(number, local, public):
+    drift = None if local is None or public is None else public - local
+    return {"number": number, "local": local, "public": public, "drift": {"public": drift}}
+
+
+def test_agreement_by_hand():
+    """Here 1 > 2 > 3, there 2 > 1 > 3: of three pairs one is swapped, so tau = (2 − 1) / 3."""
+    rows = [row(1, 0.70, 0.80), row(2, 0.65, 0.82), row(3, 0.60, 0.75), row(4, 0.9, None), row(5, None, 0.9)]
+    found = _agreement(rows, "public")
+    assert (found["submissions"], found["pairs"], found["swapped"]) == (3, 3, [[1, 2]])
+    assert found["tau"] == pytest.approx(1 / 3)
+    # 0.10, 0.17, 0.15
+    assert found["drift"] == pytest.approx({"mean": 0.14, "least": 0.10, "greatest": 0.17})
+
+
+@pytest.mark.parametrize(
+    ("scores", "tau", "swapped"),
+    [
+        ([], None, []),
+        ([(0.5, 0.4)], None, []),
+        ([(0.5, 0.4), (0.4, 0.5)], None, [[1, 2]]),  # two submissions are no order to speak of
+        ([(0.4, 0.5), (0.5, 0.4)], None, [[2, 1]]),  # named by the one that is better here
+        ([(0.4, 0.5), (0.5, 0.5), (0.6, 0.5)], None, []),  # all equal there: undefined
+        ([(0.5, 0.4), (0.5, 0.5), (0.5, 0.6)], None, []),  # and here
+        ([(0.4, 0.5), (0.5, 0.6), (0.6, 0.7)], 1.0, []),
+        ([(0.6, 0.5), (0.5, 0.6), (0.4, 0.7)], -1.0, [[1, 2], [1, 3], [2, 3]]),
+    ],
+)
+def test_few_or_equal_scores(scores, tau, swapped):
+    found = _agreement([row(n, *pair) for n, pair in enumerate(scores, start=1)], "public")
+    assert (found["tau"], found["swapped"], found["submissions"]) == (tau, swapped, len(scores))
+    assert (found["drift"] is None) == (not scores)
+
+
+def write_ledger(tmp_path, *entries):
+    """A ledger of exports (numbers of a run, other fields) with their answers; each file lies where it was written."""
+    folder = tmp_path / "outputs/submissions"
+    folder.mkdir(parents=True)
+    lines = []
+    for n, (numbers, answers, changes) in enumerate(entries, start=1):
+        file, sha256 = folder / f"{n}.csv", f"{n:064x}"
+        export = {"event": "export", "time": f"2026-07-0{n}T10:20:30.000000+00:00", "sha256": sha256, "file": str(file)}
+        export |= {"run_id": f"{n}" * 32, "run_name": f"런 {n}", "experiment": "e", "trial_key": "k", "queries": "q"}
+        by = f"oof/{BY}" if f"oof/{BY}" in numbers else BY
+        export |= {"metric": "modified_map@3", "ranked_by": by, "value": numbers.get(by), "metrics": numbers}
+        lines.append(export | changes)
+        if answers:
+            lines.append({"event": "answer", "time": export["time"], "sha256": sha256, "file": str(file), **answers})
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+FITTED = {BY: 0.9, f"oof/{BY}": 0.7, f"public/{BY}": 0.95, f"oof/public/{BY}": 0.72}
+FITTED |= {f"interval_low/{BY}": 0.8, f"oof/interval_low/{BY}": 0.6, f"oof/interval_high/{BY}": 0.8}
+
+
+def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_path):
+    """A fitted run counts with what it scores out of fold; a run without the measure, or on other queries, not."""
+    write_ledger(
+        tmp_path,
+        (FITTED, {"public": 0.75}, {}),
+        ({BY: 0.8}, {"public": 0.74, "private": 0.73}, {}),
+        ({}, {"public": 0.1}, {}),
+        ({BY: 0.99}, {"public": 0.2}, {"queries": "other"}),
+        ({BY: 0.5}, {}, {}),
+    )
+    found = harness("export history", "format=json").json
+    first, second, third, fourth, fifth = found["submissions"]
+    assert (first["local"], first["local_by"]) == (0.7, f"oof/{BY}")
+    assert (first["local_low"], first["local_high"], first["local_public"]) == (0.6, 0.8, 0.72)
+    assert (second["local"], second["local_low"], second["drift"]["private"]) == (0.8, None, pytest.approx(-0.07))
+    assert third["local"] is third["drift"]["public"] is fourth["local"] is fifth["public"] is None
+    public = found["agreement"]["public"]
+    assert (public["submissions"], public["swapped"], public["tau"]) == (2, [[2, 1]], None)
+    assert public["drift"]["mean"] == pytest.approx((0.05 - 0.06) / 2)
+    assert found["agreement"]["private"]["submissions"] == 1
+    assert Path(found["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert {one["state"] for one in found["submissions"]} == {"missing"}
+
+    said = harness("export history").out
+    assert "2 is above 1 here (0.8000 > 0.7000) and below it there (0.7400 < 0.7500)" in said
+    assert "Order there: 1 of 2 pairs" not in said
+    assert "Order there: 1 of 1 pairs the other way round than here." in said
+    assert "mean -0.0050, from -0.0600 to +0.0500" in said
+    assert max(map(len, said.split("\n\n")[1].splitlines())) <= 80  # the table fits a terminal
+
+
+def test_history_with_little_to_tell(harness, tmp_path):
+    done = harness("export history", "format=json")
+    assert done.json["submissions"] == []
+    assert done.json["picture"] is done.json["metric"] is None
+    assert "No submission was exported yet" in harness("export history").out
+    write_ledger(tmp_path, ({BY: 0.8}, {}, {}))
+    done = harness("export history")
+    assert "No answer yet. Record one: harness export record submission=FILE public=SCORE" in done.out
+    assert not (tmp_path / "outputs/submissions/history.png").exists()

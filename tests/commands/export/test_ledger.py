@@ -1,0 +1,285 @@
+"""The ledger of submissions: nothing is lost, doubled or merged, wherever a process dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from harness.commands.export import ledger as export_ledger
+from harness.commands.export.ledger import Ledger, digest_file, now, provenance_of
+from harness.data import files
+from harness.tracking.mlflow_client import Unreachable
+from harness.tracking.tracker import LoggedRun
+from retrievers.base import BadInput
+
+
+class Store:
+    """A tracking store of runs: what they were told, by run id."""
+
+    def __init__(self, *run_ids):
+        self.tags = {run_id: {} for run_id in run_ids}
+        self.metrics = {run_id: {} for run_id in run_ids}
+        self.calls = 0
+        self.down = False
+
+    def best(self, experiment, metric, run_id):
+        if self.down:
+            raise Unreachable("http://127.0.0.1:1 does not answer")
+        if run_id not in self.tags:
+            raise BadInput(f"run={run_id}: no such run")
+        return LoggedRun(run_id, "name", experiment, "FINISHED", self.metrics[run_id], {}, self.tags[run_id])
+
+    def log(self, run_id, record):
+        self.calls += 1
+        self.tags[run_id] |= record.found
+        self.metrics[run_id] |= record.metrics
+
+
+class Crash(BaseException):
+    """What no handler catches, as if the process had been killed."""
+
+
+def export_line(file, text, run="r1"):
+    line = {"event": "export", "time": now(), "sha256": sha256(text.encode()).hexdigest(), "file": str(file)}
+    return line | {"run_id": run, "run_name": f"name of {run}", "experiment": "e", "metric": "mrr"}
+
+
+def exported(ledger, store, file, text, run="r1"):
+    """The steps of `harness export`."""
+    line = export_line(file, text, run)
+    with ledger.locked():
+        ledger.settle(store)
+        ledger.begin(line, '{"sha256": "' + line["sha256"] + '"}\n')
+        files.write_text(file, text)
+        ledger.settle(store)
+    return line["sha256"]
+
+
+def answered(ledger, store, digest, **scores):
+    with ledger.locked():
+        ledger.settle(store)
+        ledger.begin({"event": "answer", "time": now(), "sha256": digest, "file": "", **scores})
+        ledger.settle(store)
+
+
+def settled(ledger, store):
+    with ledger.locked():
+        ledger.settle(store)
+    assert not list(ledger.pending.iterdir())
+    return ledger.submissions()
+
+
+def lines(ledger):
+    """What the ledger's file holds."""
+    text = ledger.file.read_text("utf-8") if ledger.file.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "submissions")
+
+
+def test_an_export_and_its_answers(ledger, tmp_path):
+    store = Store("r1")
+    digest = exported(ledger, store, tmp_path / "a.csv", "달\n")
+    answered(ledger, store, digest, public=0.81)
+    answered(ledger, store, digest, private=0.8)
+    answered(ledger, store, digest, public=0.82)
+    [one] = ledger.submissions().values()
+    assert (one.number, one.sha256, one.answers) == (1, digest, {"public": 0.82, "private": 0.8})
+    assert [line["event"] for line in lines(ledger)] == ["export", "answer", "answer", "answer"]
+    assert store.metrics["r1"] == {"leaderboard/public": 0.82, "leaderboard/private": 0.8}
+    assert store.tags["r1"]["submission.sha256"] == digest_file(tmp_path / "a.csv") == digest
+    assert json.loads(provenance_of(tmp_path / "a.csv").read_text())["sha256"] == digest
+
+
+def test_the_same_content_is_one_submission(ledger, tmp_path):
+    """The same file again adds no line; a copy and another run that predicts the same add one, but no submission."""
+    store = Store("r1", "r2")
+    for name, run in (("a.csv", "r1"), ("a.csv", "r1"), ("b.csv", "r1"), ("c.csv", "r2")):
+        digest = exported(ledger, store, tmp_path / name, "same", run)
+    exported(ledger, store, tmp_path / "a.csv", "other", "r1")
+    assert [(line["file"][-5:], line["run_id"]) for line in lines(ledger)] == [
+        ("a.csv", "r1"), ("b.csv", "r1"), ("c.csv", "r2"), ("a.csv", "r1"),
+    ]  # fmt: skip
+    assert [one.number for one in ledger.submissions().values()] == [1, 2]
+    answered(ledger, store, digest, public=0.5)
+    assert {run: told["leaderboard/public"] for run, told in store.metrics.items()} == {"r1": 0.5, "r2": 0.5}
+
+
+def dies(*_):
+    raise Crash
+
+
+def tears(ledger, line):
+    with ledger.file.open("ab") as file:
+        file.write(json.dumps(line).encode()[:50])
+    raise Crash
+
+
+def dies_at(n):
+    """A write_text that dies before the n-th file that it is asked for."""
+    asked = iter(range(1, n + 1))
+
+    def write(path, text):
+        if next(asked) == n:
+            raise Crash
+        path.write_text(text, "utf-8")
+
+    return write
+
+
+def dies_in_pending(path, missing_ok=False):
+    if path.parent.name == "pending" and path.suffix == ".json":
+        raise Crash
+    if path.exists() or not missing_ok:
+        os.unlink(path)  # noqa: PTH108
+
+
+# Where a process dies -> what is patched, and whether what it was doing counts afterwards. An export writes three
+# files: the pending step, the submission, the provenance; an answer writes the first alone.
+STEPS = {
+    "before anything": (export_ledger, "write_text", 1, False),
+    "before the file": (export_ledger, "write_text", 2, False),
+    "before the provenance": (export_ledger, "write_text", 3, True),
+    "before the line": (Ledger, "_append", dies, True),
+    "in the line": (Ledger, "_append", tears, True),
+    "before the tags": (Store, "best", dies, True),
+    "before the metrics": (Store, "log", dies, True),
+    "before the step is closed": (Path, "unlink", dies_in_pending, True),
+}
+
+
+def crashed(monkeypatch, step, command, *words, **scores):
+    where, name, instead, counts = STEPS[step]
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, dies_at(instead) if name == "write_text" else instead)
+        with pytest.raises(Crash):
+            command(*words, **scores)
+    return counts
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("earlier", [0, 1], ids=["first", "second"])
+def test_a_crash_at_any_step_of_an_export_is_put_in_order(ledger, tmp_path, monkeypatch, step, earlier):
+    store = Store("r0", "r1")
+    if earlier:
+        exported(ledger, store, tmp_path / "earlier.csv", "earlier", "r0")
+    before = lines(ledger)
+    counts = crashed(monkeypatch, step, exported, ledger, store, tmp_path / "a.csv", "달", "r1")
+    found = settled(ledger, store)
+    assert lines(ledger)[:earlier] == before
+    assert len(lines(ledger)) == len(found) == earlier + counts
+    assert provenance_of(tmp_path / "a.csv").exists() == (tmp_path / "a.csv").exists() == counts
+    assert bool(store.tags["r1"]) == counts
+    exported(ledger, store, tmp_path / "a.csv", "달", "r1")  # again, as a person would
+    assert len(lines(ledger)) == len(ledger.submissions()) == earlier + 1
+    assert store.tags["r1"]["submission.file"] == str(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step not in ("before the file", "before the provenance")])
+def test_a_crash_at_any_step_of_an_answer_is_put_in_order(ledger, tmp_path, monkeypatch, step):
+    store = Store("r1")
+    digest = exported(ledger, store, tmp_path / "a.csv", "달")
+    counts = crashed(monkeypatch, step, answered, ledger, store, digest, public=0.81)
+    assert settled(ledger, store)[digest].answers == ({"public": 0.81} if counts else {})
+    assert store.metrics["r1"] == ({"leaderboard/public": 0.81} if counts else {})
+    assert len(lines(ledger)) == 1 + counts
+
+
+def test_a_line_that_is_torn_anywhere_is_cut_off(ledger, tmp_path, caplog):
+    store = Store("r1")
+    for name in ("a.csv", "b.csv"):
+        exported(ledger, store, tmp_path / name, name)
+    whole = ledger.file.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in (*range(first, len(whole), 9), len(whole) - 1):
+        ledger.file.write_bytes(whole[:cut])
+        with ledger.locked():
+            pass
+        # A line without nothing but its end is whole: it is ended, not cut.
+        assert ledger.file.read_bytes() == (whole if cut == len(whole) - 1 else whole[:first])
+    assert "torn line" in caplog.text
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_line(ledger, tmp_path):
+    script = f"""
+import os, signal
+from pathlib import Path
+from test_ledger import Ledger, Store, exported, json
+
+def append(self, line):
+    with self.file.open("ab") as file:
+        file.write(json.dumps(line).encode()[:50])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+exported(Ledger(Path({str(ledger.folder)!r})), Store("r1"), Path({str(tmp_path / "a.csv")!r}), "a")
+Ledger._append = append
+exported(Ledger(Path({str(ledger.folder)!r})), Store("r1"), Path({str(tmp_path / "b.csv")!r}), "b")
+"""
+    here = Path(__file__).resolve().parent
+    path = os.pathsep.join(map(str, (here, here.parents[2])))
+    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    store = Store("r1")
+    assert [one.files[0][-5:] for one in settled(ledger, store).values()] == ["a.csv", "b.csv"]
+    assert store.tags["r1"]["submission.file"] == str(tmp_path / "b.csv")
+
+
+def test_exports_at_the_same_time_wait_for_each_other(ledger, tmp_path):
+    names = [f"{n}.csv" for n in range(8)]
+    store = Store(*names)
+    threads = [
+        threading.Thread(target=exported, args=(Ledger(ledger.folder), store, tmp_path / name, name, name))
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(line["run_id"] for line in lines(ledger)) == names
+    assert [one.number for one in settled(ledger, store).values()] == list(range(1, 9))
+
+
+def test_a_store_that_is_down_is_told_by_the_next_command(ledger, tmp_path, caplog):
+    store = Store("r1")
+    digest = exported(ledger, store, tmp_path / "a.csv", "a")
+    store.down = True
+    answered(ledger, store, digest, public=0.7)
+    answered(ledger, store, digest, public=0.8)
+    assert ledger.submissions()[digest].answers == {"public": 0.8}
+    assert "will be told by the next command" in caplog.text
+    (tmp_path / "a.csv").unlink()  # what was entered stays, whatever happens to the file
+    store.down = False
+    assert settled(ledger, store)[digest].answers == {"public": 0.8}
+    assert store.metrics["r1"] == {"leaderboard/public": 0.8}
+    assert len(lines(ledger)) == 3
+    calls = store.calls
+    settled(ledger, store)
+    assert store.calls == calls  # nothing new, nothing said
+
+
+def test_a_run_that_is_gone_is_warned_of(ledger, tmp_path, caplog):
+    digest = exported(ledger, Store("r1"), tmp_path / "a.csv", "a")
+    answered(ledger, Store(), digest, public=0.7)
+    assert ledger.submissions()[digest].answers == {"public": 0.7}
+    assert "no such run" in caplog.text
+    assert not list(ledger.pending.iterdir())
+
+
+@pytest.mark.parametrize(
+    "line", ['{"event": "answer", "sha256": "ab", "public": 1}', '{"event": "other"}', "[]", "{}", "{"]
+)
+def test_a_line_that_is_neither_is_refused_with_its_number(ledger, tmp_path, line):
+    exported(ledger, Store("r1"), tmp_path / "a.csv", "a")
+    with ledger.file.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(BadInput, match=r"ledger\.jsonl:2: "):
+        ledger.submissions()

@@ -1,0 +1,282 @@
+"""The exported run as an MLflow model: it answers as the run did, and refuses what has changed."""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import harness as installed
+from harness.commands.export import model
+from harness.config import components
+from harness.tracking.mlflow_tracker import MlflowTracker
+from retrievers.base import BadInput
+
+RUN = ("run", "tokenizer=word", "retriever=hybrid_lexical", "gate=auto", "gate.folds=2", "gate.repeats=1",
+       "experiment_name=e", "format=json")  # fmt: skip
+EXPORT = ("export", "experiment_name=e", "model=true", "format=json")
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory, fresh_database):
+    """(folder with outputs/, JSON of the run, JSON of its export): one for the module, which changes none of it."""
+    from harness.cli import call
+
+    folder = tmp_path_factory.mktemp("shipped")
+    (folder / "outputs").mkdir()
+    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+    told = []
+    with pytest.MonkeyPatch.context() as patch, open(folder / "out", "w+") as out:  # noqa: PTH123
+        patch.chdir(folder)
+        patch.setattr(sys, "stdout", out)
+        for words in (RUN, EXPORT):
+            out.seek(0)
+            out.truncate()
+            assert call(words[0], words[1:]) == 0
+            out.seek(0)
+            told.append(json.loads(out.read()))
+    return folder, *told
+
+
+@pytest.fixture
+def client(shipped):
+    tracker = MlflowTracker()
+    tracker.connect(shipped[0] / "outputs")
+    return tracker.client
+
+
+def place(client, told):
+    return Path(client.get_logged_model(told["model_id"]).artifact_location.removeprefix("file://"))
+
+
+@pytest.fixture
+def package(client, shipped, tmp_path):
+    """A copy of the package, to be changed."""
+    return shutil.copytree(place(client, shipped[2]["model"]) / "artifacts" / "package", tmp_path / "package")
+
+
+def conversations():
+    rows = (Path(installed.__file__).parent / "sample" / "eval.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(row) for row in rows]
+
+
+def predicted(run):
+    lines = Path(run["files"]["predictions"]).read_text("utf-8").splitlines()
+    return {str(row["eval_id"]): row for row in map(json.loads, lines)}
+
+
+def assert_as_predicted(answer, row):
+    assert [found["doc_id"] for found in answer["documents"]] == row["topk"]
+    assert [round(found["score"], 6) for found in answer["documents"]] == [one["score"] for one in row["references"]]
+    assert answer["retrieve"] == bool(row["topk"])
+
+
+def test_the_model_is_registered_and_answers_as_the_run(client, shipped):
+    """By MLflow's own loader, from the place that the alias leads to."""
+    import mlflow.pyfunc
+    from pandas import DataFrame
+
+    _, run, export = shipped
+    told = export["model"]
+    version = client.get_model_version_by_alias("e", "champion")
+    assert (told["name"], told["version"], told["alias"]) == ("e", int(version.version), "champion")
+    assert (version.run_id, version.source) == (run["run_id"], place(client, told).as_uri())
+    logged = client.get_logged_model(told["model_id"])
+    assert (str(logged.status), logged.source_run_id) == ("READY", run["run_id"])
+    assert client.get_run(run["run_id"]).outputs.model_outputs[0].model_id == told["model_id"]
+    loaded = mlflow.pyfunc.load_model(str(place(client, told)))
+    rows = conversations()
+    asked = DataFrame({"messages": [row["msg"] for row in rows], "query_id": [str(row["eval_id"]) for row in rows]})
+    answers = loaded.predict(asked).to_dict("records")
+    expected = predicted(run)
+    assert [answer["query_id"] for answer in answers] == list(expected)
+    for answer in answers:
+        assert_as_predicted(answer, expected[answer["query_id"]])
+    asked = next(row["standalone_query"] for row in expected.values() if row["topk"])
+    [one] = loaded.predict(DataFrame({"query": [asked]})).to_dict("records")
+    assert (one["query_id"], set(one["documents"][0])) == ("0", {"doc_id", "score", "title", "text"})
+
+
+def test_what_is_logged_says_what_it_needs(client, shipped):
+    import importlib.metadata
+
+    folder = place(client, shipped[2]["model"])
+    requirements = (folder / "requirements.txt").read_text("utf-8").splitlines()
+    assert f"retrieval-harness=={importlib.metadata.version('retrieval-harness')}" in requirements
+    assert f"mlflow=={importlib.metadata.version('mlflow')}" in requirements
+    assert not [line for line in requirements if "==" not in line or line.startswith(("torch", "transformers"))]
+    [example] = json.loads((folder / "serving_input_example.json").read_text("utf-8"))["dataframe_split"]["data"]
+    assert example[0] == predicted(shipped[1])[example[1]]["standalone_query"]
+    assert not list(folder.rglob("*.pkl"))
+
+
+@pytest.mark.local
+def test_a_second_export_is_a_second_version(client, shipped, harness):
+    """Of the name that is asked for, and the alias moves to it."""
+    words = (*EXPORT, f"outputs={shipped[0] / 'outputs'}")
+    versions = [harness(*words, "model_name=search engine").json["model"]["version"] for _ in range(2)]
+    assert versions == [1, 2]
+    assert int(client.get_model_version_by_alias("search engine", "champion").version) == 2
+    done = harness(*words, "model_name=a/b")
+    assert done.code == 2
+    assert "model_name='a/b' cannot name a model" in done.err
+
+
+def test_a_run_that_would_not_be_the_same_today_is_refused(harness, toy):
+    """Its labels are not what the gate has learnt from, though documents and queries are."""
+    words = ("dataset=contest", f"dataset.path={toy}", "tokenizer=word", "experiment_name=e", "format=json")
+    assert harness("run", *words, "gate=auto").code == 0
+    labels = toy / "qrels.jsonl"
+    labels.write_text(labels.read_text("utf-8").replace('"d1": 1', '"d1": 2'), "utf-8")
+    done = harness(*EXPORT)
+    assert done.code == 2
+    assert "would not be the same run today" in done.err
+
+
+FILES = ["config.yaml", "gate.json", "documents.jsonl", "background.jsonl", "scores.npy", "vocabulary.json",
+            "doc_ids.txt"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_changed_byte_is_refused(package, name):
+    changed = sorted(package.rglob(name))[-1]
+    content = bytearray(changed.read_bytes())
+    content[len(content) // 2] ^= 1
+    changed.write_bytes(content)
+    before = {path: path.read_bytes() for path in package.rglob("*") if path.is_file()}
+    with pytest.raises(BadInput, match=f"{name} has changed: its sha256 is not"):
+        model.load(package)
+    assert {path: path.read_bytes() for path in package.rglob("*") if path.is_file()} == before
+
+
+def test_what_is_missing_is_refused(package):
+    index = next((package / "store" / "indexes").iterdir())
+    (index / "docs.npy").unlink()
+    with pytest.raises(BadInput, match=r"docs\.npy is missing"):
+        model.load(package)
+    (package / "manifest.json").unlink()
+    with pytest.raises(BadInput, match=r"manifest\.json cannot be read"):
+        model.load(package)
+
+
+def test_other_packages_than_those_of_the_run_are_refused(package, monkeypatch):
+    """The index's identity names what decides it: another version of rank_bm25 makes another index."""
+
+    plain = components._installed
+    monkeypatch.setattr(
+        components, "_installed", lambda name, target: "9.9" if name == "rank_bm25" else plain(name, target)
+    )
+    with pytest.raises(BadInput, match=r"packages\.rank_bm25 was '.*' and is '9\.9'"):
+        model.load(package)
+
+
+WRONG = {
+    "no-row": ([], "There is no query"),
+    "unknown-column": (
+        [{"query": "달", "top_k": 3}],
+        "The column 'top_k' is unknown. Known: query, messages, query_id",
+    ),
+    "neither": ([{"query_id": "7"}], "row 0: give either `query`"),
+    "null": ([{"query": "달"}, {"query": None}], "row 1: give either `query`"),
+    "both": ([{"query": "달", "messages": [{"role": "user", "content": "달"}]}], "row 0: give either"),
+    "empty": ([{"query": "달"}, {"query": " \t"}], "row 1: the query is empty"),
+    "number": ([{"query": 5}], "row 0: query is 5, but must be text"),
+    "text-for-messages": ([{"messages": "달"}], "row 0: messages is '달', but must be a list"),
+    "no-turn": ([{"messages": []}], "row 0: messages has no turn of the user"),
+    "nobody-asks": ([{"messages": [{"role": "assistant", "content": "달"}]}], "has no turn of the user"),
+    "turn-is-text": ([{"messages": ["달"]}], "row 0: messages holds '달', but a turn is an object"),
+    "no-content": ([{"messages": [{"role": "user"}]}], "row 0: content is missing"),
+    "role": ([{"messages": [{"role": "usr", "content": "달"}]}], "Did you mean 'user'"),
+    "content-is-a-number": ([{"messages": [{"role": "user", "content": 5}]}], "content is 5, but must be text"),
+    "blank-turns": ([{"messages": [{"role": "user", "content": " "}]}], "row 0: the query is empty"),
+}
+
+
+@pytest.fixture(scope="module")
+def searcher(shipped):
+    tracker = MlflowTracker()
+    tracker.connect(shipped[0] / "outputs")
+    return model.load(place(tracker.client, shipped[2]["model"]) / "artifacts" / "package")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_malformed_requests_are_refused_in_words(searcher, name):
+    from pandas import DataFrame
+
+    rows, expected = WRONG[name]
+    with pytest.raises(BadInput) as refused:
+        model.answer(searcher, DataFrame(rows))
+    assert expected in str(refused.value)
+
+
+@contextmanager
+def served(outputs, uri):
+    """The port of `mlflow models serve` on this machine alone."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # MLflow starts `uvicorn` by name: it is found where an environment that is not activated keeps its commands.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}", "PATH": path}
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
+    with open(outputs / "serve.log", "w") as log:  # noqa: PTH123
+        server = subprocess.Popen(
+            [*command, "-h", "127.0.0.1", "-p", str(port)],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert server.poll() is None, (outputs / "serve.log").read_text("utf-8")
+                time.sleep(0.2)
+        yield port
+    finally:
+        os.killpg(server.pid, 15)  # it starts uvicorn as a process of its own
+        server.wait(20)
+
+
+def ask(connection, body):
+    connection.request("POST", "/invocations", json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.slow
+def test_the_served_model_answers_200_requests_8_at_a_time_as_the_run(shipped):
+    folder, run, export = shipped
+    expected, rows, own = predicted(run), conversations(), threading.local()
+
+    def one(number):
+        row = rows[number % len(rows)]
+        own.connection = getattr(own, "connection", None) or http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        asked = {"messages": row["msg"], "query_id": str(row["eval_id"])}
+        return row, ask(own.connection, {"dataframe_records": [asked]})
+
+    with served(folder / "outputs", export["model"]["uri"]) as port, ThreadPoolExecutor(8) as pool:
+        for row, (status, answer) in pool.map(one, range(200)):
+            assert status == 200, answer
+            [found] = answer["predictions"]
+            assert found["query_id"] == str(row["eval_id"])
+            assert_as_predicted(found, expected[found["query_id"]])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for body in ([], {}, *({"dataframe_records": rows} for rows, _ in WRONG.values() if "top_k" not in str(rows))):
+            status, answer = ask(connection, body)
+            assert (status, bool(answer["message"])) == (400, True), body
+        status, [found] = ask(connection, {"messages": rows[0]["msg"]})  # a conversation alone, as chat servers take it
+        assert status == 200
+        assert_as_predicted(found, expected[str(rows[0]["eval_id"])])

@@ -1,0 +1,433 @@
+"""A logged run is made again and predicts the same, or what differs is named; nothing changed is believed."""
+
+import itertools
+import json
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+
+from harness.commands.reproduce.command import reproduce
+from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
+from harness.config.check import Asked
+from harness.tracking import provenance, retrieval_run
+from retrievers.base import BadInput
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=whitespace", "format=json")
+LIGHT = "tracking.detail=light"  # no pictures, which take the most of a run's time
+
+
+@pytest.fixture
+def client(harness, tmp_path):
+    return MlflowClient(f"sqlite:///{tmp_path / 'outputs' / 'mlflow.db'}")
+
+
+@pytest.fixture
+def run_id(harness, toy):
+    """A run on the toy data by words: '달의' and '모양은' find d3 for query 7; 물은 finds d2 for 3; nothing for 5."""
+    return harness("run", *TOY, LIGHT).json["run_id"]
+
+
+@pytest.fixture
+def prove(capsys, tmp_path):
+    """The verb's function, without the command line, which costs more than all the rest: prove(run_id) -> document."""
+    nowhere = dict.fromkeys(("path", "documents", "queries", "qrels", "corpus", "qa"))
+
+    def call(run_id, **values):
+        config = {"run": run_id, "verify_only": False, "fresh": True, "data": nowhere, "format": "json"}
+        config |= {"outputs": str(tmp_path / "outputs"), "store": {"path": str(tmp_path / "cache")}}
+        config |= {"experiment_name": "retrieval", "metric": "modified_map@3", "select_on": "all"}
+        config["tracking"] = {"_target_": "harness.tracking.mlflow_tracker.MlflowTracker"}
+        capsys.readouterr()
+        code = 0
+        try:
+            reproduce(config | values, Asked({}, ()))
+        except SystemExit as end:
+            code = end.code
+        found = json.loads(capsys.readouterr().out)
+        assert code == (1 if found["reproduced"] is False else 0)
+        return found
+
+    return call
+
+
+@contextmanager
+def changed(*files):
+    """Files that are put back."""
+    before = [file.read_bytes() for file in files]
+    yield
+    for file, content in zip(files, before, strict=True):
+        file.write_bytes(content)
+
+
+def stored(run_id, name="predictions.jsonl"):
+    [file] = Path("outputs/artifacts").glob(f"*/{run_id}/artifacts/{name}")
+    return file
+
+
+def edit_config(run_id, **values):
+    file = stored(run_id, "config.yaml")
+    config = yaml.safe_load(file.read_text("utf-8")) | values
+    file.write_text(yaml.safe_dump({name: value for name, value in config.items() if value != "gone"}), "utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("retriever=bm25", "tokenizer=whitespace"),
+        ("retriever=bm25", "tokenizer=kiwi", "gate=score", "gate.threshold=1", *TOY[:2]),
+        ("retriever=hybrid_lexical", "tokenizer=word", "fusion=rrf"),
+        ("retriever=dense", "encoder=lsa", "encoder.dimensions=16", "gate=auto"),
+        ("retriever=bm25", "tokenizer=char_ngram", "query.text=last", "gate=depth", "top_k=2"),
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_five_configurations_are_reproduced(harness, prove, toy, words):
+    """In a cache that is thrown away: what the session's cache keeps has no part in it."""
+    run = harness("run", *words, LIGHT, "format=json").json
+    found = prove(run["run_id"])
+    assert found["reproduced"] is True
+    [sha256] = set(found["predictions"].values())
+    assert sha256 == rows_sha256(bare_rows(Path(run["files"]["predictions"])))
+    assert found["differences"] == {"queries": 0, "first": []}
+    assert found["metrics"]["compared"] >= 30
+    assert found["metrics"]["differ"] == []
+    assert not list(Path("outputs").glob("reproduce-*"))
+
+
+def test_it_says_so_in_words_and_on_the_run(harness, run_id, client):
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 0
+    assert re.search(r"reproduced: equal predictions, sha256 [0-9a-f]{64}; \d+ metrics equal\n$", done.out)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ equal", client.get_run(run_id).data.tags["reproduced"])
+
+
+def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
+    monkeypatch.setattr("harness.pipeline.steps.run", None)
+    found = prove(run_id, verify_only=True)
+    assert found["reproduced"] is None
+    assert found["predictions"]["now"] is None
+    assert found["predictions"]["stored"] == found["predictions"]["then"]
+    # By the documents shown: three modified measures, hit@1 and @3, recall@3, two precisions, f1, mrr, map and ndcg@3.
+    assert found["metrics"]["compared"] >= 12
+    assert "reproduced" not in client.get_run(run_id).data.tags
+    assert "verified, nothing was run" in harness("reproduce", f"run={run_id}", "verify_only=true").out
+
+
+def test_the_cache_is_believed_on_request_alone(harness, run_id, monkeypatch):
+    monkeypatch.setattr("retrievers.lexical.bm25.BM25.search", None)
+    assert harness("reproduce", f"run={run_id}", "fresh=false").code == 0
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "TypeError" in done.err) == (1, True)
+
+
+CHANGES = [
+    ("documents", "documents.jsonl", "100도", "101도"),
+    ("queries", "eval.jsonl", "왜", "뭐"),
+    ("qrels", "qrels.jsonl", '"d3": 2', '"d3": 3'),
+]
+
+
+def test_changed_data_are_refused_by_name(prove, toy, run_id):
+    for (part, file, old, new), verify_only in itertools.product(CHANGES, (True, False)):
+        with changed(toy / file):
+            text = (toy / file).read_text("utf-8")
+            assert text.count(old) == 1
+            (toy / file).write_text(text.replace(old, new), "utf-8")
+            with pytest.raises(BadInput) as refused:
+                prove(run_id, verify_only=verify_only)
+        said = str(refused.value)
+        assert f"the {part} ({toy}) were " in said
+        assert not [other for other, *_ in CHANGES if other != part and f"the {other} (" in said]
+        assert len(re.findall(r"[0-9a-f]{12}…", said)) == 2
+    assert prove(run_id)["reproduced"]
+    (toy / "qrels.jsonl").unlink()
+    with pytest.raises(BadInput, match=r"the qrels \(.*\) were [0-9a-f]{12}… and are not there"):
+        prove(run_id)
+
+
+def test_data_that_moved_are_found_where_one_says(harness, toy, run_id):
+    toy.rename(toy.with_name("20261"))
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "cannot be read any more" in done.err, "data.path=FOLDER" in done.err) == (2, True, True)
+    assert harness("reproduce", f"run={run_id}", "data.path=20261/").code == 0
+    done = harness("reproduce", f"run={run_id}", "data.corpus=x")
+    assert (done.code, "data.corpus" in done.err, "path, documents, queries, qrels" in done.err) == (2, True, True)
+
+
+def rows_of(file):
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def write_rows(file, rows):
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+
+
+def one_row(**values):
+    """A change of the first row."""
+
+    def change(file):
+        first, *others = rows_of(file)
+        write_rows(file, [first | values, *others])
+
+    return change
+
+
+TAMPERED = [
+    (one_row(topk=["d1"]), "are not those that the run made"),
+    (one_row(standalone_query="?"), "are not those that the run made"),
+    (lambda file: write_rows(file, rows_of(file)[1:]), "are not those that the run made"),
+    (lambda file: file.write_text(file.read_text("utf-8").replace("섭씨", "화씨"), "utf-8"), "hold other texts"),
+    (lambda file: file.write_text(file.read_text("utf-8").replace(", ", ",  ", 1), "utf-8"), "hold other texts"),
+    (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read: .*broken JSON"),
+    (one_row(references=[5]), "cannot be read: .*objects"),
+    (one_row(topk=None), "cannot be read: .*topk"),
+    (lambda file: file.write_text(""), "cannot be read: .*no rows"),
+]
+
+
+def test_a_tampered_or_damaged_file_is_found(harness, prove, toy):
+    """A full run's file, which holds the documents' texts."""
+    run_id = harness("run", *TOY).json["run_id"]
+    for tamper, expected in TAMPERED:
+        with changed(file := stored(run_id)):
+            tamper(file)
+            found = prove(run_id, verify_only=True)
+        assert re.search(expected, "\n".join(found["wrong"]), re.S), found["wrong"]
+    assert prove(run_id, verify_only=True)["wrong"] == []
+
+
+def test_a_tampered_row_is_shown_beside_the_one_made_again(harness, prove, run_id):
+    """The other words of the toy data find nothing: query 7 shows d3 alone. The file says d1."""
+    rows = rows_of(stored(run_id))
+    assert [row["topk"] for row in rows] == [["d3"], ["d2"], []]
+    rows[0]["topk"] = ["d1"]
+    write_rows(stored(run_id), rows)
+    found = prove(run_id)
+    assert found["predictions"]["then"] == found["predictions"]["now"] != found["predictions"]["stored"]
+    score = rows[0]["references"][0]["score"]
+    assert found["differences"] == {
+        "queries": 1,
+        "first": [{"query_id": "7", "query": "달의 모양은 왜 변해?", "then": [["d1", score]], "now": [["d3", score]]}],
+    }
+    text = harness("reproduce", f"run={run_id}").out
+    assert re.search(rf"7  달의 모양은 왜 변해\?\n  then  d1 \({score}\)\n  now   d3 \({score}\)", text)
+
+
+def test_another_config_predicts_differently_and_is_shown(harness, prove, run_id, client):
+    """A threshold that nothing reaches, written into the stored config: all three queries were right, now one is."""
+    edit_config(run_id, gate={"_target_": "harness.gates.gate.ScoreGate", "threshold": 99.0})
+    found = prove(run_id)
+    assert found["differences"]["queries"] == 2  # the third has no documents either way
+    assert [one["now"] for one in found["differences"]["first"]] == [[], []]
+    assert {"name": "modified_map_at_3", "then": 1.0, "now": 1 / 3} in found["metrics"]["differ"]
+    assert client.get_run(run_id).data.tags["reproduced"].endswith(" different")
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 1
+    assert "not proved: sha256 of the predictions then " in done.out
+
+
+def test_a_number_that_is_not_the_logged_one_is_named(harness, prove, run_id, client):
+    client.log_metric(run_id, "hit_at_3", 0.25)
+    for verify_only in (True, False):
+        differ = prove(run_id, verify_only=verify_only)["metrics"]["differ"]
+        assert differ == [{"name": "hit_at_3", "then": 0.25, "now": 1.0}]
+    done = harness("reproduce", f"run={run_id}", "verify_only=true")
+    assert (done.code, "hit_at_3  then 0.25  now 1.0" in done.out) == (1, True)
+
+
+def test_other_versions_are_told_and_do_not_refuse(harness, prove, run_id, client):
+    client.set_tag(run_id, "version.numpy", "1.26.0")
+    client.set_tag(run_id, "git.commit", "0" * 40)
+    found = prove(run_id)
+    assert found["reproduced"] is True
+    assert {name: pair["then"] for name, pair in found["versions"].items() if name != "git.dirty"} == {
+        "version.numpy": "1.26.0",
+        "git.commit": "0" * 40,
+    }
+    assert re.search(r"version.numpy +1.26.0 +\d", harness("reproduce", f"run={run_id}").out)
+
+
+def test_a_run_without_a_hash_is_held_against_its_file(harness, prove, run_id, client):
+    client.delete_tag(run_id, retrieval_run.PREDICTED)
+    found = prove(run_id)
+    assert found["predictions"]["then"] is None
+    assert found["predictions"]["stored"] == found["predictions"]["now"]
+    assert "with no hash of the run's" in harness("reproduce", f"run={run_id}", "verify_only=true").out
+    one_row(topk=["d9"])(stored(run_id))
+    assert prove(run_id)["differences"]["queries"] == 1
+
+
+GATE = {"_target_": "harness.gates.gate.NoGate"}
+
+
+UNFIT = [
+    ({"topk": 3}, "topk is unknown here. Did you mean 'top_k'"),
+    ({"depth": "gone"}, "depth is missing"),
+    ({"top_k": "three"}, "top_k='three' is not a whole number"),
+    ({"gate": {"_target_": "os.system", "command": "touch hacked"}}, "os.system.*not allowed"),
+    ({"gate": GATE | {"more": {"_target_": "subprocess.Popen", "args": ["id"]}}}, "subprocess.Popen.*not allowed"),
+    ({"gate": GATE | {"source": "bm25"}}, "gate.source is unknown"),
+    ({"retriever": 5}, "holds no config"),
+    ({"dataset": {"_target_": "harness.data.source.Nowhere"}}, "no 'Nowhere'"),
+]
+
+
+def test_a_config_that_does_not_fit_is_refused(prove, run_id):
+    said = rf"The config of run {run_id} \(version .*, commit .*\) cannot be used here: .*"
+    for values, expected in UNFIT:
+        with changed(stored(run_id, "config.yaml")):
+            edit_config(run_id, **values)
+            with pytest.raises(BadInput, match=said + expected):
+                prove(run_id)
+
+
+def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path):
+    for text in ("a: [", "- 5", "!!python/object/apply:os.system ['touch hacked']", "\xff\xfe"):
+        stored(run_id, "config.yaml").write_text(text, "latin-1")
+        with pytest.raises(BadInput, match="its file is damaged"):
+            prove(run_id)
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_without_a_name_it_is_the_run_that_would_be_exported(prove, run_id):
+    assert prove(None, verify_only=True)["run_id"] == run_id
+
+
+def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
+    for words, expected in [
+        (["run=0123456789"], "run=0123456789: no such run"),
+        (["experiment_name=x"], "no such experiment"),
+    ]:
+        done = harness("reproduce", *words)
+        assert (done.code, expected in done.err) == (2, True), done.err
+    with pytest.raises(BadInput, match="keeps"):
+        prove(run_id, tracking={"_target_": "harness.tracking.tracker.NoTracker"})
+    client.set_terminated(run_id, "FAILED")
+    with pytest.raises(BadInput, match="is FAILED: only finished"):
+        prove(run_id)
+    other = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
+    for verb, expected in [("sweep", "a record of `harness sweep`"), ("", "something else than the harness")]:
+        client.set_tag(other, "harness.verb", verb)
+        with pytest.raises(BadInput, match=expected):
+            prove(other)
+
+
+def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
+    rows = [{"eval_id": 7, "topk": ["d3", "d1"]}, {"eval_id": 3, "topk": ["d1"]}, {"eval_id": 5, "topk": []}]
+    write_rows(Path("made.csv"), rows)
+    words = ("predictions=made.csv", "dataset=contest", "dataset.path=toy", "format=json")
+    run_id = harness("score", *words).json["run_id"]
+    with pytest.raises(BadInput, match="nothing to run again"):
+        prove(run_id)
+    found = prove(run_id, verify_only=True)
+    assert (found["reproduced"], list(found["data"])) == (None, ["qrels"])
+    assert found["predictions"]["then"] == found["predictions"]["stored"]
+    assert found["metrics"]["compared"] > 40
+    write_rows(stored(run_id, "predictions.csv"), [{"eval_id": 7, "topk": ["d1", "d3"]}, *rows[1:]])
+    found = prove(run_id, verify_only=True)
+    assert len(found["wrong"]) == 2  # the hash and the scores: d3 has grade 2, d1 grade 1
+    assert "ndcg_at_3" in [one["name"] for one in found["metrics"]["differ"]]
+    stored(run_id, "predictions.csv").write_text("no predictions")
+    assert "cannot be read" in prove(run_id, verify_only=True)["wrong"][0]
+    (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
+    with pytest.raises(BadInput, match=r"the qrels \("):
+        prove(run_id, verify_only=True)
+
+
+def test_trials_of_a_sweep_are_reproduced(harness, prove, toy, client):
+    """The best trial is logged in full, the other one lightly: its rows hold no texts."""
+    harness("sweep", *TOY[:3], "gate=score", "gate.threshold=0,99", "experiment_name=s")
+    experiment = client.get_experiment_by_name("s").experiment_id
+    trials = client.search_runs([experiment], "tags.`harness.verb` = 'run'")
+    assert len(trials) == 2
+    for trial in trials:
+        found = prove(trial.info.run_id)
+        assert found["reproduced"] is True
+        assert len(set(found["predictions"].values())) == 1
+        assert prove(trial.info.run_id, verify_only=True)["metrics"]["compared"] > 10
+
+
+def test_rewritten_queries_are_part_of_the_data(harness, prove, toy):
+    texts = {7: "달의 모양", 3: "물은 끓는다", 5: "안녕"}
+    write_rows(Path("new.jsonl"), [{"eval_id": k, "standalone_query": text} for k, text in texts.items()])
+    run_id = harness("run", *TOY, "query.text=file", "query.file=new.jsonl", LIGHT).json["run_id"]
+    assert prove(run_id)["reproduced"]
+    write_rows(Path("new.jsonl"), [{"eval_id": k, "standalone_query": text + "?"} for k, text in texts.items()])
+    with pytest.raises(BadInput, match=r"query.file=.* has changed since"):
+        prove(run_id)
+
+
+def test_runs_without_labels_are_reproduced(harness, prove, toy):
+    (toy / "qrels.jsonl").unlink()
+    found = prove(harness("run", *TOY, LIGHT).json["run_id"])
+    assert (found["reproduced"], found["data"]["qrels"], found["metrics"]["compared"]) == (True, None, 0)
+
+
+def row(query_id, *topk):
+    references = [{"score": 1.0} for _ in topk]
+    return {"eval_id": query_id, "standalone_query": "q", "topk": list(topk), "answer": "", "references": references}
+
+
+def test_the_first_ten_differences_are_listed():
+    then = [row(i, "a") for i in range(12)]
+    proof = Proof(rows_sha256(then), rows=then)
+    proof.hold_repeated([row(0, "a"), *(row(i, "b") for i in range(1, 13))])
+    assert proof.differences["queries"] == 12  # 1 to 11, and 12, which had no row
+    assert [one["query_id"] for one in proof.differences["first"]] == [str(i) for i in range(1, 11)]
+    assert len(proof.wrong) == 1
+
+
+def test_metrics_may_differ_by_rounding_alone():
+    proof = Proof(None)
+    proof.hold_metrics({"ndcg_at_3": 0.5, "seconds/index": 3.0}, {"ndcg@3": 0.5 + 9e-13, "mrr": 0.1})
+    assert (proof.metrics, proof.wrong) == ({"compared": 1, "differ": []}, [])
+    proof.hold_metrics({"ndcg_at_3": 0.5}, {"ndcg@3": 0.5 + 2e-12})
+    assert [one["name"] for one in proof.metrics["differ"]] == ["ndcg_at_3"]
+
+
+def test_rows_are_read_without_texts(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    full = row(1, "a")
+    full["references"][0]["content"] = "text"
+    write_rows(file, [full])
+    assert bare_rows(file) == [row(1, "a")]
+    write_rows(file, [{"eval_id": 1, "topk": "a", "references": []}])
+    with pytest.raises(BadInput, match="topk"):
+        bare_rows(file)
+
+
+BM25, LSA = {"_target_": "retrievers.lexical.bm25.BM25"}, {"_target_": "retrievers.dense.lsa.LSA"}
+KIWI, SNOWBALL = {"_target_": "retrievers.lexical.tokenize.Kiwi"}, {"_target_": "retrievers.lexical.tokenize.Snowball"}
+REST = {"tokenizer": KIWI, "encoder": LSA, "index": {"_target_": "retrievers.dense.vectors.Flat"}}
+REST |= {
+    "fusion": {"_target_": "retrievers.combine.fusion.RRF"},
+    "rerank": {"_target_": "retrievers.combine.rerank.NoRerank"},
+}
+
+
+@pytest.mark.parametrize(
+    ("retriever", "gate", "expected"),
+    [
+        ({"bm25": BM25 | {"tokenizer": SNOWBALL}}, "gate.NoGate", {"rank_bm25", "PyStemmer"}),
+        ({"bm25": BM25 | {"tokenizer": KIWI}}, "gate.NoGate", {"rank_bm25", "kiwipiepy", "kiwipiepy_model"}),
+        ({"bm25": BM25 | {"tokenizer": SNOWBALL}}, "fitted.ClassifierGate", {"rank_bm25", "PyStemmer", "scikit-learn"}),
+        ({"sparse": {"_target_": "retrievers.dense.bge_m3.Sparse"}}, "gate.NoGate", {"transformers", "torch"}),
+        (
+            {
+                "bm25": BM25 | {"tokenizer": SNOWBALL},
+                "dense": {"_target_": "retrievers.dense.dense.Dense", "encoder": LSA},
+            },
+            "gate.NoGate",
+            {"rank_bm25", "PyStemmer", "scikit-learn", "scipy"},
+        ),
+    ],
+    ids=["snowball", "kiwi", "classifier", "sparse", "two"],
+)
+def test_a_run_names_the_packages_of_its_parts(retriever, gate, expected):
+    """Of the classes that retrievers and the gate are made of; a part that only stands in the config has no say."""
+    config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.{gate}"}}
+    assert provenance.packages(config) == expected

@@ -1,0 +1,590 @@
+"""`harness sweep`: one parent run, a child for each trial, every retrieval once, and going on after whatever came."""
+
+import json
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.commands.sweep import search
+from harness.pipeline import steps
+from harness.tracking.mlflow_tracker import MlflowTracker
+from retrievers.lexical.bm25 import BM25
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
+GRID = (*TOY, "gate=score", "gate.threshold=0,1,2", "top_k=1,3")
+QUIET = ("tracking=none", "format=json")
+
+
+@pytest.fixture
+def tracked(harness, toy, tmp_path):
+    """(call, runs): runs(**tags) gives the logged runs with these tags (dots as double underscores), oldest first."""
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+
+    def runs(status=None, **tags):
+        return tracker.runs("e", {name.replace("__", "."): value for name, value in tags.items()}, status)[::-1]
+
+    return harness, runs, tracker.client
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The depth of every search that is made."""
+    made, plain = [], BM25.search
+
+    def counted(self, queries, k):
+        made.append(k)
+        return plain(self, queries, k)
+
+    monkeypatch.setattr(BM25, "search", counted)
+    return made
+
+
+@contextmanager
+def interrupted(monkeypatch, number):
+    """As if someone pressed Ctrl-C while the trial of that number, from 1, is at work."""
+    plain, seen = steps.conclude, []
+
+    def conclude(*arguments, **named):
+        seen.append(1)
+        if len(seen) == number:
+            raise KeyboardInterrupt
+        return plain(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "conclude", conclude)
+        yield
+
+
+@pytest.mark.drawn
+def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
+    harness, runs, client = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    assert found["trials"] == {"asked": 6, "finished": 6, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
+    [parent] = runs(harness__verb="sweep")
+    children = runs(sweep__id=found["sweep_id"], harness__verb="run")
+    assert parent.run_id == found["run_id"]
+    assert parent.status == "FINISHED"
+    assert len(children) == 6
+    for child in children:
+        assert child.status == "FINISHED"
+        assert child.tags["mlflow.parentRunId"] == parent.run_id
+        assert len(child.tags["trial_key"]) == 64
+        # Light: means, and interval and parts of the objective alone.
+        assert {"modified_map_at_3", "interval_low/modified_map_at_3", "private/modified_map_at_3"} <= set(
+            child.metrics
+        )
+        assert {"ndcg_at_10", "loss/misranked", "ms_per_query"} <= set(child.metrics)
+    assert {(child.params["gate.threshold"], child.params["top_k"]) for child in children} == {
+        (threshold, k) for threshold in "012" for k in "13"
+    }
+    values = {child.run_id: child.metrics["modified_map_at_3"] for child in children}
+    best = found["best"]
+    assert best["value"] == max(values.values()) == values[best["run_id"]]
+    assert best["trial"] == min(row["trial"] for row in found["top"] if row["value"] == best["value"])
+    # The parent carries the best child's id and numbers, the counts, all trials and pictures.
+    assert parent.tags["best.run_id"] == best["run_id"]
+    assert parent.metrics["modified_map_at_3"] == best["value"]
+    assert (parent.metrics["trials/asked"], parent.metrics["trials/finished"]) == (6, 6)
+    names = {file.path for file in client.list_artifacts(parent.run_id)}
+    assert names == {"objective.png", "overview.png", "summary.json", "trials.csv", "trials.json"}
+    table = json.loads(Path(client.download_artifacts(parent.run_id, "trials.json")).read_text("utf-8"))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert {row["run_id"]: row["modified_map@3"] for row in rows} == values
+    assert [(row["gate.threshold"], row["top_k"]) for row in rows][:2] == [(0, 1), (0, 3)]
+
+
+def test_the_best_child_is_logged_in_full_and_the_others_light(tracked):
+    harness, runs, client = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    for child in runs(sweep__id=found["sweep_id"], harness__verb="run"):
+        names = {file.path for file in client.list_artifacts(child.run_id)}
+        rows = Path(client.download_artifacts(child.run_id, "predictions.jsonl")).read_text("utf-8").splitlines()
+        full = child.run_id == found["best"]["run_id"]
+        assert names == {"config.yaml", "predictions.jsonl", "scores.csv"} | (
+            {"gate.png", "overview.png", "queries.json", "report.html", "requirements.txt", "run.trec"}
+            if full
+            else set()
+        )
+        assert any("content" in reference for reference in json.loads(rows[0])["references"]) == full
+        assert ("interval_low/mrr" in child.metrics) == full
+
+
+def test_a_light_child_is_exported_whole(tracked):
+    harness, _, _ = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    worst = found["top"][-1]
+    light = harness("export", f"run={worst['run_id']}", "format=json").json
+    words = ["=".join(word.split("=")) for word in worst["overrides"]]
+    single = harness("run", *TOY, "gate=score", *words, "format=json").json
+    assert Path(light["submission"]).read_bytes() == Path(single["files"]["predictions"]).read_bytes()
+
+
+def test_a_child_is_the_run_that_the_same_words_make(tracked):
+    harness, runs, client = tracked
+    found = harness("sweep", *GRID, "format=json").json
+    single = harness("run", *TOY, "gate=score", "gate.threshold=1", "top_k=3", "format=json").json
+    alone = next(run for run in runs(harness__verb="run") if run.run_id == single["run_id"])
+    child = next(run for run in runs(trial_key=alone.tags["trial_key"]) if "sweep.id" in run.tags)
+    assert child.metrics.items() <= alone.metrics.items() | {(k, v) for k, v in child.metrics.items() if "sec" in k}
+    assert child.params == alone.params
+    configs = [
+        yaml.safe_load(Path(client.download_artifacts(run.run_id, "config.yaml")).read_text("utf-8"))
+        for run in (child, alone)
+    ]
+    assert configs[0] | {"outputs": "", "store": ""} == configs[1] | {"outputs": "", "store": ""}
+    assert found["trials"]["finished"] == 6
+
+
+def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, searches):
+    words = (*TOY, *QUIET, "retriever=bm25,hybrid_lexical", "tokenizer=word", "depth=1,2,3", "top_k=1", "fusion=rrf")
+    found = harness("sweep", *words, "fusion.k=1,60", "store.path=fresh").json
+    assert found["plan"]["retrievals"] == {"compute": 2, "cached": 0}
+    assert searches == [3, 3]
+    # One retriever makes no use of fusion.k: 3 of its 6 trials are the same as others.
+    assert found["trials"]["asked"] == 12
+    assert found["trials"]["same"] == 3
+    assert found["plan"]["jobs"] == [3, 6]
+    assert found["plan"]["expensive"] == ["retriever"]
+    assert found["plan"]["free"] == ["depth", "fusion.k"]
+
+
+@pytest.mark.local
+def test_a_dry_run_says_the_plan_and_leaves_nothing(harness, toy, tmp_path, searches):
+    (tmp_path / "outputs" / "mlflow.db").unlink()
+    done = harness("sweep", *TOY, "tokenizer=word", "gate=score", "gate.threshold=range(0,20)", "dry_run=true",
+                   "store.path=fresh")  # fmt: skip
+    assert done.code == 0
+    assert "20 trials, 1 retrievals to compute, 0 cached" in done.out
+    assert searches == []
+    assert list((tmp_path / "outputs").iterdir()) == []
+    plan = harness("sweep", *GRID, "format=json", "dry_run=true").json
+    assert plan["trials"] == 6
+    assert plan["jobs"] == [6]
+
+
+def test_a_sweep_started_again_skips_what_finished(tracked, searches):
+    harness, runs, _ = tracked
+    first = harness("sweep", *GRID, "format=json").json
+    before = runs(harness__verb="run")
+    again = harness("sweep", *GRID, "format=json").json
+    assert again["trials"]["skipped"] == 6
+    assert again["plan"]["finished_before"] == 6
+    assert again["run_id"] == first["run_id"]
+    assert again["best"] == first["best"]
+    assert [run.run_id for run in runs(harness__verb="run")] == [run.run_id for run in before]
+    # A larger grid is another sweep; what it shares with the first is not done again either.
+    more = harness("sweep", *TOY, "gate=score", "gate.threshold=0,1,2,3", "top_k=1,3", "format=json").json
+    assert more["sweep_id"] != first["sweep_id"]
+    assert (more["trials"]["finished"], more["trials"]["skipped"]) == (8, 6)
+    assert len(runs(harness__verb="run")) == 8
+
+
+def test_what_a_crash_left_running_is_adopted(tracked):
+    harness, runs, client = tracked
+    first = harness("sweep", *GRID, "format=json").json
+    lost = runs(sweep__id=first["sweep_id"], harness__verb="run")[2]
+    client.update_run(lost.run_id, status="RUNNING")
+    client.update_run(first["run_id"], status="RUNNING")
+    again = harness("sweep", *GRID, "format=json").json
+    assert again["trials"]["skipped"] == 5
+    children = runs(sweep__id=first["sweep_id"], harness__verb="run")
+    assert [child.status for child in children] == ["FINISHED"] * 6
+    assert runs(harness__verb="sweep")[0].status == "FINISHED"
+    # One whose params say something else is no use: it is closed, and the trial gets a new run.
+    client.update_run(lost.run_id, status="RUNNING")
+    client.log_param(lost.run_id, "other", "1")
+    harness("sweep", *GRID, "format=json")
+    statuses = [child.status for child in runs(sweep__id=first["sweep_id"], harness__verb="run")]
+    assert sorted(statuses) == ["FINISHED"] * 6 + ["KILLED"]
+
+
+def test_a_failing_trial_is_recorded_and_the_others_go_on(tracked, monkeypatch):
+    harness, runs, client = tracked
+    plain = steps.conclude
+
+    def broken(config, *arguments, **named):
+        if config["gate"]["threshold"] == 1:
+            raise ZeroDivisionError("of this trial alone")
+        return plain(config, *arguments, **named)
+
+    monkeypatch.setattr(steps, "conclude", broken)
+    done = harness("sweep", *GRID, "format=json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert (found["trials"]["finished"], found["trials"]["failed"]) == (4, 2)
+    assert {row["error"] for row in found["failed"]} == {"ZeroDivisionError: of this trial alone"}
+    failed = runs("FAILED", harness__verb="run")
+    assert len(failed) == 2
+    told = Path(client.download_artifacts(failed[0].run_id, "traceback.txt")).read_text("utf-8")
+    assert "ZeroDivisionError: of this trial alone" in told
+    assert runs(harness__verb="sweep")[0].status == "FAILED"
+    monkeypatch.setattr(steps, "conclude", plain)
+    again = harness("sweep", *GRID, "format=json").json
+    assert (again["trials"]["finished"], again["trials"]["skipped"]) == (6, 4)
+    assert runs(harness__verb="sweep")[0].status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("words", "failed", "said"),
+    [
+        (("depth=100,2", "top_k=3"), 1, "depth=2 is less than top_k=3"),
+        (("dataset.path=toy,nowhere",), 1, "nowhere"),
+        (("retriever=bm25,hybrid_lexical", "gate=score", "gate.source=bm25,bigram"), 1, "gate.source='bigram'"),
+    ],
+)
+def test_trials_that_cannot_run_are_known_before_and_do_not_stop_the_others(harness, toy, words, failed, said):
+    plan = harness("sweep", *TOY, *words, "dry_run=true")
+    assert f"{failed} trials cannot run" in plan.out
+    assert said in plan.out
+    done = harness("sweep", *TOY, *words, "format=json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert found["trials"]["failed"] == failed
+    assert found["trials"]["finished"] == found["trials"]["asked"] - failed
+    assert said in found["failed"][0]["error"]
+
+
+def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypatch):
+    harness, runs, _ = tracked
+    plain = BM25.search
+
+    def broken(self, queries, k):
+        if self._parameters.k1 == 9:
+            raise MemoryError("too large")
+        return plain(self, queries, k)
+
+    monkeypatch.setattr(BM25, "search", broken)
+    done = harness("sweep", *TOY, "retriever.bm25.k1=1,9", "gate=score", "gate.threshold=0,1", "format=json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert (found["trials"]["finished"], found["trials"]["failed"]) == (2, 2)
+    assert len(runs("FAILED", harness__verb="run")) == 2
+
+
+def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypatch, tmp_path):
+    harness, runs, _ = tracked
+    with interrupted(monkeypatch, 3):
+        done = harness("sweep", *GRID)
+    assert done.code == 130
+    assert "The same command goes on where it stopped" in done.err
+    assert [run.status for run in runs(harness__verb="run")] == ["FINISHED", "FINISHED", "KILLED"]
+    assert runs(harness__verb="sweep")[0].status == "KILLED"
+    again = harness("sweep", *GRID, "format=json").json
+    assert (again["trials"]["finished"], again["trials"]["skipped"]) == (6, 2)
+    [sweep] = runs(harness__verb="sweep")
+    assert sweep.status == "FINISHED"
+    assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"]).glob("trials/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gate=score", "gate.treshold=1,2"), "Did you mean 'gate.threshold'"),
+        (("retriever=bm25,dens",), "Did you mean 'dense'"),
+        (("gate=none,score", "gate.threshold=1,2"), "gate.threshold is unknown here"),
+        (("top_k=interval(1,5)",), "Or let a sampler choose: search=tpe"),
+        (("top_k=500,600",), "depth=100 is less than top_k=500"),
+        (("dataset.path=nowhere,elsewhere",), "nowhere"),
+        (("top_k=1,2", "dry_run=maybe"), "dry_run='maybe' is not true or false"),
+        (("top_k=1,2", "search=annealing"), "search=annealing: there is no such choice"),
+        (("top_k=1,2", "objective=ndcg@7"), "objective=ndcg@7 is not among the metrics"),
+        (("top_k=1,2", "objectives=[ndcg@10]"), "must begin with the objective"),
+        (("top_k=1,2", "objectives=[modified_map@3,speed]"), "speed"),
+        (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
+        (("search=tpe",), "nothing to search"),
+        (("top_k=1,2", "hydra/sweeper=basic"), "plans its trials itself"),
+        (("top_k=1,2", "outputs=a,b"), "outputs decides no result"),
+        (("sweep=treshold",), "Did you mean 'threshold'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(harness, toy, tmp_path, words, said):
+    done = harness("sweep", *TOY, *words)
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert not list((tmp_path / "outputs").glob("sweeps/*/trials"))
+
+
+def test_labels_are_needed(harness, toy):
+    (toy / "qrels.jsonl").unlink()
+    done = harness("sweep", *GRID)
+    assert done.code == 2
+    assert "There are no labels" in done.err
+
+
+def test_a_sweep_that_is_running_is_not_started_twice(harness, toy, tmp_path):
+    from filelock import FileLock
+
+    found = harness("sweep", *GRID, *QUIET).json
+    with FileLock(tmp_path / "outputs" / "sweeps" / found["sweep_id"] / "lock"):
+        done = harness("sweep", *GRID, *QUIET)
+    assert done.code == 2
+    assert "running already" in done.err
+
+
+def test_workers_of_an_earlier_start_stop(harness, toy, tmp_path, monkeypatch):
+    """Another start writes its token; what still runs for the old one ends before its next trial."""
+    plain, seen = steps.conclude, []
+
+    def taken_over(*arguments, **named):
+        seen.append(1)
+        if len(seen) == 2:
+            [owner] = (tmp_path / "outputs" / "sweeps").glob("*/owner")
+            owner.write_text("another")
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(steps, "conclude", taken_over)
+    assert harness("sweep", *GRID, *QUIET).code == 1
+    assert len(seen) == 2 + 1  # and the best of those, in full
+
+
+def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy, tmp_path):
+    found = harness("sweep", *GRID, *QUIET).json
+    assert found["run_id"] is None
+    folder = Path(found["files"]["folder"])
+    assert sorted(path.name for path in (folder / "trials").iterdir()) == list("012345")
+    assert sorted(path.name for path in (folder / "trials" / "0").iterdir()) == [
+        "config.yaml", "predictions.jsonl", "scores.csv"
+    ]  # fmt: skip
+    assert (Path(found["files"]["best"]) / "overview.png").is_file()
+    assert len((folder / "summary" / "trials.csv").read_text().splitlines()) == 7
+
+
+def test_text_output_shows_the_plan_the_best_and_what_to_do_next(harness, toy):
+    done = harness("sweep", *GRID)
+    assert re.search(r"6 trials, \d retrievals to compute, \d cached", done.err)
+    assert "gate.threshold" in done.out
+    assert "harness export run=" in done.out
+    assert done.out.count("\n") < 20
+
+
+def test_hydras_own_multirun_and_flags_are_left_alone(harness, toy, tracked):
+    call, runs, _ = tracked
+    grid = (*TOY, "top_k=1,3")
+    assert call("run", "-m", *grid).code == 0
+    assert len(runs(harness__verb="run")) == 2
+    assert not runs(harness__verb="sweep")
+    assert "hydra" not in yaml.safe_load(call("sweep", *TOY, "--cfg", "job").out)
+    assert "PlannedSweeper" in call("sweep", *TOY, "--cfg", "hydra").out
+    assert "search" in call("sweep", "--help").out
+    assert call("sweep", "-m", *grid, "format=json").json["trials"]["skipped"] == 2
+
+
+def test_globs_ranges_and_package_additions_are_hydras(harness, toy):
+    found = harness("sweep", *TOY, *QUIET, "tokenizer=glob(w*)", "top_k=range(1,4)").json
+    assert found["trials"]["asked"] == 6
+    assert {word for row in found["top"] for word in row["overrides"] if "tokenizer" in word} == {
+        "tokenizer=whitespace", "tokenizer=word",
+    }  # fmt: skip
+    added = harness("sweep", *TOY, *QUIET, "+gate.k=1,2").code  # the gate `none` takes no k
+    assert added == 2
+
+
+def test_several_objectives_show_a_front(harness, toy):
+    found = harness("sweep", *GRID, *QUIET, "objectives=[modified_map@3,ms_per_query]").json
+    assert {"modified_map@3", "ms_per_query"} == set(found["best"]["objectives"])
+    assert found["best"]["trial"] in [row["trial"] for row in found["front"]]
+
+
+SEARCH = (*TOY, "gate=score", "gate.threshold=interval(0,4)", "tokenizer=char_ngram,word", "search=tpe",
+          "search.batch=4")  # fmt: skip
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """The sampler makes its model of three points."""
+    monkeypatch.setattr(search, "STARTUP", 3)
+
+
+def test_a_search_is_reproducible_and_goes_on(harness, toy, early):
+    whole = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=a").json
+    tried = [[row["overrides"], row["value"]] for row in whole["top"]]
+    assert harness("sweep", *SEARCH, *QUIET, "search.trials=4", "outputs=b").json["trials"]["asked"] == 4
+    # Nothing is kept of the trials themselves with tracking=none, but the study is.
+    longer = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=b").json
+    assert longer["sweep_id"] == whole["sweep_id"]
+    assert [[row["overrides"], row["value"]] for row in longer["top"]] == tried
+
+
+def test_a_search_that_was_interrupted_proposes_what_it_would_have(tracked, early, monkeypatch):
+    harness, _, _ = tracked
+    whole = harness("sweep", *SEARCH, "search.trials=8", "outputs=whole", *QUIET).json
+    words = (*SEARCH, "search.trials=8", "format=json")
+    with interrupted(monkeypatch, 6):
+        assert harness("sweep", *words).code == 130
+    later = harness("sweep", *words).json
+    assert [row["overrides"] for row in later["top"]] == [row["overrides"] for row in whole["top"]]
+    assert later["trials"]["asked"] == whole["trials"]["asked"] == 8
+
+
+def test_a_finite_search_space_ends(harness, toy):
+    done = harness("sweep", *TOY, *QUIET, "search=random", "search.trials=50", "gate=score", "gate.threshold=1,2,3")
+    assert done.json["trials"]["asked"] == 3
+    assert "exhausted after 3 trials" in done.err
+
+
+# What trials are ranked by
+
+SAMPLE = ("tokenizer=whitespace", "experiment_name=e", "format=json")
+
+
+def numbers(runs, sweep):
+    """trial -> the metrics of its run."""
+    return {int(run.tags["sweep.trial"]): run.metrics for run in runs(sweep__id=sweep["sweep_id"], harness__verb="run")}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "chosen"), [("whitespace", 0), pytest.param("char_ngram", 1, marks=pytest.mark.slow)]
+)
+def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked, tokenizer, chosen):
+    """By words, the gate that learns is better in sample than none, and not on queries whose labels it has not seen;
+    by bigrams it is better there as well."""
+    harness, runs, client = tracked
+    found = harness("sweep", *SAMPLE, "gate=none,auto", f"tokenizer={tokenizer}").json
+    none, auto = (numbers(runs, found)[trial] for trial in (0, 1))
+    assert auto["modified_map_at_3"] > none["modified_map_at_3"]
+    values = [none["modified_map_at_3"], auto["oof/modified_map_at_3"]]
+    assert values[chosen] > values[1 - chosen]
+    assert found["best"]["trial"] == chosen
+    assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(values))
+    low, high = (auto[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+    assert [low, high] in [row["interval"] for row in found["top"]]
+    assert low < values[1] < high
+    assert found["optimism"]["best"] == pytest.approx(values[chosen])
+    parent = client.get_run(found["run_id"]).data
+    assert parent.metrics["optimism/luck"] == found["optimism"]["luck"] > 0
+    assert found["optimism"]["sentence"] in parent.tags["mlflow.note.content"]
+
+
+def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(tracked):
+    harness, runs, client = tracked
+    found = harness("sweep", *SAMPLE, "gate=score", "gate.threshold=0,1,1.5,3", "select_on=public").json
+    metrics = numbers(runs, found)
+    public = {trial: one["public/modified_map_at_3"] for trial, one in metrics.items()}
+    best = found["best"]["trial"]
+    assert found["best"]["value"] == public[best] == max(public.values())
+    assert best == min(trial for trial, value in public.items() if value == max(public.values()))
+    for trial, one in metrics.items():
+        assert any(name.startswith("private/") for name in one) == (trial == best)
+    optimism = found["optimism"]
+    assert (optimism["queries"], optimism["private"]) == (24, 36)
+    assert optimism["best"] == pytest.approx(public[best])
+    assert optimism["unseen"] == pytest.approx(metrics[best]["private/modified_map_at_3"])
+    assert found["private_peeks"] == 1
+    assert client.get_run(found["run_id"]).data.metrics["optimism/unseen"] == optimism["unseen"]
+
+
+def test_the_parent_of_a_public_sweep_has_the_private_numbers_of_the_best(tracked):
+    harness, runs, client = tracked
+    words = (*SAMPLE, "gate=score", "gate.threshold=0,3", "select_on=public")
+    for _ in range(2):  # at once, and when the sweep is started again
+        found = harness("sweep", *words).json
+        private = numbers(runs, found)[found["best"]["trial"]]["private/modified_map_at_3"]
+        assert client.get_run(found["run_id"]).data.metrics["private/modified_map_at_3"] == private
+
+
+def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
+    harness, runs, _ = tracked
+    public = harness("sweep", *SAMPLE, "gate=none,auto", "select_on=public").json
+    metrics = numbers(runs, public)
+    values = [metrics[0]["public/modified_map_at_3"], metrics[1]["oof/public/modified_map_at_3"]]
+    assert {row["trial"]: row["value"] for row in public["top"]} == dict(enumerate(values))
+    assert public["best"]["value"] == max(values)
+    other = metrics[1 - public["best"]["trial"]]
+    assert not [name for name in other if "private/" in name]
+
+
+@pytest.mark.slow
+def test_looks_at_private_scores_are_counted(tracked):
+    harness, _, _ = tracked
+    words = (*TOY, "format=json")
+    assert harness("run", *words).json["private_peeks"] == 1
+    assert harness("run", *words, "tracking.detail=light").json["private_peeks"] == 2
+    assert harness("run", *words, "tracking.detail=light", "select_on=public").json["private_peeks"] == 0  # none shown
+    assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 2 + 6
+    assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 8  # nothing new is seen
+    public = harness("sweep", *GRID, "format=json", "select_on=public").json
+    assert public["private_peeks"] == 9  # the best alone
+    assert harness("compare", "experiment_name=e", "format=json").code == 0
+    assert harness("run", *words, "experiment_name=f").json["private_peeks"] == 1
+    assert harness("run", *words).json["private_peeks"] == 9 + 1 + 1
+    assert harness("run", *words, "tracking=none").json["private_peeks"] == 0
+    said = harness("sweep", *GRID, "select_on=public", "experiment_name=f").out
+    assert "Private scores of experiment 'f' have been seen 2 times" in said
+
+
+def test_luck_is_told_of_all_trials_whatever_sweep_they_were_run_by(tracked):
+    """What another sweep found keeps the number that it had there: 0 is then two trials."""
+    harness, _, _ = tracked
+    words = (*TOY, "gate=score", "format=json")
+    assert harness("sweep", *words, "gate.threshold=0,1").json["optimism"]["trials"] == 2
+    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
+    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
+    assert harness("sweep", *words, "gate.threshold=99").json["optimism"] is None
+
+
+def test_a_swept_seed_deals_the_folds_as_well(harness):
+    """A trial is the run that the same words make, and another seed deals the queries into other folds."""
+    words = ("dataset=sample", "tokenizer=whitespace", *QUIET, "gate=auto", "gate.signals=[top_score,margin]")
+    folder = Path(harness("sweep", *words, "seed=0,1").json["files"]["folder"])
+    tables = []
+    for number in (0, 1):
+        single = Path(harness("run", *words, f"seed={number}").json["files"]["folder"])
+        tables.append((single / "scores.csv").read_text("utf-8"))
+        assert (folder / "trials" / str(number) / "scores.csv").read_text("utf-8") == tables[-1]
+    assert tables[0] != tables[1]
+
+
+@pytest.mark.parametrize("objective", ["abstention_f1", "abstention_auroc", "abstention_precision"])
+def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
+    """Its luck cannot be told from scores by query; the sweep is none the worse for that."""
+    harness, _, _ = tracked
+    words = ("gate=score", "gate.threshold=0,1,3", f"metrics=[modified_map@3,{objective}]", f"objective={objective}")
+    done = harness("sweep", *SAMPLE, *words)
+    assert done.code == 0, done.err
+    assert done.json["optimism"] is None or done.json["optimism"]["best"] == pytest.approx(done.json["best"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (("select_on=all,public",), 0),
+        (("gate=score", "gate.signal=coverage,background"), 0),
+        (("retriever=dense", "encoder=lsa", "tokenizer=word,whitespace"), 1),  # nobody reads tokens
+        (("retriever=dense", "encoder=lsa", "tokenizer=word,whitespace", "gate=score", "gate.signal=coverage"), 0),
+        (("gate=classifier", "encoder=lsa", "encoder.dimensions=1,2"), 1),  # nobody reads embeddings
+        (("gate=classifier", "gate.embedding=true", "encoder=lsa", "encoder.dimensions=1,2"), 0),
+        (("gate=fitted", "gate.file=one.json,same.json"), 1),
+        (("gate=fitted", "gate.file=one.json,other.json"), 0),
+        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.runtime.retries=1,2"), 1),
+        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.runtime.parallel=1,2"), 1),
+        (("gate=llm", "gate.model=m,n", "gate.base_url=http://127.0.0.1:9"), 0),
+        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.request.max_tokens=9,99"), 0),
+    ],
+)
+def test_what_makes_a_trial_another_one(harness, toy, tmp_path, words, same):
+    """Trials with the same key are the same: a key holds what decides a gate, and nothing else."""
+    for name, threshold in (("one", 1.5), ("same", 1.5), ("other", 2.5)):
+        rule = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [threshold]}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rule": rule, "notes": [name]}))
+    plan = harness("sweep", *TOY, *words, "dry_run=true", "format=json").json
+    assert (plan["trials"], plan["cannot_run"], plan["same"]) == (2, 0, same)
+
+
+def test_a_model_is_asked_once_for_all_trials(tracked, monkeypatch):
+    from chat_server import ChatServer
+
+    harness, runs, _ = tracked
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
+    with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
+        words = ("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}", "top_k=1,2", "fusion=rrf,combmnz",
+                 "retriever=bm25,hybrid_lexical", "tokenizer=word", "store.path=fresh", "format=json")  # fmt: skip
+        found = harness("sweep", *TOY, *words).json
+        assert sorted(server.texts) == ["user: 달의 모양은 왜 변해?", "user: 물은 몇 도에서 끓어?", "user: 안녕"]
+        assert found["trials"]["finished"] == 8
+        again = harness("run", *TOY, *words[:3], "tokenizer=word", "store.path=fresh", "depth=3").code
+        assert (again, len(server.asked)) == (0, 3)
+    assert {run.metrics["abstention_recall"] for run in runs(harness__verb="run")} == {1.0}

@@ -1,0 +1,157 @@
+"""Sweeps whose jobs run side by side, with joblib and Ray, and sweeps and workers that are killed."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+WORDS = ["retriever=hybrid_lexical", "tokenizer=word,whitespace", "gate=score", "gate.source=bm25", "experiment_name=e"]
+THRESHOLDS = ["gate.threshold=0,2,4,6", "hydra.sweeper.trials_per_job=2"]
+JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+RAY = [
+    "hydra/launcher=ray", "hydra.launcher.ray.init.address=local", "+hydra.launcher.ray.init.num_cpus=2",
+    "+hydra.launcher.ray.init.include_dashboard=false", "+hydra.launcher.ray.init.log_to_driver=false",
+]  # fmt: skip
+TIMES = ("seconds/", "ms_per_query")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, fresh_database):
+    """Make a folder with an MLflow database of its own."""
+
+    def call(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "outputs").mkdir()
+        shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+        return folder
+
+    return call
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """`harness sweep` in a process of its own, with a store of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
+         "format=json"],
+        cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"RAY_USAGE_STATS_ENABLED": "0"},
+    )  # fmt: skip
+
+
+def sweep(folder: Path, *words: str) -> dict:
+    child = start(folder, *words)
+    out, err = child.communicate()
+    assert child.returncode == 0, err
+    assert left_of(child) == []
+    return json.loads(out)
+
+
+def left_of(child: subprocess.Popen) -> list[str]:
+    """Processes of the child's session that outlive it, five seconds after its end at the latest."""
+    for _ in range(50):
+        listed = subprocess.run(["ps", "-ww", "-s", str(child.pid), "-o", "args="], capture_output=True, text=True)
+        if not listed.stdout.strip():
+            return []
+        time.sleep(0.1)
+    return listed.stdout.splitlines()
+
+
+def trials(folder: Path) -> list:
+    tracker = MlflowTracker()
+    tracker.connect(folder / "outputs")
+    return tracker.runs("e", {"harness.verb": "run"})
+
+
+def numbers(folder: Path) -> dict[str, dict[str, float]]:
+    """trial key -> every number of its run but times; that each trial is there once is checked."""
+    found = {
+        run.tags["trial_key"]: {name: value for name, value in run.metrics.items() if not name.startswith(TIMES)}
+        for run in trials(folder)
+    }
+    assert Counter(run.status for run in trials(folder)) == {"FINISHED": len(found)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def one_by_one(place):
+    """What the basic launcher gives, in this process: a retrieval for each tokenizer and one of bigrams, 8 trials."""
+    folder = place("basic")
+    places = [f"outputs={folder / 'outputs'}", f"store.path={folder / 'store'}"]
+    assert cli.call("sweep", [*WORDS, *THRESHOLDS, *places]) == 0
+    return numbers(folder)
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "ray"])
+def test_jobs_side_by_side_give_the_same_numbers(one_by_one, place, launcher):
+    folder = place(launcher)
+    if launcher == "ray":
+        pytest.importorskip("ray")
+        pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    found = sweep(folder, *WORDS, *THRESHOLDS, *(RAY if launcher == "ray" else JOBLIB))
+    assert found["trials"] == {"asked": 8, "finished": 8, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
+    assert found["plan"]["jobs"] == [2, 2, 2, 2]
+    assert found["plan"]["retrievals"] == {"compute": 3, "cached": 0}
+    assert len(list((folder / "store" / "rankings").glob("*/manifest.json"))) == 3
+    assert numbers(folder) == one_by_one
+    assert len({json.dumps(one, sort_keys=True) for one in one_by_one.values()}) == 8, "the trials differ"
+
+
+def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
+    folder = place("killed")
+    words = [*WORDS, "gate.threshold=range(0,30)", "hydra.sweeper.trials_per_job=10"]
+    child = start(folder, *words, *JOBLIB)
+    try:
+        os.kill(_worker_at_work(child, folder), signal.SIGKILL)
+        out, err = child.communicate(timeout=60)
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+    assert child.returncode == 1, err
+    assert left_of(child) == []
+    found = json.loads(out)
+    counts = found["trials"]
+    assert counts["finished"] + counts["failed"] == counts["asked"] == 60
+    assert len(found["failed"]) == counts["failed"] > 0
+    assert all("its job ended without a result" in row["error"] for row in found["failed"])
+    statuses = Counter(run.status for run in trials(folder))
+    assert statuses["RUNNING"] == 0
+    assert statuses["FINISHED"] >= counts["finished"] > 0
+    before = {run.run_id for run in trials(folder) if run.status == "FINISHED"}
+    again = sweep(folder, *words)  # one by one: a sweep is the same with any launcher
+    assert again["trials"]["finished"] == 60
+    assert again["trials"]["skipped"] == len(before)
+    finished = [run for run in trials(folder) if run.status == "FINISHED"]
+    assert before < {run.run_id for run in finished}
+    assert len(finished) == len({run.tags["trial_key"] for run in finished}) == 60
+
+
+def _worker_at_work(child: subprocess.Popen, folder: Path) -> int:
+    """A process of joblib that runs trials, as soon as the first one has ended."""
+    while not any(path.stat().st_size for path in folder.glob("outputs/sweeps/*/journal.jsonl")):
+        assert child.poll() is None, child.communicate()[1]
+        time.sleep(0.01)
+    listed = subprocess.run(["ps", "-ww", "--ppid", str(child.pid), "-o", "pid=,args="], capture_output=True, text=True)
+    return next(int(line.split()[0]) for line in listed.stdout.splitlines() if "LokyProcess" in line)
+
+
+def test_sweeps_that_are_killed_go_on_without_a_loss(capsys):
+    spec = importlib.util.spec_from_file_location("sweep_crash_test", ROOT / "scripts" / "sweep_crash_test.py")
+    crash_test = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(crash_test)
+    crash_test.WORDS = [*WORDS[:-1], "retriever.bm25.k1=0.9,1.5", "fusion.weights.bm25=0.5,2", "gate.threshold=0,2"]
+    crash_test.TRIALS = 16
+    crash_test.main(["--kills", "3"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("3 kills (")

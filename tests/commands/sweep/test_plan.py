@@ -1,0 +1,473 @@
+"""What a sweep plans: configs as Hydra composes them, what each trial needs, and which trials share a job."""
+
+import copy
+import functools
+import itertools
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
+from hydra.types import RunMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from harness import cli
+from harness.commands.sweep import plan
+from harness.commands.sweep.plan import Composer, Planner, Trial
+from harness.config import components
+from harness.pipeline.cache import Store
+from harness.tracking import retrieval_run
+from retrievers.base import BadInput, Ranking
+
+
+class Hydra:
+    """Hydra by itself, as the oracle; and what the sweep's plug-in hands to a Composer."""
+
+    def __init__(self):
+        if cli.PLUGINS not in sys.path:
+            sys.path.append(cli.PLUGINS)  # before Hydra looks for plug-ins, which it does once a process
+        with self._started():
+            self.loader = GlobalHydra.instance().hydra.config_loader
+            self.master = self.loader.load_configuration("sweep", [], RunMode.MULTIRUN)
+        self.config = functools.cache(self._config)
+        self._composed = functools.cache(self._load)
+        self.composed = []  # the words of each composition that a Composer asked for
+
+    def composer(self) -> Composer:
+        return Composer(self._compose, lambda key: bool(self.loader.get_group_options(key, ObjectType.CONFIG)))
+
+    def _compose(self, words):
+        self.composed.append(words)
+        return copy.deepcopy(self._composed(tuple(words)))
+
+    def _load(self, words):
+        return self.loader.load_sweep_config(self.master, list(words))
+
+    def _config(self, words):
+        with self._started():
+            return OmegaConf.to_container(compose("sweep", list(words)), resolve=True)
+
+    @staticmethod
+    def _started():
+        GlobalHydra.instance().clear()  # what another test left
+        return initialize_config_dir(str(components.conf_folder()), version_base="1.3")
+
+
+@pytest.fixture(scope="module")
+def hydra(cache):
+    return Hydra()
+
+
+LOW = ("tokenizer=char_ngram", "tokenizer.low=1")
+
+
+class TestComposer:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("depth=50", "top_k=7", "public=0", "seed=9", "objective=mrr"),  # nothing refers to them
+            ("gate=score", "gate.threshold=1e3", "gate.signal=margin", "gate.source=null"),
+            ("gate=score", "gate.threshold=-inf"),  # for the check to refuse
+            (*LOW, "retriever=hybrid_lexical"),  # bm25.tokenizer is ${tokenizer}, bigram's is its own
+            ("outputs=elsewhere", "store.path=null"),
+            ("outputs=elsewhere",),  # tracking and store refer to it
+            (
+                "retriever=dense",
+                "encoder=lsa",
+                "encoder.low=3",
+                "index=hnsw",
+                "index.m=8",
+                "retriever.dense.index=null",
+            ),
+            ("search=tpe", "seed=4"),  # search.seed is ${seed}
+            ("search=tpe", "seed=4", "search.seed=5", "search.trials=3"),
+            ("retriever=hybrid_lexical", "fusion=rrf", "fusion.k=3", "fusion.weights.bm25=0.25"),
+            ("+fusion.weights.other=2", "++fusion.floors={bm25:0}", "metrics=[mrr,ndcg@10]", "~top_k"),
+            ("query.file='가, 나 \"다\" = {라}'", "experiment_name='2024'"),
+            ("query.file=null", "query=null"),
+            ("experiment=lexical_gated", "gate.threshold=3"),  # a recipe that sets the same key
+            ("rerank=cross_encoder", "rerank.depth=5", "sweep=threshold"),
+            ("depth=1", "gate=score", "depth=2", "gate=none"),  # the last one counts
+        ],
+        ids=" ".join,
+    )
+    def test_the_config_is_hydras(self, hydra, words):
+        found, choices = hydra.composer()([], words)
+        expected = hydra.config(words)
+        assert found == expected
+        assert repr(found) == repr(expected)  # 1 is not 1.0 or True, and the keys have their order
+        said = dict(word.split("=", 1) for word in words if "=" in word)
+        assert choices["tokenizer"] == said.get("tokenizer", "kiwi")
+        assert not any("/" in group for group in choices)
+
+    def test_words_that_all_trials_share_are_hydras_too(self, hydra):
+        found, choices = hydra.composer()(["gate=score", "top_k=2"], ("gate.threshold=3", "top_k=4"))
+        assert found == hydra.config(("gate=score", "top_k=2", "gate.threshold=3", "top_k=4"))
+        assert choices["gate"] == "score"
+
+    @given(data=st.data())
+    @settings(max_examples=8, deadline=None)
+    def test_what_was_asked_before_makes_no_difference(self, hydra, data):
+        """A sweep's trials all set the same keys; tokenizer.low is followed by other values, top_k by none."""
+        axes = {
+            "retriever": ("bm25", "hybrid_lexical"),
+            "tokenizer.low": ("1", "2"),
+            "top_k": ("1", "3"),
+            "query.file": ("null", "'한, 글'", "[a]"),  # the list is no plain value
+        }
+        keys = data.draw(st.sampled_from([("retriever", "tokenizer.low"), ("query.file", "tokenizer.low", "top_k")]))
+        points = st.tuples(*(st.sampled_from(axes[key]) for key in keys))
+        composer = hydra.composer()
+        for point in data.draw(st.lists(points, min_size=2, max_size=6)):
+            words = tuple(f"{key}={value}" for key, value in zip(keys, point, strict=True))
+            found, _ = composer(["tokenizer=char_ngram"], words)
+            assert found == hydra.config(("tokenizer=char_ngram", *words))
+            found["top_k"] = found["tokenizer"]["low"] = 99  # what is done to a config does not reach the next one
+
+    def test_what_was_asked_with_other_keys_makes_no_difference(self, hydra):
+        composer = hydra.composer()
+        composer([], LOW)
+        words = ("tokenizer=char_ngram", "tokenizer.high=3")
+        assert composer([], words)[0] == hydra.config(words)
+
+    def test_hydra_composes_once_for_each_set_of_choices(self, hydra):
+        composer = hydra.composer()
+        hydra.composed.clear()
+        for retriever, k, low in itertools.product(("bm25", "hybrid_lexical"), range(9), (1, 2)):
+            composer(["tokenizer=char_ngram"], (f"retriever={retriever}", f"top_k={k}", f"tokenizer.low={low}"))
+        assert hydra.composed == [["tokenizer=char_ngram", f"retriever={name}"] for name in ("bm25", "hybrid_lexical")]
+
+    @pytest.mark.parametrize(
+        "word",
+        ["nosuch=1", "gate.threshold=1", "gate.x.y=1", "query.text.x=1", "retriever.bm25.k=1", "gate=nosuch", "~nosuch",
+         "+depth=3"],
+    )  # fmt: skip
+    def test_what_hydra_refuses_is_refused_in_the_same_words(self, hydra, word):
+        with pytest.raises(ConfigCompositionException) as expected:
+            hydra.config((word,))
+        with pytest.raises(type(expected.value)) as found:
+            hydra.composer()([], (word,))
+        assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+    def test_what_was_refused_leaves_nothing_behind(self, hydra):
+        composer = hydra.composer()
+        for word in ("gate.threshold=1", "retriever=nosuch"):
+            with pytest.raises(ConfigCompositionException):
+                composer([], ("depth=7", word))
+        assert composer([], ("depth=5",))[0] == hydra.config(("depth=5",))
+
+    @pytest.mark.parametrize("word", ["query.file='${outputs}/a'", "query.file='\\${outputs}'", "depth=${top_k}"])
+    def test_a_value_may_refer_to_others(self, hydra, word):
+        assert hydra.composer()([], (word,))[0] == hydra.config((word,))
+
+    def test_a_key_below_an_interpolation_is_refused_as_by_hydra(self, hydra):
+        words = ("tokenizer=char_ngram", "retriever.bm25.tokenizer.low=1")
+        with pytest.raises(ConfigCompositionException):
+            hydra.config(words)
+        with pytest.raises(ConfigCompositionException):
+            hydra.composer()([], words)
+
+
+@pytest.fixture
+def model(toy):
+    """A folder that looks like a model: nothing loads it, its files' checksums are its identity."""
+    folder = toy.parent / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text("weights")
+
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram")
+
+
+@pytest.fixture
+def planner(hydra, toy, monkeypatch):
+    """planner(*fixed) -> a Planner for the toy data, in its folder."""
+    monkeypatch.chdir(toy.parent)
+    return lambda *fixed: Planner(hydra.composer(), [*TOY, *fixed])
+
+
+RERANKED = (
+    "rerank=cross_encoder",
+    "rerank.model=null",
+    "rerank.revision=null",
+    "rerank.path=model",
+    "rerank.dtype=float32",
+)
+HYBRID = ("retriever=hybrid_lexical", "gate=score", "gate.source=bm25")
+
+
+@pytest.mark.parametrize(
+    ("fixed", "word"),
+    [
+        (HYBRID, "gate.threshold=3"),
+        (HYBRID, "gate.signal=margin"),
+        (HYBRID, "gate.source=bigram"),
+        ((), "gate=score"),
+        (HYBRID, "fusion=rrf"),
+        (HYBRID, "fusion.normalise=rank"),
+        (HYBRID, "fusion.weights.bm25=0.5"),
+        ((*HYBRID, "fusion=rrf"), "fusion.k=10"),
+        ((), "top_k=1"),
+        ((), "depth=7"),  # the greatest depth of all trials is retrieved
+        ((), "metrics=[modified_map@3]"),
+        ((), "objective=mrr"),
+        ((), "seed=1"),
+        ((), "public=0.5"),
+    ],
+)
+def test_what_follows_the_retrieval_is_free(planner, fixed, word):
+    plans = planner(*fixed)
+    plain, other = plans.trial(0, ()), plans.trial(1, (word,))
+    assert not plain.error
+    assert not other.error
+    assert other.part == plain.part
+    assert other.key != plain.key, "its result is another all the same"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "word"),
+    [
+        ((), "retriever.bm25.k1=0.9"),
+        ((), "retriever.bm25.variant=okapi"),
+        (("retriever.bm25.variant=okapi",), "retriever.bm25.engine=rank_bm25"),
+        (("tokenizer.low=1",), "retriever=hybrid_lexical"),
+        ((), "tokenizer=word"),
+        ((), "tokenizer.low=1"),
+        ((), "query.text=last"),
+        ((), "dataset.path=other"),
+        ((), "dataset.qrels=labels.jsonl"),
+        (("retriever=dense", "encoder=lsa"), "encoder.low=1"),
+        (("retriever=dense", "encoder=lsa"), "index=hnsw"),
+        (("retriever=dense", "encoder=lsa", "index=hnsw"), "index.ef_search=300"),
+        ((), RERANKED),
+        (RERANKED, "rerank.max_length=32"),
+    ],
+)
+def test_what_decides_a_retrieval_or_a_reranking_is_another_part(planner, toy, model, fixed, word):
+    other = toy.parent / "other"
+    shutil.copytree(toy, other)
+    for name, before, after in (("documents.jsonl", "지구의", "화성의"), ("qrels.jsonl", '"d1": 1', '"d1": 3')):
+        text = (other / name).read_text("utf-8")
+        assert before in text
+        (other / name).write_text(text.replace(before, after), "utf-8")
+    shutil.copyfile(other / "qrels.jsonl", toy.parent / "labels.jsonl")
+    row = {"eval_id": 7, "msg": [{"role": "user", "content": text} for text in ("달이 뭐야?", "모양은 왜 변해?")]}
+    rest = (toy / "eval.jsonl").read_text("utf-8").splitlines()[1:]
+    (toy / "eval.jsonl").write_text("\n".join([json.dumps(row, ensure_ascii=False), *rest]), "utf-8")
+    words = (word,) if isinstance(word, str) else word
+    plans = planner(*fixed)
+    plain, changed = plans.trial(0, ()), plans.trial(1, words)
+    assert not plain.error
+    assert not changed.error
+    assert changed.part != plain.part
+    assert changed.key != plain.key
+    retrieves_anew = not words[0].startswith(("rerank", "dataset.qrels"))
+    assert bool(set(changed.needs) - set(plain.needs)) == retrieves_anew
+
+
+def test_how_many_documents_are_reranked_is_free(planner, model):
+    plans = planner(*RERANKED)
+    some, more = plans.trial(0, ("rerank.depth=1",)), plans.trial(1, ("rerank.depth=2",))
+    assert not some.error
+    assert some.part == more.part  # pairs are scored alike, each once
+    assert some.key != more.key
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["outputs=elsewhere", "store.path=elsewhere", "format=json", "experiment_name=other", "run_name=mine",
+     "tracking=none", "fusion=rrf", "fusion.normalise=rank", "encoder=lsa", "index=hnsw", "dataset.path=copy",
+     "retriever.bm25.runtime.threads=1", "query.text=last", "search=tpe", "objectives=[modified_map@3]",
+     "gate.k=3", "retriever.bm25.delta=null", "top_k=3"],
+)  # fmt: skip
+def test_what_can_change_no_result_changes_no_key(planner, toy, word):
+    """Places, runtime and formats; parts that one BM25 makes no use of; the same data elsewhere; a default, said."""
+    shutil.copytree(toy, toy.parent / "copy")
+    plans = planner("gate=score") if word.startswith("gate") else planner()
+    plain, other = plans.trial(0, ()), plans.trial(1, (word,))
+    assert not other.error
+    assert other.part == plain.part
+    if word == "gate.k=3":  # mean_top_k alone reads it; that it counts as another result is safe, if wasteful
+        assert other.key != plain.key
+    else:
+        assert other.key == plain.key
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("top_k=1",),
+        ("gate=score", "gate.threshold=2", "metrics=[modified_map@3,mrr]"),
+        ("retriever=hybrid_lexical", "fusion=rrf", "fusion.k=7", "seed=3", "run_name=named"),
+        ("query.text=last", "depth=10", "retriever.bm25.k1=2.0", "store.path=fresh"),
+    ],
+)
+def test_the_key_is_that_of_a_single_run(planner, monkeypatch, words):
+    keys, plain = [], retrieval_run.trial_key
+    trial = planner().trial(0, words)
+    monkeypatch.setattr(retrieval_run, "trial_key", lambda *asked: keys.append(plain(*asked)) or keys[-1])
+    assert cli.call("run", [*TOY, *words, "tracking=none"]) == 0
+    assert keys == [trial.key]
+
+
+def test_a_trial_that_cannot_run_keeps_its_error(planner):
+    plans = planner()
+    for words, said in ((("top_k=500",), "depth=100"), (("dataset.path=nowhere",), "nowhere"),
+                        (("objective=ndcg@7",), "not among the metrics"), (("tokenizer.low=3",), "low")):  # fmt: skip
+        trial = plans.trial(0, words)
+        assert isinstance(trial.error, BadInput | OSError)
+        assert said in str(trial.error)
+        assert trial.key == ""
+    assert plans.trial(1, ()).key
+
+
+def test_an_unknown_key_names_the_trial(planner):
+    with pytest.raises(ConfigCompositionException) as raised:
+        planner().trial(0, ("gate.threshold=1", "top_k=2"))
+    assert raised.value.__notes__ == ["(That is of the trial gate.threshold=1 top_k=2)"]
+
+
+def test_files_are_named_from_the_root(planner, toy):
+    found = planner("dataset.qrels=toy/qrels.jsonl", "store.path=cache").trial(0, ("outputs=o",)).config
+    assert (found["dataset"]["path"], found["dataset"]["qrels"]) == (str(toy), str(toy / "qrels.jsonl"))
+    assert (found["outputs"], found["store"]["path"]) == (str(toy.parent / "o"), str(toy.parent / "cache"))
+
+
+# ---- jobs
+
+
+def trial(number, part, needs=(), depth=10, words=(), error=None):
+    check = {"depth": depth, "fusion": {}, "rerank": {}}
+    return Trial(number, tuple(words), check, needs=tuple(needs), part=part, error=error)
+
+
+def numbers(found):
+    return [([one.number for one in job.trials], job.depths) for job in found]
+
+
+def test_trials_with_the_same_part_share_a_job():
+    # Parts a, b, a, c, a, b: three jobs in the order in which the parts come first, each in the order of its trials.
+    # The second part reads two rankings, at their own depths.
+    needs = {"a": ("x",), "b": ("x", "y"), "c": ()}
+    trials = [trial(n, part, needs[part]) for n, part in enumerate("abacab")]
+    depths = {"x": 10, "y": 7}
+    assert numbers(plan.jobs(trials, depths, None)) == [([0, 2, 4], (10,)), ([1, 5], (10, 7)), ([3], ())]
+    # At most two in a job: the three of `a` are 2 + 1.
+    assert numbers(plan.jobs(trials, depths, 2)) == [([0, 2], (10,)), ([4], (10,)), ([1, 5], (10, 7)), ([3], ())]
+    assert plan.jobs([], {}, None) == []
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=20), st.none() | st.integers(1, 7))
+def test_every_trial_is_in_one_job(parts, most):
+    found = plan.jobs([trial(n, part) for n, part in enumerate(parts)], {}, most)
+    assert sorted(one.number for job in found for one in job.trials) == list(range(len(parts)))
+    for job in found:
+        assert len({one.part for one in job.trials}) == 1
+        assert 1 <= len(job.trials) <= (most or len(parts))
+    # As few as can be: those of each part, divided by `most`, rounded up.
+    sizes = [parts.count(part) for part in set(parts)]
+    assert len(found) == sum(-(-size // most) if most else 1 for size in sizes)
+
+
+def test_a_ranking_is_retrieved_at_the_greatest_depth_that_is_asked():
+    # x is read at 10 and at 30, y at 30 alone, z at 5 alone.
+    trials = [trial(0, "", ("x",), 10), trial(1, "", ("x", "y"), 30), trial(2, "", ("z",), 5)]
+    assert plan.depths(trials) == {"x": 30, "y": 30, "z": 5}
+    assert plan.depths([]) == {}
+
+
+def test_a_ranking_is_kept_if_it_is_deep_enough(tmp_path):
+    store = Store(tmp_path)
+    found = Ranking(("q",), ("d",), np.zeros((1, 1), np.int32), np.ones((1, 1)))
+    rankings = {name: {"index": name} for name in "xyz"}
+    store.ranking(rankings["x"], 20, lambda _: found)
+    store.ranking(rankings["y"], 20, lambda _: found)
+    # x was kept at 20 and is wanted at 20; y is wanted deeper than it was kept; z was never made.
+    assert plan.kept(rankings, {"x": 20, "y": 21, "z": 1}, store) == {"x"}
+    assert plan.kept(rankings, {"x": 5, "y": 20}, store) == {"x", "y"}
+    assert plan.kept(rankings, {}, store) == set()
+
+
+def product(parts, **axes):
+    """The trials of a grid; parts: what tells its expensive part from its words."""
+    words = [tuple(f"{k}={v}" for k, v in zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
+    return [trial(n, parts(dict(word.split("=") for word in one)), words=one) for n, one in enumerate(words)]
+
+
+def test_a_key_is_expensive_if_it_alone_changes_what_is_computed():
+    trials = product(lambda at: at["k1"], k1=(1, 2), top_k=(1, 2, 3))
+    assert plan.kinds_of_keys(trials) == {"expensive": ["k1"], "free": ["top_k"]}
+    # k1 matters where the retriever is bm25 alone: that is enough.
+    trials = product(lambda at: (at["r"], at["r"] == "bm25" and at["k1"]), top_k=(1, 2), k1=(1, 2), r=("dense", "bm25"))
+    assert plan.kinds_of_keys(trials) == {"expensive": ["k1", "r"], "free": ["top_k"]}
+    # One value changes nothing, and trials that cannot run say nothing.
+    assert plan.kinds_of_keys(product(lambda at: at["k1"], k1=(1,))) == {"expensive": [], "free": ["k1"]}
+    trials = product(lambda at: at["k1"], k1=(1, 2))
+    trials[1].error = BadInput("no")
+    assert plan.kinds_of_keys(trials) == {"expensive": [], "free": ["k1"]}
+    assert plan.kinds_of_keys([]) == {"expensive": [], "free": []}
+
+
+# ---- words
+
+
+def parsed(*words):
+    return OverridesParser.create().parse_overrides(list(words))
+
+
+def test_words_are_split_into_those_that_are_swept_and_the_others():
+    fixed, swept = plan.split(parsed("a=1", "b=1,2", "c='x,y'", "d=[1,2]", "+e=3", "f=range(0,2)", "~g", "h=glob(*)"))
+    assert fixed == ["a=1", "c='x,y'", "d=[1,2]", "+e=3", "~g"]
+    assert list(swept) == ["b", "f", "h"]
+    # Of several for a key the last counts, so that the command line overrules a named sweep.
+    fixed, swept = plan.split(parsed("a=1,2", "b=1", "a=3", "b=4,5"))
+    assert (fixed, {key: plan.said(one) for key, one in swept.items()}) == (["a=3"], {"b": "4,5"})
+
+
+@pytest.mark.parametrize("key", ["outputs", "store.path", "tracking.uri", "experiment_name", "run_name", "format",
+                                 "objective", "objectives", "dry_run", "search", "search.trials", "sweep"])  # fmt: skip
+def test_what_decides_no_result_cannot_be_swept(key):
+    with pytest.raises(BadInput, match=f"^{key} decides no result"):
+        plan.split(parsed("top_k=1,2", f"{key}=a,b"))
+    assert plan.split(parsed(f"{key}=a")) == ([f"{key}=a"], {})
+
+
+def test_the_words_of_a_grid():
+    # range() leaves out its end; texts keep their quotes, so that Hydra reads them again as they were.
+    _, swept = plan.split(parsed("a=1,2", "b=range(0,1,0.5)", "c='x, y',z", "d=null,true", "+e=[1,2],[3]"))
+    assert plan.lists(swept) == {
+        "a": ["a=1", "a=2"],
+        "b": ["b=0.0", "b=0.5"],
+        "c": ["c='x, y'", "c=z"],
+        "d": ["d=null", "d=True"],
+        "+e": ["+e=[1,2]", "+e=[3]"],
+    }
+    with pytest.raises(BadInput, match=r"x=interval\(1,5\) has no end of values"):
+        plan.lists(plan.split(parsed("x=interval(1,5)"))[1])
+
+
+def test_the_corners_of_a_space():
+    words = ("a=1,2,3", "b=range(0,1,0.5)", "c='x, y',z", "d=null,[1]", "x=interval(1,5)", "y=int(interval(2,5))")
+    _, swept = plan.split(parsed(*words))
+    first = ["a=1", "b=0.0", "c='x, y'", "d=null", "x=1.0", "y=2"]
+    assert [plan.corner(override) for override in swept.values()] == first
+    last = ["a=3", "b=0.5", "c=z", "d=[1]", "x=5.0", "y=5"]
+    assert [plan.corner(override, last=True) for override in swept.values()] == last
+
+
+def test_the_last_axis_changes_fastest():
+    axes = {"a": ["a=1", "a=2"], "b": ["b=x", "b=y", "b=z"]}
+    assert plan.combinations(axes) == [
+        ("a=1", "b=x"), ("a=1", "b=y"), ("a=1", "b=z"), ("a=2", "b=x"), ("a=2", "b=y"), ("a=2", "b=z"),
+    ]  # fmt: skip
+    assert plan.combinations({}) == [()]
+    assert plan.combinations({"a": []}) == []

@@ -1,0 +1,385 @@
+"""What people see of a sweep: the best, the front, the table, and lines while it runs."""
+
+import dataclasses
+import io
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from harness.commands.sweep import report
+from harness.commands.sweep.optimism import Optimism
+from harness.commands.sweep.plan import Trial
+from harness.commands.sweep.report import Summary, objective_values, show, watch, write_files
+from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
+
+ONE = [("mrr", "maximize")]
+TWO = [("mrr", "maximize"), ("ms_per_query", "minimize")]
+MAP = [("map@3", "maximize")]
+
+
+def summary(rows, objectives=ONE, words=None, skipped=(), run_id="parent"):
+    """rows: metrics of each trial by MLflow's names; "FAILED", "KILLED", or None for one without a result."""
+    trials = {n: Trial(n, tuple(words[n]) if words else (f"x={n}",)) for n in range(len(rows))}
+    results = {}
+    for n, row in enumerate(rows):
+        if isinstance(row, dict):
+            results[n] = Result(n, f"key{n}", f"run{n}", "FINISHED", row, 0.5)
+        elif row:
+            results[n] = Result(n, f"key{n}", f"run{n}", row, error="ValueError: no" if row == "FAILED" else "")
+    return Summary("abc", run_id, "e", trials, results, set(skipped), objectives)
+
+
+def test_the_best_is_the_greatest_and_the_first_of_equals():
+    # 1 and 3 are equal, 1 came first; 4 failed, 5 was killed, 6 has no number, 7 no result.
+    found = summary([{"mrr": 0.5}, {"mrr": 0.75}, {"mrr": 0.25}, {"mrr": 0.75}, "FAILED", "KILLED", {}, None])
+    assert found.best == 1
+    assert found.finished == [1, 3, 0, 2]
+    assert summary([{"mrr": 0.0}]).best == 0
+    assert summary(["FAILED", {}, None]).best is None
+    assert summary([]).best is None
+    # MLflow's spelling: map@3 is logged as map_at_3.
+    assert summary([{"map_at_3": 0.1}, {"map_at_3": 0.2}], MAP).best == 1
+
+
+@given(st.lists(st.none() | st.sampled_from([0.0, 0.1, 0.5, 1.0]), max_size=8))
+def test_the_best_by_looking_at_all(values):
+    found = summary([{} if value is None else {"mrr": value} for value in values])
+    there = [value for value in values if value is not None]
+    assert found.best == (values.index(max(there)) if there else None)
+
+
+def test_the_front_of_two_objectives():
+    # mrr up, ms_per_query down. 0 (.9, 9) is the best in mrr, 3 (.2, 1) the quickest, 1 (.5, 3) lies between.
+    # 2 (.5, 4) is as good as 1 and slower; 4 (.4, 3) as quick and worse; 5 is 1 again, and neither beats the other.
+    rows = [(0.9, 9), (0.5, 3), (0.5, 4), (0.2, 1), (0.4, 3), (0.5, 3)]
+    found = summary([{"mrr": a, "ms_per_query": b} for a, b in rows] + ["FAILED"], TWO)
+    assert found.front == [0, 1, 5, 3]  # the best first
+    assert found.best == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))
+def test_the_front_by_comparing_all_pairs(rows):
+    found = summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO)
+
+    def beats(p, q):
+        return p[0] >= q[0] and p[1] <= q[1] and p != q
+
+    assert sorted(found.front) == [n for n, row in enumerate(rows) if not any(beats(other, row) for other in rows)]
+
+
+def test_with_one_objective_the_front_is_the_best_and_its_equals():
+    assert summary([{"mrr": 0.5}, {"mrr": 0.75}, {"mrr": 0.75}]).front == [1, 2]
+    assert summary([]).front == []
+
+
+def test_a_trial_without_the_second_number_is_on_no_front():
+    rows = [{"mrr": 0.9, "ms_per_query": 1.0}, {"mrr": 0.1}]
+    assert summary(rows, TWO).front == [0]
+
+
+def test_counts():
+    # Trials 0 and 1 finished, 0 at an earlier start; 2 failed; 3 was killed; 4 has no result yet.
+    found = summary([{"mrr": 0.5}, {"mrr": 0.6}, "FAILED", "KILLED", None], skipped=["key0", "elsewhere"])
+    assert found.counts() == {"asked": 5, "finished": 2, "failed": 1, "killed": 1, "skipped": 1, "same": 0}
+    # Two trials with the same key are one result; those that cannot run have no key, and are not the same.
+    found.results[1] = found.results[0]
+    found.results[2] = Result(2, "", None, "FAILED")
+    found.results[3] = Result(3, "", None, "FAILED")
+    assert found.counts() | {"skipped": 0} == {
+        "asked": 5, "finished": 2, "failed": 2, "killed": 0, "skipped": 0, "same": 1,
+    }  # fmt: skip
+
+
+def test_axes_are_numbers_where_all_values_are():
+    words = [("k=1", "name='가, 나'", "mixed=1", "e=1e-3"), ("k=2.5", "name=b", "mixed=null", "e=2"),
+             ("k=-3", "name=\"c=d\"", "mixed=3", "e=.5")]  # fmt: skip
+    assert summary([None] * 3, words=words).axes() == {
+        "k": [1.0, 2.5, -3.0],
+        "name": ["가, 나", "b", "c=d"],
+        "mixed": ["1", "null", "3"],
+        "e": [0.001, 2.0, 0.5],
+    }
+    assert summary([]).axes() == {}
+
+
+def test_the_table_has_a_row_for_each_trial():
+    rows = [{"mrr": 0.5, "interval_low/mrr": 0.25, "interval_high/mrr": 0.75}, "FAILED", None]
+    found = summary(rows, words=[("k=1",), ("k=2",), ("k=3",)])
+    assert found.table() == {
+        "trial": [0, 1, 2],
+        "status": ["FINISHED", "FAILED", ""],
+        "mrr": [0.5, None, None],
+        "low": [0.25, None, None],
+        "high": [0.75, None, None],
+        "k": [1.0, 2.0, 3.0],
+        "seconds": [0.5, 0.0, None],
+        "run_id": ["run0", "run1", None],
+        "error": ["", "ValueError: no", ""],
+    }
+    assert found.interval(0) == (0.25, 0.75)
+    assert all(map(math.isnan, found.interval(1)))
+    # The interval is the first objective's, in MLflow's spelling.
+    there = {"map_at_3": 0.5, "interval_low/map_at_3": 0.25, "interval_high/map_at_3": 0.75, "interval_low/mrr": 0.1}
+    assert summary([there], [*MAP, *ONE]).interval(0) == (0.25, 0.75)
+
+
+def test_the_parent_carries_the_best():
+    found = summary([{"mrr": 0.5, "ndcg_at_10": 0.1}, {"mrr": 0.75, "ndcg_at_10": 0.2}, "FAILED"])
+    metrics = found.parent_metrics()
+    assert (metrics["mrr"], metrics["ndcg_at_10"]) == (0.75, 0.2)
+    assert (metrics["trials/asked"], metrics["trials/finished"], metrics["trials/failed"]) == (3.0, 2.0, 1.0)
+    tags = found.parent_tags("#/experiments/1/runs?x=1")
+    assert (tags["best.trial"], tags["best.run_id"], tags["best.overrides"]) == ("1", "run1", "x=1")
+    assert "(#/experiments/1/runs?x=1)" in tags["mlflow.note.content"]
+    assert tags["sweep.page"] == "#/experiments/1/runs?x=1"
+    none = summary(["FAILED"])
+    assert none.parent_tags("") == {}
+    assert none.parent_metrics()["trials/failed"] == 1.0
+
+
+def test_the_note_of_a_best_without_an_interval_says_no_nan():
+    assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags(""))
+
+
+def shown(found, seconds=1.25):
+    document = found.to_json() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
+    json.dumps(document, allow_nan=False)
+    out = io.StringIO()
+    show(Console(file=out, width=200, highlight=False, markup=False), found, document)
+    return out.getvalue()
+
+
+def test_what_is_shown():
+    rows = [{"mrr": n / 100, "interval_low/mrr": n / 200, "interval_high/mrr": 1.0} for n in range(12)] + ["FAILED"]
+    text = shown(summary(rows, words=[(f"k={n}", "name='[b]한글'") for n in range(13)]))
+    lines = [line.split() for line in text.splitlines()]
+    assert lines[0] == ["Sweep", "abc:", "13", "trials", "(12", "finished,", "1", "failed),", "1.2", "s."]
+    assert lines[1] == ["mrr", "95", "%", "interval", "k", "name", "run"]
+    # The ten best, the best first, with intervals; text in square brackets is no markup.
+    assert lines[2] == ["1", "0.1100", "0.055", "–", "1.000", "11", "[b]한글", "run11"]
+    assert [line[0] for line in lines[2:12]] == [str(place) for place in range(1, 11)]
+    assert lines[11][-1] == "run2"
+    assert "failed: k=12 name='[b]한글': ValueError: no" in text
+    assert "harness ui experiment_name='e'" in text
+    assert text.splitlines()[-1].strip() == "harness export run=run11"
+
+
+def test_what_is_shown_of_two_objectives():
+    rows = [(0.9, 9.0), (0.5, 3.0), (0.5, 4.0)]
+    text = shown(summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO))
+    assert [line.split() for line in text.splitlines()[1:] if "," in line] == [
+        ["0.9000,", "9.0000", "x=0"], ["0.5000,", "3.0000", "x=1"],
+    ]  # fmt: skip
+    assert text.splitlines()[1].split()[:2] == ["mrr", "ms_per_query"]
+    assert "0.9000" in text
+    assert "9.0000" in text
+
+
+def test_what_is_shown_where_nothing_finished_or_nothing_is_logged():
+    text = shown(summary(["FAILED", "KILLED"]))
+    assert "2 trials (1 failed, 1 killed)" in text
+    assert "export" not in text
+    unlogged = summary([{"mrr": 0.5}], run_id=None)
+    unlogged.results[0] = Result(0, "key0", None, "FINISHED", {"mrr": 0.5})
+    text = shown(unlogged)
+    assert "trial 0" in text
+    assert "harness" not in text
+
+
+def test_files_hold_all_trials_in_utf8(tmp_path):
+    import csv
+
+    found = summary([{"mrr": 0.5}, "FAILED"], words=[("name='가, 나'",), ("name=b",)])
+    folder = write_files(found, tmp_path / "summary")
+    with (folder / "trials.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], row["mrr"], row["status"]) for row in rows] == [
+        ("가, 나", "0.5", "FINISHED"), ("b", "", "FAILED"),
+    ]  # fmt: skip
+    document = json.loads((folder / "summary.json").read_text("utf-8"))
+    assert document["best"] == {
+        "trial": 0, "run_id": "run0", "overrides": ["name='가, 나'"], "value": 0.5, "interval": [None, None],
+        "objectives": {"mrr": 0.5},
+    }  # fmt: skip
+    assert document["front"] is None
+    assert document["failed"] == [{"trial": 1, "overrides": ["name=b"], "error": "ValueError: no"}]
+    assert (folder / "objective.png").stat().st_size > 0
+    assert not (folder / "front.png").exists()
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path):
+    folder = write_files(summary(["FAILED"]), tmp_path)
+    assert {path.name for path in folder.iterdir()} == {"trials.csv", "summary.json"}
+
+
+# ---- while it runs
+
+
+@pytest.fixture
+def journal(tmp_path, monkeypatch):
+    """write(number, mrr or status) -> a line in the journal of a sweep that `watch` follows without waiting."""
+    monkeypatch.setattr(report, "POLL_SECONDS", 0.005)
+    context = Context("abc", "e", tmp_path, "mine", {}, "")
+
+    def write(number, value, token="mine"):
+        told = ("FINISHED", {"mrr": value}) if isinstance(value, float) else (value or "FINISHED", {})
+        other = Context("abc", "e", tmp_path, token, {}, "")
+        write_journal(other, Result(number, "", None, *told))
+
+    write.context = context
+    return write
+
+
+TRIALS = {n: Trial(n, (f"k={n}", "name=달")) for n in range(6)}
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """wait() until the follower has read the journal twice more, so that it knows what was written before."""
+    looked, plain = [], read_journal
+
+    def counted(*asked):
+        found = plain(*asked)
+        looked.append(1)
+        return found
+
+    def wait():
+        before, end = len(looked), time.monotonic() + 5
+        while len(looked) < before + 2 and time.monotonic() < end:
+            time.sleep(0.002)
+
+    monkeypatch.setattr(report, "read_journal", counted)
+    return wait
+
+
+def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    journal(5, 0.9)  # of a batch before this one: not told again
+    with watch(journal.context, 4, "mrr", TRIALS, "all"):
+        looks()
+        journal(0, 0.25)
+        journal(2, 0.125, token="another")
+        journal(1, "FAILED")
+        journal(2, 0.5)
+        journal(3, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/4] mrr 0.2500  best 0.2500  k=0 name=달",
+        "[2/4] FAILED  k=1 name=달",
+        "[3/4] mrr 0.5000  best 0.5000  k=2 name=달",
+        "[4/4] mrr nan  best 0.5000  k=3 name=달",
+    ]
+
+
+def test_the_first_trial_is_told_however_late_the_follower_looks(journal, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    plain = report._follow
+    monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
+    with watch(journal.context, 1, "mrr", TRIALS, "all"):
+        journal(0, 0.25)
+    assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
+
+
+def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with watch(journal.context, 6, "mrr", TRIALS, "all"):
+        looks()
+        journal(0, 0.25)
+        looks()
+        now[0] += 9
+        journal(1, 0.5)
+        looks()
+        assert capsys.readouterr().err == ""
+        now[0] += 1  # ten seconds after the first trial
+        journal(2, 0.25)
+        looks()
+    # 3 trials in the 10 s since the first one was told, 3 left at that rate = 10 s.
+    assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
+
+
+def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
+    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, "mrr", TRIALS, "all"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == ""
+
+
+# ---- what trials are ranked by
+
+RANKED = {
+    "map_at_3": 0.9, "interval_low/map_at_3": 0.8, "interval_high/map_at_3": 1.0, "public/map_at_3": 0.7,
+    "oof/map_at_3": 0.5, "oof/interval_low/map_at_3": 0.4, "oof/interval_high/map_at_3": 0.6,
+    "oof/public/map_at_3": 0.3, "ms_per_query": 2.0, "loss/misranked": 0.25, "oof/loss/misranked": 0.125,
+}  # fmt: skip
+PLAIN = {name: value for name, value in RANKED.items() if not name.startswith("oof/")}
+
+
+def public(found):
+    return dataclasses.replace(found, select_on="public")
+
+
+def test_values_and_intervals_are_of_what_trials_are_ranked_by():
+    found = summary([RANKED, PLAIN], MAP)
+    assert (found.values(0), found.values(1)) == ([0.5], [0.9])
+    assert (found.interval(0), found.interval(1)) == ((0.4, 0.6), (0.8, 1.0))
+    assert (found.best, found.finished) == (1, [1, 0])
+    chosen = public(found)
+    assert (chosen.values(0), chosen.values(1)) == ([0.3], [0.7])
+    assert all(math.isnan(end) for n in (0, 1) for end in chosen.interval(n))  # none is known of the public part
+    assert chosen.to_json()["best"]["interval"] == [None, None]
+    assert chosen.table()["map@3"] == [0.3, 0.7]
+
+
+def test_objectives_that_are_no_measures_have_no_public_part():
+    asked = [("map@3", "maximize"), ("ms_per_query", "minimize"), ("loss/misranked", "minimize")]
+    assert objective_values(RANKED, asked, "public") == [0.3, 2.0, 0.125]
+    assert objective_values(RANKED, asked, "all") == [0.5, 2.0, 0.125]
+    assert objective_values(PLAIN, asked, "public") == [0.7, 2.0, 0.25]
+    assert all(map(math.isnan, objective_values({}, asked, "all")))
+
+
+def test_looks_at_private_scores():
+    # Three finished, one of them at an earlier start; one failed.
+    found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
+    assert found.peeks == 2
+    assert public(found).peeks == 1
+    assert public(summary(["FAILED"], MAP)).peeks == summary(["FAILED"], MAP).peeks == 0
+
+
+def test_luck_is_said_wherever_the_best_is():
+    luck = Optimism("map@3", 2, 60, 0.9, 0.05, 0.8, 0)
+    found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
+    metrics = found.parent_metrics()
+    assert (metrics["optimism/luck"], metrics["optimism/unseen"]) == (0.05, 0.8)
+    assert luck.sentence() in found.parent_tags("")["mlflow.note.content"]
+    assert found.to_json()["optimism"] == luck.to_json()
+    assert luck.sentence() in shown(found).replace("\n", " ").replace("  ", " ")
+    without = summary([RANKED], MAP)
+    assert without.to_json()["optimism"] is None
+    assert not [name for name in without.parent_metrics() if "optimism" in name]
+
+
+def test_how_often_private_scores_were_seen_is_said_where_the_public_part_chooses():
+    found = summary([RANKED, PLAIN], MAP)
+    document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
+    told = []
+    for one in (found, public(found), dataclasses.replace(public(found), run_id=None)):
+        out = io.StringIO()
+        show(Console(file=out, width=300, highlight=False, markup=False), one, document)
+        told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
+    assert told == [False, True, False]
+
+
+def test_lines_tell_what_trials_are_ranked_by(journal, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    with watch(journal.context, 2, "map@3", TRIALS, "public"):
+        for number, metrics in enumerate((RANKED, PLAIN)):
+            write_journal(journal.context, Result(number, "", None, "FINISHED", metrics))
+    assert [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "[1/2] map@3 0.3000", "[2/2] map@3 0.7000",
+    ]  # fmt: skip

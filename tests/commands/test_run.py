@@ -1,0 +1,288 @@
+"""The verbs `run`, `score` and `search`, from the command line to files and MLflow."""
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+QUIET = ("tracking=none", "format=json")
+
+
+def contest(folder):
+    return ("dataset=contest", f"dataset.path={folder}", "tokenizer=char_ngram")
+
+
+@pytest.mark.local
+def test_run_with_no_argument_scores_the_sample_and_logs_it(harness, tmp_path):
+    done = harness("run", "format=json")
+    found = done.json
+    assert 0.4 < found["metrics"]["modified_map@3"] < 0.8
+    assert found["counts"] == {
+        "predicted": 60, "labelled": 60, "scored": 60, "needs_no_retrieval": 12, "unlabelled": 0, "missing": 0,
+        "duplicates": 0,
+    }  # fmt: skip
+    losses = sum(found["losses"].values())
+    assert losses + found["metrics"]["modified_map@3"] == pytest.approx(1, abs=1e-12)
+    assert Path(found["files"]["predictions"]).is_file()
+    assert (tmp_path / "outputs" / "mlflow.db").is_file()
+    rows = sqlite3.connect(tmp_path / "outputs" / "mlflow.db").execute("select status, name from runs").fetchall()
+    assert rows == [("FINISHED", "bm25-kiwi-none")]
+
+
+def test_text_output_shows_scores_and_what_to_try_next(harness):
+    done = harness("run", "tracking=none", "tokenizer=word")
+    assert done.code == 0
+    for expected in ("modified_map@3", "abstention_recall", "wrongly_returned", "60 labelled queries scored", "Files:"):
+        assert expected in done.out
+
+
+def test_tracking_none_never_imports_mlflow(tmp_path):
+    import subprocess
+
+    code = (
+        "import sys; from harness.cli import call\n"
+        "assert call('run', ['tracking=none', 'tokenizer=word', 'format=json']) == 0\n"
+        "print([name for name in ('mlflow', 'torch', 'pandas') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr.strip().endswith("[]"), done.stderr
+
+
+@pytest.mark.drawn
+def test_files_of_a_run(harness, toy):
+    found = harness("run", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5").json
+    folder = Path(found["files"]["folder"])
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.yaml", "gate.png", "overview.png", "predictions.jsonl", "report.html", "requirements.txt", "run.trec",
+        "scores.csv",
+    ]  # fmt: skip
+    rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert [row["eval_id"] for row in rows] == [7, 3, 5]  # as read: integers, in the file's order
+    assert rows[0]["topk"][0] == "d3"
+    assert rows[0]["standalone_query"] == "달의 모양은 왜 변해?"
+    assert rows[0]["references"][0]["content"] == "달의 모양은 한 달 동안 변한다"
+    assert rows[2]["topk"] == []  # nothing shares a bigram with the greeting
+    assert (folder / "run.trec").read_text().startswith("7 Q0 d3 1 ")
+    assert found["metrics"]["modified_map@3"] == 1.0
+    assert found["metrics"]["abstention_recall"] == 1.0
+
+
+def test_same_trial_same_numbers_and_the_second_builds_nothing(harness, toy, monkeypatch):
+    first = harness("run", *contest(toy), *QUIET).json
+    from retrievers.lexical.bm25 import BM25
+
+    def fail(*arguments):
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(BM25, "index", fail)
+    monkeypatch.setattr(BM25, "load", fail)
+    again = harness("run", *contest(toy), *QUIET, "top_k=2", "gate=score", "gate.threshold=1", "metrics=[mrr]").json
+    assert list(again["metrics"]) == ["mrr"]
+    once_more = harness("run", *contest(toy), *QUIET).json
+    assert once_more["metrics"] == first["metrics"]
+
+
+def test_unlabelled_data_is_retrieved_and_not_scored(harness, toy):
+    (toy / "qrels.jsonl").unlink()
+    found = harness("run", *contest(toy), *QUIET).json
+    assert found["metrics"] is None
+    assert len(Path(found["files"]["predictions"]).read_text().splitlines()) == 3
+
+
+def test_query_text_last_and_file(harness, toy, tmp_path):
+    rewritten = tmp_path / "rewritten.jsonl"
+    rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "달"), (3, "물 끓는"), (5, "없음"))]
+    rewritten.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = harness("run", *contest(toy), *QUIET, "query.text=file", f"query.file={rewritten}").json
+    row = json.loads(Path(found["files"]["predictions"]).read_text("utf-8").splitlines()[0])
+    assert row["standalone_query"] == "달"
+    assert harness("run", *contest(toy), *QUIET, "query.text=last").code == 0
+
+
+def test_a_hangul_folder_and_experiment_name(harness, toy, tmp_path):
+    folder = toy.rename(tmp_path / "한글 폴더 (사본)")
+    done = harness("run", *contest(folder), "experiment_name=한국어 실험=1", "format=json")
+    assert done.json["experiment"] == "한국어 실험=1"
+    assert harness("export", "experiment_name=한국어 실험=1", "submission=제출.csv", "format=json").json["queries"] == 3
+    assert harness("run", *contest(folder), "experiment_name=2024", *QUIET).json["experiment"] == "2024"
+
+
+def test_a_multirun_shares_what_is_slow(harness, toy):
+    done = harness("run", "-m", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5,50")
+    assert done.code == 0, done.err
+    scores = [json.loads(line)["metrics"]["modified_map@3"] for line in done.out.splitlines()]
+    assert scores == [
+        1.0,
+        pytest.approx(1 / 3),
+    ]  # 50 withholds all: only the greeting is right
+
+
+def test_score_equals_run(harness, toy):
+    run = harness("run", *contest(toy), "format=json", "metrics=[modified_map@3,hit@1,ndcg@3]").json
+    scored = harness(
+        "score", f"predictions={run['files']['predictions']}", *contest(toy)[:2], "format=json",
+        "metrics=[modified_map@3,hit@1,ndcg@3]",
+    ).json  # fmt: skip
+    assert scored["metrics"] == run["metrics"]
+    assert scored["run_id"] != run["run_id"]
+
+
+def test_score_lists_what_is_missing_and_duplicated(harness, toy, tmp_path):
+    predictions = tmp_path / "p.jsonl"
+    predictions.write_text('{"eval_id": 7, "topk": ["d3", "d3", "d2"]}\n{"eval_id": 5, "topk": []}\n')
+    words = (f"predictions={predictions}", *contest(toy)[:2], *QUIET, "metrics=[modified_map@3,hit@1]")
+    found = harness("score", *words).json
+    assert (found["counts"]["missing"], found["missing"]) == (1, ["3"])
+    assert (found["counts"]["duplicates"], found["duplicates"]) == (1, {"7": ["d3"]})
+    assert found["metrics"]["modified_map@3"] == 1.0  # (1/1 + 2/2)/2 and a right abstention
+    assert harness("score", *words, "missing=zero").json["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
+
+
+def test_score_a_trec_run(harness, tmp_path):
+    (tmp_path / "qrels").write_text("1 0 a 1\n1 0 b 0\n2 0 c 2\n")
+    (tmp_path / "run").write_text("1 Q0 b 1 2.0 x\n1 Q0 a 2 1.0 x\n2 Q0 c 1 3.0 x\n")
+    found = harness(
+        "score", "dataset=trec", "dataset.qrels=qrels", "predictions=run", "metrics=[mrr,ndcg@10]", *QUIET
+    ).json
+    assert found["metrics"]["mrr"] == 0.75
+
+
+def test_search_shows_documents_signal_and_decision(harness, toy):
+    words = (*contest(toy), "query=지구 달의 모양", "top_k=2")
+    found = harness("search", *words, "format=json").json
+    assert [document["doc_id"] for document in found["documents"]] == ["d3", "d1"]
+    assert found["retrieve"] is True
+    assert found["signal"] == found["documents"][0]["score"]
+    text = harness("search", *words, "gate=score", "gate.threshold=99").out
+    assert "withholds the documents" in text
+    assert "d3" in text
+    assert "No document shares a term" in harness("search", *contest(toy), "query=xyz").out
+
+
+@pytest.mark.local
+def test_a_crash_marks_the_run_failed_with_its_traceback(harness, toy, tmp_path, monkeypatch):
+    from retrievers.lexical.bm25 import BM25
+
+    def crash(self, queries, k):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(BM25, "search", crash)
+    done = harness("run", *contest(toy), "retriever.bm25.k1=1.234")
+    assert done.code == 1
+    assert "out of luck" in done.err
+    database = sqlite3.connect(tmp_path / "outputs" / "mlflow.db")
+    assert database.execute("select status from runs").fetchall() == [("FAILED",)]
+    [traceback] = (tmp_path / "outputs" / "artifacts").rglob("traceback.txt")
+    assert "out of luck" in traceback.read_text()
+    assert [path.name.rpartition(".")[2] for path in (tmp_path / "outputs" / "runs").iterdir()] == ["failed"]
+
+
+@pytest.mark.local
+def test_an_interrupted_run_is_killed_and_said(harness, toy, tmp_path, monkeypatch):
+    from retrievers.lexical.bm25 import BM25
+
+    def interrupt(self, queries, k):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BM25, "search", interrupt)
+    assert harness("run", *contest(toy), "retriever.bm25.k1=1.235").code == 130
+    database = sqlite3.connect(tmp_path / "outputs" / "mlflow.db")
+    assert database.execute("select status from runs").fetchall() == [("KILLED",)]
+
+
+@pytest.mark.parametrize("gate", ["auto", "depth", "classifier"])
+def test_a_gate_that_learns_needs_labels(harness, toy, gate):
+    (toy / "qrels.jsonl").unlink()
+    for verb, words in (("run", QUIET), ("search", ["query=달", "format=json"])):
+        done = harness(verb, *contest(toy), *words, f"gate={gate}")
+        assert done.code == 2
+        assert "This gate learns from labels, and there are none" in done.err
+        assert "gate=fitted gate.file=" in done.err
+    assert not (Path("outputs") / "runs").exists()
+
+
+def test_what_a_gate_learnt_is_applied_to_other_queries(harness, toy):
+    """Labels for the fit, none for the queries that it is applied to: the same decisions by the same numbers."""
+    words = (*contest(toy), *QUIET)
+    learnt = harness("run", *words, "gate=auto", "gate.signals=[query_characters]").json
+    folder = Path(learnt["files"]["folder"])
+    assert json.loads((folder / "gate.json").read_text("utf-8")) == learnt["gate"]
+    assert set(learnt["out_of_fold"]) == set(learnt["metrics"]) - {"abstention_auroc"}
+    (toy / "qrels.jsonl").unlink()
+    found = harness("run", *words, "gate=fitted", f"gate.file={folder / 'gate.json'}").json
+    assert found["metrics"] is None
+    rows = [Path(one["files"]["predictions"]).read_text("utf-8") for one in (learnt, found)]
+    assert rows[0] == rows[1]
+
+
+def test_fitted_on_the_public_part(harness):
+    """select_on=public: the private labels have no part in the fit, and none in the number that runs are ranked by."""
+    words = ("retriever=hybrid_lexical", "tokenizer=word", "gate=auto", *QUIET)
+    whole, public = (harness("run", *words, *more).json for more in ((), ("select_on=public",)))
+    assert whole["gate"]["learnt_from"]["queries"] == whole["counts"]["scored"] == 60
+    assert public["gate"]["learnt_from"]["queries"] == 24  # round(.4 * 60)
+
+
+def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp_path):
+    """The logged means are those of the columns oof/ of scores.csv, in all and in both parts."""
+    import csv
+    import math
+
+    from harness.tracking.mlflow_tracker import MlflowTracker
+
+    found = harness("run", "tokenizer=word", "gate=auto", "format=json", "metrics=[modified_map@3,map@3,ndcg@10]").json
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    logged = tracker.client.get_run(found["run_id"]).data.metrics
+    with (Path(found["files"]["folder"]) / "scores.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 60
+    assert any(row["oof/modified_map@3"] not in (row["modified_map@3"], "") for row in rows)
+    for name in ("modified_map@3", "map@3", "ndcg@10"):
+        for part, inside in (("", "01"), ("public/", "1"), ("private/", "0")):
+            for prefix in ("", "oof/"):
+                cells = [row[prefix + name] for row in rows if row["public"] in inside]
+                values = [float(cell) for cell in cells if cell]
+                assert len(values) == sum(row["public"] in inside for row in rows if name[:4] == "modi" or row["map@3"])
+                mean = logged[f"{prefix}{part}{name.replace('@', '_at_')}"]
+                assert mean == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
+        assert found["out_of_fold"][name] == logged[f"oof/{name.replace('@', '_at_')}"]
+    losses = sum(value for name, value in logged.items() if name.startswith("oof/loss/"))
+    assert losses == pytest.approx(1 - logged["oof/modified_map_at_3"], abs=1e-12)
+    low, high = (logged[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+    assert low < logged["oof/modified_map_at_3"] < high
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ((), 1),
+        (("select_on=public",), 1),
+        (("tracking.detail=light",), 1),
+        (("tracking.detail=light", "select_on=public"), 0),
+        (("tracking=none",), 0),
+    ],
+)
+def test_looks_at_private_scores(harness, toy, words, seen):
+    done = harness("run", *contest(toy), *words, "format=json").json
+    assert done["private_peeks"] == seen
+    said = harness("run", *contest(toy), *words).out
+    assert ("have been seen" in said) == (bool(seen) and "select_on=public" in words)
+
+
+def test_nothing_is_seen_where_nothing_is_scored(harness, toy):
+    (toy / "qrels.jsonl").unlink()
+    assert harness("run", *contest(toy), "format=json").json["private_peeks"] == 0
+
+
+def test_a_gate_file_is_found_again_from_any_folder(harness, toy):
+    """As a run's data is: its config names the files from the root."""
+    import yaml
+
+    learnt = harness("run", *contest(toy), *QUIET, "gate=auto").json
+    (Path("learnt.json")).write_bytes((Path(learnt["files"]["folder"]) / "gate.json").read_bytes())
+    found = harness("run", *contest(toy), *QUIET, "gate=fitted", "gate.file=learnt.json").json
+    config = yaml.safe_load((Path(found["files"]["folder"]) / "config.yaml").read_text("utf-8"))
+    assert config["gate"]["file"] == str(Path("learnt.json").absolute())

@@ -1,0 +1,222 @@
+"""A data set's parts fit together, its fingerprints follow its content, and its queries are searched as asked."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.data.contest import Contest
+from harness.data.dataset import Dataset, load, search_queries
+from harness.data.qa import Autorag
+from harness.data.trec import Beir
+from retrievers.base import BadInput, Document, Qrels, Query, Turn
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")
+
+
+def read(folder):
+    return load(Contest(path=str(folder)), "toy")
+
+
+def test_documents_ascend_and_queries_keep_their_order(toy):
+    lines = (toy / "documents.jsonl").read_text("utf-8").splitlines()
+    (toy / "documents.jsonl").write_text("\n".join(reversed(lines)), "utf-8")
+    dataset = read(toy)
+    assert [document.doc_id for document in dataset.documents] == ["d1", "d2", "d3"]
+    assert [query.query_id for query in dataset.queries] == ["7", "3", "5"]
+    assert dataset.qrels.grades == {"7": {"d3": 2, "d1": 1}, "3": {"d2": 1}, "5": {}}
+    assert dataset.notes == ("1 of 3 labelled queries need no retrieval.",)
+
+
+def test_notes_say_what_is_unusual(toy):
+    with (toy / "documents.jsonl").open("a") as file:
+        file.writelines(f'{{"docid": "e{i}", "content": " "}}\n' for i in range(7))
+    with (toy / "eval.jsonl").open("a") as file:
+        file.write('{"eval_id": 9, "msg": [{"role": "user", "content": ""}]}\n')
+    assert read(toy).notes == (
+        "7 of 10 documents are empty: e0, e1, e2, e3, e4 and 2 more.",
+        "1 of 4 queries are empty: 9.",
+        "1 of 4 queries are unlabelled: retrieved and exported, but not scored.",
+        "1 of 3 labelled queries need no retrieval.",
+    )
+
+
+# ---- fingerprints
+
+
+def rewrite(folder, change):
+    for name in FILES:
+        rows = [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
+        (folder / name).write_bytes(change(name, rows))
+
+
+def plain(rows, end="\n", **how):
+    return "".join(json.dumps(row, **{"ensure_ascii": False, **how}) + end for row in rows).encode()
+
+
+SAME = {
+    "CRLF": lambda name, rows: plain(rows, "\r\n"),
+    "BOM": lambda name, rows: b"\xef\xbb\xbf" + plain(rows),
+    "blank lines": lambda name, rows: b"\n" + plain(rows, "\n \n"),
+    "no end of the last line": lambda name, rows: plain(rows).rstrip(),
+    "gzip": lambda name, rows: gzip.compress(plain(rows)),
+    "order of keys": lambda name, rows: plain([dict(reversed(row.items())) for row in rows]),
+    "escapes and spaces": lambda name, rows: plain(rows, ensure_ascii=True, separators=(" ,", ":\t")),
+    "more fields": lambda name, rows: plain([{**row, "more": [1.5]} for row in rows]),
+    "order of documents and labels": lambda name, rows: plain(rows if name == "eval.jsonl" else rows[::-1]),
+    "ids as text": lambda name, rows: plain([{k: str(v) if k == "eval_id" else v for k, v in r.items()} for r in rows]),
+    "source": lambda name, rows: plain([{**row, "src": "other"} for row in rows]),
+}
+
+
+@pytest.mark.parametrize("change", SAME.values(), ids=SAME)
+def test_the_same_content_has_the_same_fingerprints(toy, change):
+    before = read(toy).fingerprints
+    rewrite(toy, change)
+    assert read(toy).fingerprints == before
+
+
+def changed(**parts):
+    base = {
+        "name": "n",
+        "documents": (Document("a", "x", "t"), Document("b", "y")),
+        "queries": (Query.of("1", "p"), Query.of("2", "q")),
+        "qrels": Qrels({"1": {"a": 1.0}, "2": {}}),
+    }
+    return Dataset(**{**base, **parts}).fingerprints
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("documents", (Document("a", "x", "t"), Document("b", "y "))),  # text
+        ("documents", (Document("a", "x"), Document("b", "y"))),  # title
+        ("documents", (Document("a", "t x"), Document("b", "y"))),  # the same indexed text, differently made
+        ("documents", (Document("c", "x", "t"), Document("b", "y"))),  # id
+        ("documents", (Document("a", "x", "t"),)),
+        ("queries", (Query.of("2", "q"), Query.of("1", "p"))),  # order
+        ("queries", (Query.of("1", "p"), Query.of("2", "q?"))),
+        ("queries", (Query("1", (Turn("user", "p"), Turn("assistant", "a"))), Query.of("2", "q"))),
+        ("qrels", Qrels({"1": {"a": 2.0}, "2": {}})),
+        ("qrels", Qrels({"1": {"a": 1.0}})),  # unlabelled is not `needs no retrieval`
+        ("qrels", Qrels({"1": {"a": 1.0}, "2": {}}, abstention=False)),
+    ],
+)
+def test_other_content_has_other_fingerprints(part, value):
+    before, after = changed(), changed(**{part: value})
+    assert [name for name in before if before[name] != after[name]] == [part]
+    assert all(len(value) == 64 for value in after.values())
+
+
+def test_fingerprints_hold_across_versions():
+    """Written down once: caches and submissions of earlier days rest on them."""
+    assert changed()["documents"] == "85c8cecba39c04b12fac66175a760c80fd5e0282d360c927220c30ebb02fb691"
+    assert changed(qrels=None)["qrels"] is None
+    assert changed(qrels=Qrels({"2": {}, "1": {"a": 1}})) == changed()
+
+
+# ---- parts that do not fit
+
+
+def test_dangling_labels_are_refused(toy):
+    labels = toy / "qrels.jsonl"
+    labels.write_text('{"eval_id": 7, "relevant": ["d9", "d1"]}\n{"eval_id": 3, "relevant": ["d8"]}\n')
+    with pytest.raises(BadInput, match=r"qrels\.jsonl:2: labels name 2 documents that .* not have: d8, d9\."):
+        read(toy)
+    labels.write_text('{"eval_id": 77, "relevant": []}\n{"eval_id": 3, "relevant": ["d2"]}\n')
+    with pytest.raises(BadInput, match=r"qrels\.jsonl:1: labels name 1 queries .* not have: 77\. Remove"):
+        read(toy)
+
+
+def test_dangling_labels_of_other_formats(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "x"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\td1\t0\n")
+    with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 queries .*: z"):
+        load(Beir(path=str(tmp_path)), "b")
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"doc_id": ["a"], "contents": ["x"]}), tmp_path / "corpus.parquet")
+    table = pyarrow.table({"qid": ["1"], "query": ["x"], "retrieval_gt": [[["b"]]]})
+    parquet.write_table(table, tmp_path / "qa.parquet")
+    with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 documents .*: b"):
+        load(Autorag(path=str(tmp_path)), "a")
+
+
+# ---- what is searched
+
+TURNS = (
+    Turn("system", "s"),
+    Turn("user", "one"),
+    Turn("assistant", "no"),
+    Turn("user", "two"),
+    Turn("assistant", "end"),
+)
+TALK = Dataset("talk", (), (Query("1", TURNS, 1), Query.of("x", "alone")), None)
+
+
+def searched(*how):
+    return [(query.query_id, query.native_id, query.turns) for query in search_queries(TALK, *how)]
+
+
+def test_user_turns_and_last():
+    assert searched() == [("1", 1, (Turn("user", "one two"),)), ("x", None, (Turn("user", "alone"),))]
+    assert searched("last") == [("1", 1, (Turn("user", "two"),)), ("x", None, (Turn("user", "alone"),))]
+
+
+def test_rewritten_queries_come_from_a_file(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(
+        '{"eval_id": "x", "standalone_query": "", "topk": []}\n{"eval_id": "1", "standalone_query": "both"}\n'
+    )
+    assert searched("file", str(path)) == [("1", 1, (Turn("user", "both"),)), ("x", None, (Turn("user", ""),))]
+
+
+ONE, X = '{"eval_id": 1, "standalone_query": "a"}\n', '{"eval_id": "x", "standalone_query": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", r"r: the file holds no rows"),
+        (ONE, r"r lacks 1 of 2 queries: x\. Add a line for each"),
+        (ONE + X + ONE, r"r:3: eval_id '1' stands already at .*r:1"),
+        (ONE + X + ONE.replace("1", "2"), r"r:3: the data set has no query '2'"),
+        (ONE + X.replace('"b"', "null"), r"r:2: standalone_query is None, but must be text"),
+        (ONE + X.replace("standalone_query", "query"), r"r:2: standalone_query is missing"),
+    ],
+)
+def test_rewritten_queries_that_do_not_fit(tmp_path, content, expected):
+    path = tmp_path / "r"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=expected):
+        search_queries(TALK, "file", str(path))
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        (("file",), r"query\.text=file needs query\.file=FILE"),
+        (("file", "nowhere.jsonl"), r"nowhere\.jsonl: there is no such file"),
+        (("last", "r.jsonl"), r"query\.file=r\.jsonl is not read with query\.text=last"),
+        (("lastt",), r"query\.text='lastt' is none of user_turns, last, file\. Did you mean 'last'"),
+    ],
+)
+def test_choices_that_do_not_fit(how, expected):
+    with pytest.raises(BadInput, match=expected):
+        search_queries(TALK, *how)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")
+def test_real_conversations_and_rewrites():
+    folder = SHARED / "science_qa"
+    dataset = load(Contest(path=str(folder)), "contest")
+    whole, last = search_queries(dataset), search_queries(dataset, "last")
+    assert sum(a.text != b.text for a, b in zip(whole, last, strict=True)) == 20
+    file = search_queries(dataset, "file", str(folder / "sample_submission.csv"))
+    assert [query.native_id for query in file] == [query.native_id for query in dataset.queries]
+    assert file[0].text == "나무의 분류 방법"

@@ -1,0 +1,489 @@
+"""The readers: what each format means, what is refused and where, and real files."""
+
+import contextlib
+import gzip
+import json
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.data.contest import Contest, Sample
+from harness.data.dataset import load
+from harness.data.files import json_file, json_lines, numbered_lines
+from harness.data.qa import Autorag, Squad
+from harness.data.trec import Beir, Trec
+from retrievers.base import BadInput, Document, Qrels, Query, Turn
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+real = pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+
+DOCUMENT = '{"docid": "d1", "src": "s", "content": "달"}'
+QUERY = '{"eval_id": 7, "msg": [{"role": "user", "content": "왜?"}]}'
+LABEL = '{"eval_id": 7, "relevant": ["d1"]}'
+
+
+def parquet(path, **columns):
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table(columns), path)
+    return str(path)
+
+
+def squad(*questions, context="c", title="t"):
+    return {"data": [{"title": title, "paragraphs": [{"context": context, "qas": list(questions)}]}]}
+
+
+# ---- lines
+
+
+def test_lines_are_numbered_from_one_and_blank_ones_skipped(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"\xef\xbb\xbf\r\na\r\n \t\r\nb\xc2\x85c\n\nd")  # NEL is no line end
+    assert list(numbered_lines(path)) == [(2, "a"), (4, "b\x85c"), (6, "d")]
+
+
+@pytest.mark.parametrize("name", ["f.jsonl.gz", "f.jsonl"])
+def test_gzip_is_told_by_content(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(DOCUMENT.encode()))
+    assert list(json_lines(path)) == [(1, json.loads(DOCUMENT))]
+    path.write_text(DOCUMENT)
+    assert list(json_lines(path)) == [(1, json.loads(DOCUMENT))]
+
+
+def test_lines_are_read_one_at_a_time(tmp_path):
+    """The first row comes before the last one is looked at, which is broken; so no reader holds the whole file."""
+    path = tmp_path / "f"
+    path.write_bytes(b'{"a": 1}\n' * 100_000 + b"\xff")
+    rows = json_lines(path)
+    assert next(rows) == (1, {"a": 1})
+    with pytest.raises(BadInput, match=r"f:100001: byte 0xff is not UTF-8"):
+        list(rows)
+
+
+@quick
+@given(
+    st.lists(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())))
+)
+def test_any_json_lines_come_back(tmp_path, rows):
+    path = tmp_path / "f.jsonl"
+    for ascii_only in (True, False):
+        path.write_bytes(b"".join(json.dumps(row, ensure_ascii=ascii_only).encode() + b"\n" for row in rows))
+        assert [row for _, row in json_lines(path)] == rows
+
+
+SOURCES = [
+    lambda path: Contest(documents=path, queries=path, qrels=path),
+    lambda path: Beir(documents=path, queries=path, qrels=path),
+    lambda path: Trec(qrels=path),
+    lambda path: Squad(path=path),
+    lambda path: Autorag(corpus=path, qa=path),
+]
+PIECES = st.sampled_from(
+    [
+        *(b"{", b"}", b"[", b"]", b'"', b":", b",", b"\n", b"\r\n", b"\t", b" ", b"1", b"NaN", b"\\ud800", b"\xff"),
+        *(b'"_id"', b'"docid"', b'"eval_id"', b'"relevant"', b'"data"', b"PAR1", b"\x1f\x8b", b"q 0 d 1\n"),
+        DOCUMENT.encode(),
+    ]
+)
+
+
+@quick
+@given(st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join))
+@pytest.mark.parametrize("make", SOURCES)
+@pytest.mark.parametrize("part", ["documents", "queries", "qrels"])
+def test_random_bytes_raise_nothing_but_bad_input(tmp_path, make, part, content):
+    path = tmp_path / "f"
+    path.write_bytes(content)
+    with contextlib.suppress(BadInput):
+        getattr(make(str(path)), part)()
+
+
+# ---- formats
+
+
+def test_contest(tmp_path):
+    (tmp_path / "documents.jsonl").write_text(
+        '{"docid": 2, "content": "b", "src": null, "more": 1}\n{"docid": "d1", "src": "s", "content": ""}\n'
+    )
+    (tmp_path / "eval.jsonl").write_text(
+        '{"eval_id": 7, "msg": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
+        '{"eval_id": "x", "msg": [{"role": "system", "content": "s"}, {"role": "user", "content": ""}]}\n'
+    )
+    source = Contest(path=str(tmp_path))
+    assert source.documents() == [Document("2", "b", native_id=2), Document("d1", "", source="s")]
+    assert source.queries() == [
+        Query("7", (Turn("user", "a"), Turn("assistant", "b")), 7),
+        Query("x", (Turn("system", "s"), Turn("user", ""))),
+    ]
+    assert source.qrels() is None  # no qrels.jsonl
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text('{"eval_id": "7", "relevant": {"2": 3, "d1": 0.5}}\n{"eval_id": "x", "relevant": [2, "d1"]}\n')
+    both = {"7": {"2": 3.0, "d1": 0.5}, "x": {"2": 1.0, "d1": 1.0}}
+    assert Contest(qrels=str(labels)).qrels() == Qrels(both)  # labels alone are enough to score with
+    labels.write_text('{"eval_id": 7, "relevant": []}\n{"eval_id": 8, "relevant": {}}\n')
+    assert Contest(path=str(tmp_path), qrels=str(labels)).qrels() == Qrels({"7": {}, "8": {}}, abstention=True)
+
+
+def test_the_sample_ships_with_the_package():
+    dataset = load(Sample(), "sample")
+    assert dataset.qrels is not None
+    assert {query.query_id for query in dataset.queries} == set(dataset.qrels.grades)
+
+
+@pytest.fixture
+def beir(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "title": "T", "text": "x"}\n{"_id": "d2", "text": "y"}\n')
+    (tmp_path / "queries.jsonl").write_text(
+        "".join(f'{{"_id": "q{i}", "text": "t", "metadata": {{}}}}\n' for i in range(4))
+    )
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq3\td2\t-1\n")
+    (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td1\t1\n")
+    return tmp_path
+
+
+def test_beir(beir):
+    source = Beir(path=str(beir))
+    assert source.documents() == [Document("d1", "x", "T"), Document("d2", "y")]
+    assert source.documents()[0].indexed_text == "T x"
+    # a grade <= 0 is judged and not relevant: q3 stays, and needs a document that is not there
+    assert source.qrels() == Qrels({"q1": {"d1": 2.0}, "q3": {}}, abstention=False)
+    assert [query.query_id for query in source.queries()] == ["q1", "q3"]  # those of the split
+    assert [query.query_id for query in Beir(path=str(beir), split="dev").queries()] == ["q0"]
+
+
+def test_beir_without_labels_has_all_queries(beir):
+    (beir / "qrels").rename(beir / "no")
+    assert Beir(path=str(beir)).qrels() is None
+    assert len(Beir(path=str(beir)).queries()) == 4
+
+
+def test_beir_gzipped_in_its_folder(beir):
+    for path in (beir / "corpus.jsonl", beir / "qrels" / "test.tsv"):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert len(load(Beir(path=str(beir)), "b").documents) == 2
+
+
+def test_beir_names_the_splits(beir):
+    with pytest.raises(BadInput, match=r"train\.tsv: there is no such file\. dataset\.split is one of: dev, test"):
+        Beir(path=str(beir), split="train").qrels()
+
+
+def test_trec(tmp_path):
+    path = tmp_path / "qrels"
+    path.write_text("1 0 a 2\n1\t0\tb\t0\n2 0 c -1\n")
+    source = Trec(qrels=str(path))
+    assert source.qrels() == Qrels({"1": {"a": 2.0}, "2": {}}, abstention=False)
+    for part in (source.documents, source.queries):
+        with pytest.raises(BadInput, match=r"dataset=trec .*harness score"):
+            part()
+
+
+def test_squad(tmp_path):
+    paragraphs = [
+        {"context": "one", "qas": [{"id": "a", "question": "A?", "answers": []}]},
+        {"context": "two", "qas": [{"id": "b", "question": "B?", "is_impossible": True}]},
+    ]
+    again = {"context": "one", "qas": [{"id": "c", "question": "C?", "is_impossible": False}]}
+    data = [
+        {"title": "New  York", "paragraphs": paragraphs},
+        {"title": "Other", "paragraphs": [again, {"context": "three", "qas": []}]},
+        {"paragraphs": [{"context": "four", "qas": []}]},
+    ]
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"version": "1", "data": data}))
+    source = Squad(path=str(path))
+    assert source.documents() == [
+        Document("New_York#1", "one", "New  York"),
+        Document("New_York#2", "two", "New  York"),
+        Document("Other#1", "three", "Other"),  # "one" again is the same document
+        Document("untitled#1", "four"),
+    ]
+    assert source.queries() == [Query.of("a", "A?"), Query.of("b", "B?"), Query.of("c", "C?")]
+    assert source.qrels() == Qrels({"a": {"New_York#1": 1.0}, "c": {"New_York#1": 1.0}}, abstention=False)
+
+
+def test_autorag(tmp_path):
+    parquet(tmp_path / "corpus.parquet", doc_id=["a", "b", "c"], contents=["x", "y", ""], metadata=[{"n": 1}] * 3)
+    parquet(
+        tmp_path / "qa.parquet", qid=[3, 1, 2], query=["p", "q", "r"], retrieval_gt=[[["a", "b"], ["c", "a"]], [[]], []]
+    )
+    source = Autorag(path=str(tmp_path))
+    assert source.documents() == [Document("a", "x"), Document("b", "y"), Document("c", "")]
+    assert source.queries()[0] == Query("3", (Turn("user", "p"),), 3)
+    assert source.qrels() == Qrels({"3": {"a": 1.0, "b": 1.0, "c": 1.0}, "1": {}, "2": {}}, abstention=True)
+    parquet(tmp_path / "qa.parquet", qid=["1"], query=["p"], retrieval_gt=[["a", "b"]])  # not nested
+    assert Autorag(path=str(tmp_path)).qrels().grades == {"1": {"a": 1.0, "b": 1.0}}
+
+
+# ---- what is refused: (reader, part, content, what the message must say after the file's name)
+
+C, B, T, S = "contest", "beir", "trec", "squad"
+MALFORMED = [
+    (C, "documents", "", r": the file holds no rows"),
+    (C, "documents", " \n\r\n\n", r": the file holds no rows"),
+    (C, "documents", '{"docid": "d1", "content": "가"', r":1: broken JSON .*column 31.*Each line must hold one"),
+    (C, "documents", DOCUMENT + "\n\n{\n", r":3: broken JSON"),
+    (C, "documents", DOCUMENT + DOCUMENT, r":1: broken JSON \(Extra data"),
+    (C, "documents", f"[{DOCUMENT}]", r":1: a JSON array where lines are expected: one object a line.*jq -c \.\[\]"),
+    (C, "documents", '"d1"', r":1: 'd1' is not a JSON object"),
+    (C, "documents", "null", r":1: None is not a JSON object"),
+    (C, "documents", '{"docid": NaN, "content": ""}', r":1: NaN is no JSON number"),
+    (C, "documents", '{"docid": "1", "content": "", "n": -Infinity}', r":1: -Infinity is no JSON number"),
+    (C, "documents", '{"docid": "1", "docid": "2", "content": ""}', r":1: the key 'docid' stands twice"),
+    (C, "documents", '{"docid": "1", "content": "\\ud800"}', r":1: half of a surrogate pair"),
+    (C, "documents", "[" * 100_000, r":1: a JSON array"),
+    (C, "documents", '{"a":' * 100_000, r":1: the JSON is nested too deeply"),
+    (C, "documents", '{"docid": ' + "9" * 5000 + ', "content": ""}', r":1: .*4300 digits"),
+    (C, "documents", DOCUMENT.encode() + b"\n\xed\xa0\x80", r":2: byte 0xed is not UTF-8\. Save the file as UTF-8"),
+    (C, "documents", DOCUMENT.encode("utf-16"), r":1: byte 0xff is not UTF-8"),
+    (C, "documents", gzip.compress(DOCUMENT.encode() * 99, mtime=0)[:-9], r":1: cannot be read .*Is the file whole"),
+    (C, "documents", b"\x1f\x8bnot gzip at all", r":1: cannot be read"),
+    (C, "documents", '{"contents": "가", "docid": "d1"}', r":1: content is missing \(fields here: contents, docid\)\. "
+     r"'contents' stands here\. Did you mean 'content'\?"),
+    (C, "documents", '{"content": "가"}', r":1: docid is missing \(fields here: content\)\."),
+    (C, "documents", "{}", r":1: docid is missing \(fields here: none\)"),
+    (C, "documents", '{"docid": "", "content": ""}', r":1: docid is '': an id is text that is not empty, or a whole"),
+    (C, "documents", '{"docid": " ", "content": ""}', r":1: docid is ' '"),
+    (C, "documents", '{"docid": true, "content": ""}', r":1: docid is True"),
+    (C, "documents", '{"docid": 1.0, "content": ""}', r":1: docid is 1\.0"),
+    (C, "documents", '{"docid": null, "content": ""}', r":1: docid is None"),
+    (C, "documents", '{"docid": "d", "content": 5}', r":1: content is 5, but must be text"),
+    (C, "documents", '{"docid": "d", "content": null}', r":1: content is None, but must be text"),
+    (C, "documents", '{"docid": "d", "content": "", "src": 5}', r":1: src is 5, but must be text"),
+    (C, "documents", DOCUMENT + "\n\n" + DOCUMENT, r":3: docid 'd1' stands already at .*f:1\."),
+    (C, "documents", '{"docid": 1, "content": ""}\n{"docid": "1", "content": ""}', r":2: docid '1' stands already"),
+    (C, "queries", "", r": the file holds no rows"),
+    (C, "queries", '{"eval_id": 7}', r":1: msg is missing"),
+    (C, "queries", '{"eval_id": 7, "msg": "왜?"}', r":1: msg is '왜\?', but must be a list"),
+    (C, "queries", '{"eval_id": 7, "msg": []}', r":1: msg has no turn of the user"),
+    (C, "queries", '{"eval_id": 7, "msg": ["왜?"]}', r":1: msg holds '왜\?', but a turn is an object"),
+    (C, "queries", '{"eval_id": 7, "msg": [{"role": "system", "content": "가"}]}', r":1: msg has no turn of the user"),
+    (C, "queries", '{"eval_id": 7, "msg": [{"role": "usr", "content": "가"}]}', r":1: role 'usr'.*mean 'user'"),
+    (C, "queries", '{"eval_id": 7, "msg": [{"role": 1, "content": "가"}]}', r":1: role is 1, but must be text"),
+    (C, "queries", '{"eval_id": 7, "msg": [{"rôle": "user", "content": "가"}]}', r":1: role is missing"),
+    (C, "queries", '{"eval_id": 7, "msg": [{"role": "user"}]}', r":1: content is missing \(fields here: role\)"),
+    (C, "queries", QUERY + "\n" + QUERY.replace("7", '"7"'), r":2: eval_id '7' stands already at .*:1"),
+    (C, "qrels", "", r": the file holds no rows"),
+    (C, "qrels", '{"eval_id": 7}', r":1: relevant is missing"),
+    (C, "qrels", '{"eval_id": 7, "relevent": []}', r":1: relevant is missing .*Did you mean 'relevant'"),
+    (C, "qrels", '{"eval_id": 7, "relevant": "d1"}', r":1: relevant is 'd1', but must be a list of ids or an object"),
+    (C, "qrels", '{"eval_id": 7, "relevant": [""]}', r":1: an id in relevant is ''"),
+    (C, "qrels", '{"eval_id": 7, "relevant": [["d1"]]}', r":1: an id in relevant is \['d1'\]"),
+    (C, "qrels", '{"eval_id": 7, "relevant": ["1", 1]}', r":1: relevant names '1' twice"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 0}}', r":1: the grade of 'd1' is 0, but must be a finite number"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": -1.5}}', r":1: the grade of 'd1' is -1\.5"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": "2"}}', r":1: the grade of 'd1' is '2'"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": true}}', r":1: the grade of 'd1' is True"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1e999}}', r":1: the grade of 'd1' is inf"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1' + "0" * 400 + "}}", r":1: the grade of 'd1' is 10000"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1, "d1": 2}}', r":1: the key 'd1' stands twice"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"": 1}}', r":1: an id in relevant is ''"),
+    (C, "qrels", LABEL + "\n" + LABEL, r":2: eval_id '7' stands already at .*:1"),
+    (B, "documents", '{"_id": "d", "title": "t"}', r":1: text is missing"),
+    (B, "documents", '{"id": "d", "text": "t"}', r":1: _id is missing .*'id' stands here\. Did you mean '_id'"),
+    (B, "documents", '{"_id": "d", "text": "t", "title": 1}', r":1: title is 1, but must be text"),
+    (B, "queries", '{"_id": "q", "text": ["t"]}', r":1: text is \['t'\], but must be text"),
+    ("tsv", "qrels", "", r": the file holds no rows"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\n", r": the file holds no rows"),
+    ("tsv", "qrels", "q\td\t1\nq\te\t1\n", r":1: a label stands where the header query-id, .* is expected"),
+    ("tsv", "qrels", "query-id corpus-id score\nq d 1\n", r":1: 1 fields, but needs query-id, .*between tabs"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\n", r":2: 2 fields"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\thigh\n", r":2: grade 'high' is not a finite number"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\tinf\n", r":2: grade 'inf' is not a finite number"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\t \t1\n", r":2: the document id is ' '"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\t1\nq\td\t0\n", r":3: the label of .* stands already at .*:2"),
+    (T, "qrels", "", r": the file holds no rows"),
+    (T, "qrels", "1 0 a 1\n1 a 1\n", r":2: 3 fields, but needs four: query_id iteration doc_id grade"),
+    (T, "qrels", "1 0 a nan\n", r":1: grade 'nan' is not a finite number"),
+    (T, "qrels", "1 0 a 1_0\n", r":1: grade '1_0' is not a finite number"),
+    (T, "qrels", "1 0 a 1\n2 0 a 1\n1 0 a 1\n", r":3: the label of \('1', 'a'\) stands already at .*:1"),
+    (S, "documents", "", r":1: broken JSON"),
+    (S, "documents", '{\n"data": [\n', r":\d: broken JSON \(Expecting value"),
+    (S, "documents", b'{\n"data": "\xff"}', r":2: byte 0xff is not UTF-8"),
+    (S, "documents", "[]", r": the file must hold one JSON object"),
+    (S, "documents", '{"version": 1}', r": data is missing"),
+    (S, "documents", '{"date": []}', r": data is missing .*Did you mean 'data'"),
+    (S, "documents", '{"data": {}}', r": data is \{\}, but must be a list"),
+    (S, "documents", '{"data": [1]}', r":data\[0\] is 1, but must be an object"),
+    (S, "documents", '{"data": [{"title": "t"}]}', r":data\[0\]: paragraphs is missing"),
+    (S, "documents", '{"data": [{"paragraphs": [{"qas": []}]}]}', r":data\[0\]\.paragraphs\[0\]: context is missing"),
+    (S, "documents", json.dumps(squad()), r": the file holds no rows"),  # a context without any question
+    (S, "queries", json.dumps(squad({"question": "?"})), r":data\[0\]\.paragraphs\[0\]\.qas\[0\]: id is missing"),
+    (S, "queries", json.dumps(squad({"id": "a"})), r".*\.qas\[0\]: question is missing"),
+    (S, "queries", json.dumps(squad(*[{"id": "a", "question": "?"}] * 2)),
+     r":data\[0\]\.paragraphs\[0\]\.qas\[1\]: question id 'a' stands already at .*qas\[0\]"),
+    (S, "qrels", json.dumps(squad({"id": "a", "question": "?", "is_impossible": "no"})), r".*: is_impossible is 'no'"),
+]  # fmt: skip
+READERS = {
+    C: lambda path: Contest(documents=path, queries=path, qrels=path),
+    B: lambda path: Beir(documents=path, queries=path),
+    "tsv": lambda path: Beir(qrels=path),
+    T: lambda path: Trec(qrels=path),
+    S: lambda path: Squad(path=path),
+}
+
+
+@pytest.mark.parametrize(("reader", "part", "content", "expected"), MALFORMED)
+def test_malformed_files_are_refused_with_place_and_remedy(tmp_path, reader, part, content, expected):
+    path = tmp_path / "f"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadInput, match="^.*/f" + expected) as error:
+        getattr(READERS[reader](str(path)), part)()
+    assert len(str(error.value)) < 600
+
+
+PARQUET = [
+    ("documents", {"doc_id": ["a", "a"], "contents": ["x", "y"]}, r":row 2: doc_id 'a' stands already at .*:row 1"),
+    ("documents", {"doc_id": ["a", ""], "contents": ["x", "y"]}, r":row 2: doc_id is ''"),
+    ("documents", {"doc_id": [1.5], "contents": ["x"]}, r":row 1: doc_id is 1\.5"),
+    ("documents", {"doc_id": ["a"], "contents": [None]}, r":row 1: contents is None, but must be text"),
+    ("documents", {"doc_id": ["a"], "content": ["x"]}, r": contents is missing .*Did you mean 'contents'"),
+    ("queries", {"qid": ["a"]}, r": query is missing"),
+    ("queries", {"qid": ["a", "a"], "query": ["x", "y"]}, r":row 2: qid 'a' stands already"),
+    ("qrels", {"qid": ["a", "a"], "retrieval_gt": [[["x"]]] * 2}, r":row 2: qid 'a' stands already"),
+    ("qrels", {"qid": ["a"], "retrieval_gt": ["x"]}, r":row 1: retrieval_gt is 'x', but must be a list"),
+    ("qrels", {"qid": ["a"], "retrieval_gt": [[[None]]]}, r":row 1: an id in retrieval_gt is None"),
+]
+
+
+@pytest.mark.parametrize(("part", "columns", "expected"), PARQUET)
+def test_malformed_parquet_is_refused(tmp_path, part, columns, expected):
+    path = parquet(tmp_path / "f.parquet", **columns)
+    with pytest.raises(BadInput, match=r"f\.parquet" + expected):
+        getattr(Autorag(corpus=path, qa=path), part)()
+
+
+def test_parquet_without_rows_or_not_parquet(tmp_path):
+    import pyarrow
+
+    path = parquet(
+        tmp_path / "f", doc_id=pyarrow.array([], pyarrow.string()), contents=pyarrow.array([], pyarrow.string())
+    )
+    with pytest.raises(BadInput, match="f: the file holds no rows"):
+        Autorag(corpus=path).documents()
+    (tmp_path / "f").write_text("doc_id,contents\n")
+    with pytest.raises(BadInput, match="f: not a parquet file that can be read"):
+        Autorag(corpus=path).documents()
+
+
+def test_files_that_are_not_there(tmp_path):
+    (tmp_path / "documents.jsonl").write_text(DOCUMENT)
+    with pytest.raises(BadInput, match=r"document\.jsonl: there is no such file\. Did you mean 'documents\.jsonl'\?"):
+        Contest(documents=str(tmp_path / "document.jsonl")).documents()
+    with pytest.raises(BadInput, match=r"eval\.jsonl: there is no such file\. .* holds: documents\.jsonl\."):
+        Contest(path=str(tmp_path)).queries()
+    with pytest.raises(BadInput, match=r"there is no folder .*nowhere\. Check the path"):
+        Contest(documents=str(tmp_path / "nowhere" / "d.jsonl")).documents()
+    with pytest.raises(BadInput, match=r"is a folder where a file is expected"):
+        Contest(documents=str(tmp_path)).documents()
+    with pytest.raises(BadInput, match=r"cannot be opened"):
+        Contest(documents="a\0b").documents()
+    with pytest.raises(
+        BadInput, match=r"dataset\.documents is not given\. Give dataset\.documents=FILE, or dataset\.path"
+    ):
+        Contest().documents()
+    (tmp_path / "data").mkdir()
+    with pytest.raises(BadInput, match=r"dataset\.path=.*/datas: there is no such folder\. Did you mean 'data'"):
+        Beir(path=str(tmp_path / "datas")).qrels()
+    with pytest.raises(BadInput, match=r"dataset\.path=.*documents\.jsonl: this is a file, not a folder"):
+        Contest(path=str(tmp_path / "documents.jsonl")).documents()
+    with pytest.raises(BadInput, match=r"labels\.jsonl: there is no such file"):  # named, so it must be there
+        Contest(path=str(tmp_path), qrels=str(tmp_path / "labels.jsonl")).qrels()
+    assert Contest().qrels() is None
+
+
+# ---- any sound data comes back
+
+ids = st.text(string.ascii_letters + "가나다#:-_.", min_size=1, max_size=6)
+texts = st.text(max_size=20)
+
+
+@quick
+@given(st.dictionaries(ids, st.tuples(texts, texts), min_size=1, max_size=6), st.sampled_from(["\n", "\r\n", "\n\n"]))
+def test_any_documents_come_back(tmp_path, documents, end):
+    path = tmp_path / "f"
+    rows = [{"_id": doc_id, "text": text, "title": title} for doc_id, (text, title) in documents.items()]
+    path.write_bytes("".join(json.dumps(row, ensure_ascii=False) + end for row in rows).encode())
+    assert Beir(documents=str(path)).documents() == [Document(i, text, title) for i, (text, title) in documents.items()]
+
+
+grades = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_subnormal=True)
+
+
+@quick
+@given(st.dictionaries(ids, st.dictionaries(ids, grades, max_size=4), min_size=1, max_size=5))
+def test_any_labels_come_back(tmp_path, labels):
+    path = tmp_path / "f"
+    path.write_text("".join(json.dumps({"eval_id": q, "relevant": r}) + "\n" for q, r in labels.items()), "utf-8")
+    assert Contest(qrels=str(path)).qrels().grades == labels
+    judged = {query_id: relevant for query_id, relevant in labels.items() if relevant}
+    path.write_text("".join(f"{q} 0 {d} {g!r}\n" for q, r in judged.items() for d, g in r.items()), "utf-8")
+    if judged:
+        assert Trec(qrels=str(path)).qrels().grades == judged
+
+
+# ---- real data
+
+
+@real
+def test_real_contest():
+    folder = SHARED / "science_qa"
+    dataset = load(Contest(path=str(folder), qrels=str(folder / "qrels_public.jsonl")), "contest")
+    assert (len(dataset.documents), len(dataset.queries)) == (4272, 220)
+    assert sum(len(query.turns) > 1 for query in dataset.queries) == 20
+    assert dataset.queries[0].query_id == "78"
+    assert dataset.queries[0].native_id == 78
+    assert len(dataset.qrels.grades) == 110
+    assert sum(not relevant for relevant in dataset.qrels.grades.values()) == 10
+    assert dataset.notes == (
+        "110 of 220 queries are unlabelled: retrieved and exported, but not scored.",
+        "10 of 110 labelled queries need no retrieval.",
+    )
+
+
+@real
+def test_real_korquad():
+    dataset = load(Squad(path=str(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")), "korquad")
+    assert (len(dataset.documents), len(dataset.queries)) == (961, 5774)
+    assert all(len(relevant) == 1 for relevant in dataset.qrels.grades.values())
+    assert len(dataset.qrels.grades) == 5774
+    # the answer of a question stands in its relevant context
+    article = json_file(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")["data"][3]
+    question = article["paragraphs"][-1]["qas"][0]
+    [doc_id] = dataset.qrels.grades[question["id"]]
+    [document] = [document for document in dataset.documents if document.doc_id == doc_id]
+    assert question["answers"][0]["text"] in document.text
+    assert document.title == article["title"]
+
+
+@real
+def test_real_cranfield():
+    dataset = load(Beir(path=str(SHARED / "cranfield")), "cranfield")
+    assert (len(dataset.documents), len(dataset.queries), len(dataset.qrels.grades)) == (1400, 225, 225)
+    assert dataset.notes == ("2 of 1400 documents are empty: 471, 995.",)
+    # 1,837 judgements, 225 of them of grade 0
+    assert sum(len(relevant) for relevant in dataset.qrels.grades.values()) == 1837 - 225
+
+
+@real
+def test_real_trec_labels():
+    qrels = Trec(qrels=str(SHARED / "trec_eval" / "qrels.test")).qrels()
+    assert len(qrels.grades) == 3
+    assert sum(len(relevant) for relevant in qrels.grades.values()) == 561  # num_rel of trec_eval's own output
+
+
+@real
+def test_real_autorag():
+    dataset = load(Autorag(path=str(SHARED / "autorag_ko")), "autorag")
+    assert (len(dataset.documents), len(dataset.queries), len(dataset.qrels.grades)) == (55, 20, 20)
+    assert all(dataset.qrels.grades.values())

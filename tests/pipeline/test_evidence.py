@@ -1,0 +1,236 @@
+"""What gates look at beyond the rankings: made when a gate asks, kept in the store, and by what it is told apart."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import retrievers.dense.lsa
+import retrievers.lexical.bm25
+import retrievers.lexical.tokenize
+from harness.gates.signals import random_queries
+from harness.pipeline.cache import Store
+from retrievers.base import Document, Query
+
+TOY = ("dataset=contest", "dataset.path=toy", "tracking=none", "format=json")
+WORD = (*TOY, "tokenizer=word")
+DENSE = (*TOY, "retriever=dense", "encoder=lsa")
+AUTO = ("gate=auto", "objective=modified_map@3")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """How many results of each kind the store holds."""
+    return lambda: Counter(entry.kind for entry in Store(tmp_path / "cache").entries())
+
+
+@pytest.fixture
+def nothing_more(monkeypatch):
+    """Call it, and from then on nothing may be tokenized, indexed, searched or encoded."""
+
+    def fail(*_, **__):
+        raise AssertionError("computed again")
+
+    def forbid():
+        for cls, names in (
+            (retrievers.lexical.tokenize.Word, ["__call__"]),
+            (retrievers.lexical.bm25.BM25, ["index", "load", "search"]),
+            (retrievers.dense.lsa.LSA, ["encode_documents", "encode_queries"]),
+        ):
+            for name in names:
+                monkeypatch.setattr(cls, name, fail)
+
+    return forbid
+
+
+def lists(done):
+    """query_id -> the documents it gets."""
+    rows = map(json.loads, Path(done.json["files"]["predictions"]).read_text("utf-8").splitlines())
+    return {row["eval_id"]: row["topk"] for row in rows}
+
+
+def signal(harness, *words):
+    """query_id -> signal, as a run logs it."""
+    done = harness("run", *words, "tracking=mlflow", "experiment_name=signals").json
+    table = next((Path("outputs") / "artifacts").rglob(f"{done['run_id']}/artifacts/queries.json"))
+    content = json.loads(table.read_text("utf-8"))
+    rows = [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
+    return {row["query_id"]: row["signal"] for row in rows}
+
+
+def test_coverage_from_the_command_line(harness, toy):
+    # 7: 달의 모양은 왜 변해 against d3, 달의 모양은 한 달 동안 변한다: 2 of 4 words. 3: 물은 몇 도에서 끓어 against
+    # d2, 물은 섭씨 100도에서 끓는다: 1 of 4. 5: 안녕 finds nothing.
+    found = signal(harness, *WORD, "gate=score", "gate.signal=coverage", "gate.threshold=0.4")
+    assert found == {"7": 0.5, "3": 0.25, "5": 0.0}
+    assert lists(harness("run", *WORD, "gate=score", "gate.signal=coverage", "gate.threshold=0.4")) == {
+        7: ["d3"], 3: [], 5: []
+    }  # fmt: skip
+
+
+def test_background_from_the_command_line(harness, toy, tmp_path):
+    """By another road: a retriever of our own asked the random queries, and numpy's line through their scores."""
+    found = signal(harness, *WORD, "gate=score", "gate.signal=background", "gate.threshold=-2")
+    rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
+    documents = [Document(row["docid"], row["content"]) for row in rows]
+    queries = {"7": "달의 모양은 왜 변해?", "3": "물은 몇 도에서 끓어?", "5": "안녕"}
+    bm25 = retrievers.lexical.bm25.BM25(retrievers.lexical.tokenize.Word())
+    (tmp_path / "index").mkdir()
+    bm25.index(documents, tmp_path / "index")
+
+    def look(asked):
+        ranking = bm25.search(asked, 1)
+        tops = [ranking.row(i)[0][1] if ranking.row(i) else 0.0 for i in range(len(asked))]
+        return np.sqrt([len(query.text.split()) for query in asked]), np.array(tops)
+
+    real = [Query.of(query_id, text) for query_id, text in queries.items()]
+    x, noise = look(random_queries([document.text for document in documents], real))
+    line = np.polynomial.Polynomial.fit(x, noise, 1)
+    x_real, tops = look(real)
+    expected = (tops - line(x_real)) / (noise - line(x)).std()
+    assert found == pytest.approx(dict(zip(queries, expected.tolist(), strict=True)), abs=2e-6)
+    shown = lists(harness("run", *WORD, "gate=score", "gate.signal=background", "gate.threshold=-2"))
+    assert {str(query_id): bool(docs) for query_id, docs in shown.items()} == {
+        query_id: value >= -2 and tops[i] > 0 for i, (query_id, value) in enumerate(found.items())
+    }
+
+
+@pytest.mark.parametrize("name", ["coverage", "background"])
+def test_a_slow_signal_is_computed_once(harness, toy, kept, nothing_more, name):
+    words = (*WORD, "gate=score", f"gate.signal={name}")
+    first = lists(harness("run", *words, "gate.threshold=-99"))
+    before = kept()
+    assert before["signals"] == 1
+    assert before["rankings"] == (2 if name == "background" else 1)  # one of random queries
+    nothing_more()
+    assert lists(harness("run", *words, "gate.threshold=-98")) == first
+    assert set(map(tuple, lists(harness("run", *words, "gate.threshold=99")).values())) == {()}
+    assert harness("run", *WORD, *AUTO, f"gate.signals=[{name}]").code == 0  # another gate, the same signal
+    assert harness("run", *words, "top_k=1", "gate.k=5").code == 0
+    assert kept() == before
+
+
+def test_quick_signals_need_nothing(harness, toy, kept):
+    assert harness("run", *WORD, *AUTO).code == 0
+    assert (kept()["signals"], kept()["rankings"]) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["coverage", "background"])
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ("tokenizer=whitespace", 1),
+        ("retriever.bm25.k1=9", 1),
+        ("retriever.bm25.runtime.threads=1", 0),
+        ("depth=3", 0),
+        ("seed=3", 0),
+    ],
+)
+def test_what_tells_kept_signals_apart(harness, toy, kept, name, change, more):
+    words = (*WORD, "gate=score", f"gate.signal={name}")
+    for each in ((), (change,)):
+        assert harness("run", *words, *each).code == 0
+    assert kept()["signals"] == 1 + more
+
+
+def test_another_tokenizer_of_the_gate_alone(harness, toy, kept):
+    """A dense retriever makes no use of the tokenizer; the gate's coverage does."""
+    words = (*DENSE, "gate=score", "gate.signal=coverage", "gate.threshold=0.3")
+    by_word, by_morpheme = (signal(harness, *words, f"tokenizer={name}") for name in ("word", "char_ngram"))
+    assert by_word != by_morpheme
+    assert kept()["signals"] == 2
+
+
+@pytest.mark.parametrize("name", ["coverage", "background"])
+def test_other_documents_and_queries_are_other_signals(harness, toy, kept, name):
+    words = (*WORD, "gate=score", f"gate.signal={name}")
+    assert harness("run", *words).code == 0
+    text = (toy / "eval.jsonl").read_text("utf-8")
+    (toy / "eval.jsonl").write_text(text.replace("왜 변해?", "왜 그렇게 변해?"), "utf-8")
+    assert harness("run", *words).code == 0
+    assert kept()["signals"] == 2
+    text = (toy / "documents.jsonl").read_text("utf-8")
+    (toy / "documents.jsonl").write_text(text.replace("한 달 동안", "한 달 내내"), "utf-8")
+    assert harness("run", *words).code == 0
+    assert kept()["signals"] == 3
+
+
+def test_each_source_has_its_own(harness, toy, kept):
+    words = (*WORD, "retriever=hybrid_lexical", *AUTO, "gate.signals=[coverage,background]")
+    done = harness("run", *words)
+    assert done.code == 0
+    assert kept()["signals"] == 4
+    assert harness("run", *words, "gate.sources=[bigram]").code == 0
+    assert kept()["signals"] == 4
+
+
+def test_a_damaged_signal_is_computed_anew(harness, toy, tmp_path):
+    words = (*WORD, "gate=score", "gate.signal=coverage")
+    first = lists(harness("run", *words))
+    [file] = (tmp_path / "cache" / "signals").rglob("signal.npy")
+    file.write_bytes(b"spoilt")
+    assert lists(harness("run", *words)) == first
+    assert np.load(file, allow_pickle=False).tolist() == [0.5, 0.25, 0.0]
+
+
+# Embeddings
+
+
+def rule(done):
+    return done.json["gate"]["rule"]
+
+
+EMBEDDING = ("gate=classifier", "gate.embedding=true", "gate.folds=2", "gate.repeats=1", "gate.signals=[top_score]")
+
+
+def test_embeddings_of_an_encoder_that_learns_from_the_documents(harness, toy, kept, nothing_more):
+    words = (*WORD, *EMBEDDING, "encoder=lsa")
+    done = harness("run", *words)
+    learnt = rule(done)
+    assert len(learnt["embedding"]) == len(learnt["embedding_centre"]) == len(learnt["embedding_scale"]) == 3
+    assert (kept()["embeddings"], kept()["query_embeddings"]) == (1, 1)
+    nothing_more()
+    again = harness("run", *words)
+    assert rule(again) == learnt
+    folder = Path(done.json["files"]["folder"])
+    applied = harness("run", *WORD, "encoder=lsa", "gate=fitted", f"gate.file={folder / 'gate.json'}")
+    assert lists(applied) == lists(done)
+
+
+def test_embeddings_are_those_that_the_retriever_made(harness, toy, kept):
+    assert harness("run", *DENSE).code == 0
+    before = kept()
+    assert harness("run", *DENSE, *EMBEDDING).code == 0
+    assert kept() == before
+
+
+def test_another_encoder_gives_other_embeddings(harness, toy, kept):
+    found = [rule(harness("run", *WORD, *EMBEDDING, "encoder=lsa", f"encoder.dimensions={n}")) for n in (1, 2)]
+    assert [len(one["embedding"]) for one in found] == [1, 2]
+    assert kept()["query_embeddings"] == 2
+
+
+@pytest.mark.slow  # loads the libraries
+def test_embeddings_of_a_transformer(harness, toy, kept, tmp_path, monkeypatch):
+    from tiny_models import HIDDEN, tiny_sentence_model
+
+    from retrievers.dense.encoders import SentenceEncoder
+
+    path = tiny_sentence_model(tmp_path / "model")
+    words = (*WORD, *EMBEDDING, "encoder=local", f"encoder.path={path}", "encoder.runtime.device=cpu")
+    learnt = rule(harness("run", *words))
+    assert len(learnt["embedding"]) == HIDDEN["hidden_size"]
+    assert (kept()["embeddings"], kept()["query_embeddings"]) == (0, 1)  # the documents are not looked at
+
+    def fail(*_, **__):
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(SentenceEncoder, "encode_queries", fail)
+    assert rule(harness("run", *words)) == learnt

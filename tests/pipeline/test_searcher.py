@@ -1,0 +1,180 @@
+"""New queries are answered as a run answers its own: query by query the same ids, scores and decisions."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+
+from harness.config import check, components
+from harness.config.components import build
+from harness.data.dataset import load, search_queries
+from harness.gates.signals import random_queries
+from harness.pipeline import steps
+from harness.pipeline.cache import SealedStore, Store
+from harness.pipeline.searcher import Searcher
+from retrievers.base import BadInput, Query, Turn
+
+
+def composed(*words):
+    """A checked config of `harness run` on the sample, by words unless a tokenizer is named."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(components.conf_folder()), version_base="1.3"):
+        config = OmegaConf.to_container(compose("run", ["tokenizer=word", *words]), resolve=True)
+    check.check(config, "run")
+    return config
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def sample():
+    return load(build(composed()["dataset"]), "sample")
+
+
+def searcher_of(config, dataset, store, tmp_path, fitted=None):
+    """The searcher of a run that learnt `fitted`."""
+    if fitted:
+        (tmp_path / "gate.json").write_text(json.dumps(fitted), "utf-8")
+        rule = {"_target_": "harness.gates.rule.FittedGate", "file": str(tmp_path / "gate.json")}
+        config = {**config, "gate": rule}
+    queries = search_queries(dataset, config["query"]["text"])
+    texts = [document.indexed_text for document in dataset.documents]
+    return Searcher(config, dataset, store, lambda: random_queries(texts, queries))
+
+
+def same(found, outcome, rows):
+    """Whether what was found for some queries is what the run has in these rows, to the last digit."""
+    for row, ours in enumerate(rows):
+        assert found.candidates.row(row) == outcome.candidates.row(ours)
+        assert found.final.row(row) == outcome.final.row(ours)
+    np.testing.assert_array_equal(found.decision.shown, outcome.decision.shown[rows])
+    np.testing.assert_array_equal(found.decision.signal, outcome.decision.signal[rows])
+
+
+class Overlap:
+    """A reranker: the share of the query's characters that the document has."""
+
+    version, packages = 1, ()
+    __module__ = "retrievers.combine.rerank"  # what a config may name
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+    def score(self, pairs, progress=None):
+        shares = [len({*query} & {*text}) / len({*query}) for query, text in pairs]
+        for start in range(0, len(pairs), 7):
+            yield np.arange(len(pairs))[start : start + 7], np.array(shares[start : start + 7])
+
+
+LSA = ("retriever=dense", "encoder=lsa", "encoder.dimensions=32")
+FEW = ("gate.folds=2", "gate.repeats=1")
+RUNS = {
+    "bm25": (),
+    "character-bigrams": ("tokenizer=char_ngram", "retriever.bm25.variant=okapi", "depth=7"),
+    "last-turn": ("query.text=last",),
+    "score": ("gate=score", "gate.threshold=4"),
+    "coverage": ("gate=score", "gate.signal=coverage", "gate.threshold=0.5"),
+    "background": ("gate=score", "gate.signal=background", "gate.threshold=1"),
+    "hybrid-auto": ("retriever=hybrid_lexical", "gate=auto", *FEW),
+    "hybrid-depth": ("retriever=hybrid_lexical", "fusion=rrf", "gate=depth", *FEW),
+    "hybrid-classifier": ("retriever=hybrid_lexical", "fusion.normalise=min_max", "gate=classifier", *FEW),
+    "lsa-auto": (*LSA, "gate=auto", *FEW),
+    "lsa-classifier": (*LSA, "gate=classifier", "gate.embedding=true", "gate.signals=[top_score,margin]", *FEW),
+    "bm25-and-lsa": ("retriever=hybrid", *LSA[1:], "gate=score", "gate.source=dense", "gate.signal=agreement"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_query_is_answered_as_in_the_run_whatever_it_comes_with(name, sample, store, tmp_path):
+    config = composed(*RUNS[name])
+    outcome = steps.run(config, sample, store, steps.Clock())
+    searcher = searcher_of(config, sample, store, tmp_path, outcome.decision.fitted)
+    everyone = list(range(len(sample.queries)))
+    same(searcher.search(sample.queries), outcome, everyone)
+    for row in everyone[::7]:
+        same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
+    backwards = everyone[-1:0:-2]
+    same(searcher.search([sample.queries[row] for row in backwards]), outcome, backwards)
+
+
+def test_a_reranker_sees_the_same_pairs(sample, store, tmp_path, monkeypatch):
+    monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
+    config = {**composed(), "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}}
+    outcome = steps.run(config, sample, store, steps.Clock())
+    searcher = searcher_of(config, sample, store, tmp_path)
+    for row in (0, 9, 33):
+        same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
+
+
+def test_a_language_model_sees_the_conversation(sample, store, tmp_path):
+    """It says no to what begins with an odd number of letters; conversations go to it with all their turns."""
+    with ChatServer(lambda asked, time: "no" if len(asked) % 2 else "yes") as server:
+        config = composed("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}")
+        outcome = steps.run(config, sample, store, steps.Clock())
+        found = searcher_of(config, sample, store, tmp_path).search(sample.queries[:20])
+    same(found, outcome, list(range(20)))
+    assert 0 < found.decision.keep.sum() < 20
+
+
+def test_many_threads_at_once(sample, store, tmp_path):
+    config = composed("retriever=hybrid_lexical", "gate=auto", *FEW)
+    outcome = steps.run(config, sample, store, steps.Clock())
+    searcher = searcher_of(config, sample, store, tmp_path, outcome.decision.fitted)
+    rows = list(range(len(sample.queries))) * 2
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda row: searcher.search(sample.queries[row : row + 1]), rows))
+    for one, row in zip(found, rows, strict=True):
+        same(one, outcome, [row])
+
+
+def test_indexes_are_loaded_once_and_nothing_is_kept_of_queries(sample, store, tmp_path, monkeypatch):
+    from retrievers.lexical.bm25 import BM25
+
+    loads = []
+    plain = BM25.load
+    monkeypatch.setattr(BM25, "load", lambda self, folder: (loads.append(folder), plain(self, folder)))
+    config = composed("gate=score", "gate.signal=background", "gate.threshold=1")
+    searcher = searcher_of(config, sample, store, tmp_path)
+    searcher.warm()
+    before, loads[:] = files(store.root), []
+    searcher.search([Query.of("a", "달의 모양은 왜 변해?")])
+    searcher.search([Query.of("a", "물은 몇 도에서 끓어?")])
+    assert (files(store.root), loads) == (before, [])
+
+
+def files(root: Path):
+    return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_sealed_store_serves_what_it_has_and_builds_nothing(sample, store, tmp_path):
+    config = composed()
+    [folder] = searcher_of(config, sample, store, tmp_path).folders
+    sealed = SealedStore(store.root)
+    assert searcher_of(config, sample, sealed, tmp_path).folders == [folder]
+    before = files(store.root)
+    with pytest.raises(BadInput, match=r"nothing of the kind indexes.*arguments.k1 was 1.5 and is 1.2"):
+        searcher_of(composed("retriever.bm25.k1=1.2"), sample, sealed, tmp_path)
+    assert files(store.root) == before
+
+
+def test_what_cannot_be_searched_is_refused(sample, store, tmp_path):
+    with pytest.raises(BadInput, match="This gate learns from labels"):
+        searcher_of(composed("gate=auto"), sample, store, tmp_path)
+    searcher = searcher_of(composed(), sample, store, tmp_path)
+    with pytest.raises(BadInput, match="x: the query is empty"):
+        searcher.search([Query.of("y", "달"), Query.of("x", " \n")])
+    config = composed()
+    config["query"] = {"text": "file", "file": "rewritten.jsonl"}
+    rewritten = Searcher(config, sample, store, tuple)
+    talk = (Turn("user", "달은?"), Turn("assistant", "위성입니다"), Turn("user", "왜 변해?"))
+    with pytest.raises(BadInput, match="rewritten elsewhere"):
+        rewritten.search([Query("x", talk)])
+    assert rewritten.search([Query.of("x", "달은 왜 변해?")]).final.row(0)

@@ -1,0 +1,194 @@
+"""The road: what is kept is neither built nor searched again, and reranking, fusing and gating see what they should."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chat_server import ChatServer, Reply
+
+from retrievers.base import Ranking
+from retrievers.lexical.bm25 import BM25
+
+LEXICAL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What BM25 was made to do: one word for each call."""
+    done = []
+    for name in ("index", "load", "search"):
+        monkeypatch.setattr(BM25, name, counted(name, getattr(BM25, name), done))
+    return done
+
+
+def counted(name, method, done):
+    def call(self, *arguments):
+        done.append(name)
+        return method(self, *arguments)
+
+    return call
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    "cheap",
+    [
+        ("gate=score", "gate.source=bm25", "gate.threshold=1"),
+        ("gate=score", "gate.source=bigram", "gate.signal=zscore"),
+        ("fusion.weights.bm25=0.3",),
+        ("fusion.normalise=min_max",),
+        ("fusion=rrf",),
+        ("fusion=rrf", "fusion.k=5"),
+        ("fusion=combmnz",),
+        ("fusion=distribution_based",),
+        ("top_k=1",),
+        ("depth=3", "top_k=3"),
+        ("metrics=[mrr@3]", "objective=mrr@3"),
+        ("seed=3", "public=0.5"),
+    ],
+)
+def test_what_is_cheap_builds_and_searches_nothing(harness, toy, work, own_cache, cheap):
+    harness("run", *LEXICAL, "retriever=hybrid_lexical")
+    assert sorted(set(work)) == ["index", "load", "search"]
+    work.clear()
+    assert harness("run", *LEXICAL, "retriever=hybrid_lexical", *cheap).code == 0
+    assert work == []
+
+
+def test_retrievers_share_what_they_have_in_common(harness, toy, work, own_cache):
+    harness("run", *LEXICAL, "retriever=bm25")
+    work.clear()
+    harness("run", *LEXICAL, "retriever=hybrid_lexical")
+    assert work.count("search") == 1, "the bigrams alone; the words are kept"
+
+
+def test_another_depth_searches_the_kept_index(harness, toy, work, own_cache):
+    harness("run", *LEXICAL, "depth=3")
+    work.clear()
+    harness("run", *LEXICAL, "depth=4")
+    assert work == ["load", "search"]
+
+
+def test_a_hybrid_finds_what_either_finds(harness, toy):
+    def recall(*words):
+        return harness("run", *LEXICAL, *words).json["metrics"]["recall@100"]
+
+    words, bigrams, both = recall(), recall("tokenizer=char_ngram"), recall("retriever=hybrid_lexical")
+    assert both >= max(words, bigrams) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("retriever=hybrid_lexical", "gate=score"), "choose one of the raw rankings bm25, bigram"),
+        (("retriever=hybrid_lexical", "gate=score", "gate.source=fused"), "no raw ranking"),
+        (("retriever=hybrid_lexical", "+fusion.weights.bigrm=1"), "Did you mean 'bigram'?"),
+        (("retriever=hybrid_lexical", "fusion.weights.bm25=-1"), "fusion"),
+        (("fusion.weights.bm25=0.5",), "fusion.weights.bm25 is unknown here"),
+        (("retriever=hybrid_lexical", "fusion.normalise=zscore"), "Did you mean 'z_score'?"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused(harness, toy, words, said):
+    done = harness("run", *LEXICAL, *words)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_fused_source_is_refused_with_the_reason(harness, toy):
+    done = harness("run", *LEXICAL, "retriever=hybrid_lexical", "gate=score", "gate.source=fused")
+    assert "normalised for each query" in done.err
+    assert "gate.source=bm25" in done.err
+
+
+def test_rescoring_orders_the_head_and_leaves_the_tail_below():
+    ranking = Ranking.from_scores({"q": {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0}, "r": {"b": 1.0}, "none": {}})
+    scores = np.array([[0.2, 0.9], [0.5, 0.0], [0.0, 0.0]])
+    found = ranking.rescored(scores)
+    assert found.row(0) == [("b", 0.9), ("a", 0.2), ("c", -0.8), ("d", -1.8)]
+    assert found.row(1) == [("b", 0.5)]
+    assert found.row(2) == []
+
+
+def test_equal_new_scores_stand_by_id():
+    ranking = Ranking.from_scores({"q": {"b": 2.0, "a": 1.0}})
+    assert [doc for doc, _ in ranking.rescored(np.array([[0.5, 0.5]])).row(0)] == ["a", "b"]
+
+
+def test_the_trial_is_the_same_whatever_unused_parts_say(harness, toy):
+    """An encoder that no retriever takes up, or fusion of a single ranking, is no part of a trial."""
+    from mlflow import MlflowClient
+
+    words = [word for word in LEXICAL if word != "tracking=none"]
+    ids = [harness("run", *words, *more).json["run_id"] for more in ((), ("encoder=lsa", "index=hnsw", "fusion=rrf"))]
+    client = MlflowClient(f"sqlite:///{toy.parent}/outputs/mlflow.db")
+    runs = [client.get_run(run_id) for run_id in ids]
+    assert runs[0].data.tags["trial_key"] == runs[1].data.tags["trial_key"]
+    assert runs[0].data.params == runs[1].data.params
+    assert not [name for name in runs[0].data.params if name.startswith(("encoder", "index", "fusion", "rerank"))]
+
+
+# A language model at the gate
+
+KEY = "sk-secret-0123456789"
+LLM = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "gate=llm", "gate.model=tiny", "format=json")
+
+
+@pytest.fixture
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def written(folder):
+    """Whether the key stands in any file under a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    return [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_a_model_decides(harness, toy, own_cache, key, tmp_path):
+    with ChatServer(lambda asked, time: "yes" if "물" in asked else "no") as server:
+        words = (*LLM, f"gate.base_url={server.url}")
+        found = harness("run", *words).json
+        assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {KEY}"] * 3
+        rows = map(json.loads, Path(found["files"]["predictions"]).read_text("utf-8").splitlines())
+        assert {row["eval_id"]: row["topk"] for row in rows} == {7: [], 3: ["d2"], 5: []}
+        # 7 is withheld though it needs documents, 5 rightly.
+        assert found["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
+        assert found["losses"]["wrongly_withheld"] == pytest.approx(1 / 3)
+        assert harness("run", *words, "top_k=1", "gate.runtime.retries=0", "tokenizer=whitespace").code == 0
+        assert len(server.asked) == 3, "an answer is kept, whatever else a run does"
+        assert harness("run", *words, "gate.prompt=yes or no?").code == 0
+        assert len(server.asked) == 6
+    assert written(tmp_path) == []
+
+
+def test_an_endpoint_that_fails_fails_the_run_and_its_answers_are_kept(harness, toy, own_cache, key, tmp_path):
+    from mlflow import MlflowClient
+
+    broken = [True]
+
+    def answer(asked, time):
+        if broken[0] and "안녕" in asked:
+            return Reply(500, {"error": {"message": f"no luck with {KEY}"}})  # it repeats what it was sent
+        return "yes"
+
+    with ChatServer(answer) as server:
+        words = (*LLM, f"gate.base_url={server.url}", "gate.runtime.retries=0", "gate.runtime.parallel=1")
+        done = harness("run", *words)
+        assert done.code == 1
+        assert "query '5' has no answer from tiny" in done.err
+        assert KEY not in done.err + done.out
+        client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
+        [run] = client.search_runs([client.get_experiment_by_name("retrieval").experiment_id])
+        assert run.info.status == "FAILED"
+        assert written(tmp_path) == []
+        broken[0] = False
+        before = len(server.asked)
+        assert harness("run", *words).code == 0
+        assert len(server.asked) == before + 1
+    assert written(tmp_path) == []

@@ -1,0 +1,277 @@
+"""The figure of a fitted gate: what is drawn, read back from the figure's artists."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import evidence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.patches import StepPatch
+from matplotlib.text import Text
+
+from harness import cli
+from harness.evaluation.scores import averaged, score
+from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
+from harness.gates.payoff import payoffs
+from harness.gates.rule import Rule
+from harness.pipeline.steps import Outcome
+from harness.reports.gate_figures import BINS, _apart, draw_gate
+from harness.reports.gate_view import learnt_view
+from retrievers.base import Qrels, Query, Ranking
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+GATES = [AutoGate, DepthGate, ClassifierGate]
+OBJECTIVE = "modified_map@3"
+SIGNALS = ["top_score", "margin"]
+
+
+def outcome(gate, scores, needs, hits=None, public=False, objective=OBJECTIVE):
+    """What `gate` learns from queries of these top scores; all find a, b and c, of which `hits` are relevant."""
+    ids = [f"q{i:04}" for i in range(len(scores))]
+    ranking = Ranking.from_scores(
+        {query: {"a": one, "b": one - 1, "c": one - 2} for query, one in zip(ids, scores, strict=True)}
+    )
+    relevant = zip(ids, needs, ["a"] * len(ids) if hits is None else hits, strict=True)
+    qrels = Qrels({query: dict.fromkeys(some, 1) if need else {} for query, need, some in relevant})
+    payoff = payoffs(ranking, qrels, objective, 3, select_on="public" if public else "all")
+    decision = gate.decide(evidence({"bm25": ranking}), payoff)
+
+    def scored(shown):
+        final = ranking.cut(np.minimum(shown, 3))
+        return score(final, qrels, [OBJECTIVE], candidates=ranking, keep=shown > 0)
+
+    held_out = None
+    if decision.out_of_fold is not None:
+        held_out = averaged([scored(shown) for shown in decision.out_of_fold], 0)
+    queries = tuple(Query.of(query, "two words") for query in ids)
+    return Outcome(queries, {"bm25": ranking}, ranking, decision, ranking, scored(decision.shown), held_out, {})
+
+
+def many(n, seed=0):
+    generator = np.random.default_rng(seed)
+    needs = generator.random(n) < 0.7
+    return np.where(needs, 9.0, 5.0) + 1.5 * generator.normal(size=n), needs, generator.choice(list("abc"), n)
+
+
+def words_of(figure):
+    """Every text that is in sight: matplotlib makes labels of ticks beyond the ends of an axis, and hides them."""
+    found = [*figure.texts]
+    for panel in figure.axes:
+        found += [*panel.texts, panel.xaxis.label, panel.yaxis.label]
+        for axis in (panel.xaxis, panel.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            found += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [text for text in found if text.get_text() and text.get_visible()]
+
+
+def overlaps(figure):
+    """Pairs of texts whose boxes meet, and texts that leave the figure."""
+    figure.canvas.draw()
+    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in words_of(figure)]
+    found = [(a, b) for (a, one), (b, other) in itertools.combinations(boxes, 2) if one.overlaps(other)]
+    (left, bottom), (right, top) = figure.bbox.min, figure.bbox.max
+    return found + [text for text, box in boxes if box.x0 < left or box.y0 < bottom or box.x1 > right or box.y1 > top]
+
+
+def bars(panel):
+    """(edges of the bins, queries shown in each, queries withheld)."""
+    (shown, edges, _), (total, *_) = (patch.get_data() for patch in panel.patches if isinstance(patch, StepPatch))
+    return edges, shown, total - shown
+
+
+def counted(figure):
+    """Queries in all bars."""
+    return sum(sum(map(sum, bars(panel)[1:])) for panel in figure.axes[2:])
+
+
+def said(figure):
+    return [text.get_text() for panel in figure.axes for text in panel.texts]
+
+
+def verticals(panel):
+    return {line.get_xdata()[0] for line in panel.lines if list(line.get_ydata()) == [0, 1]}
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_the_curve_is_drawn_as_it_is(gate):
+    known = outcome(gate(SIGNALS, repeats=2), *many(80))
+    figure = draw_gate(learnt_view(known, public=False))
+    [steps] = [patch for patch in figure.axes[0].patches if isinstance(patch, StepPatch)]
+    values, edges, _ = steps.get_data()
+    # Drawn from the left: all are shown, then one signal after another is withheld, which the curve counts backwards.
+    np.testing.assert_array_equal(values, known.decision.curve.values[::-1])
+    np.testing.assert_array_equal(edges[1:-1], known.decision.curve.edges[::-1])
+    low, high = figure.axes[0].get_xlim()
+    assert edges[0] <= low
+    assert edges[-1] >= high
+
+
+def test_numbers_stand_beside_what_they_name():
+    """Signals 8 and 7 need retrieval, 2 and 1 none: with the threshold between, all is right; without a gate half.
+
+    One query on the wrong side costs 1, with a standard error of sqrt((1 - 1/4) * 4/3) = 1: it is on the plateau. Two
+    cost 2, with an error of sqrt((2 - 4/4) * 4/3) = 1.15: they are not.
+    """
+    known = outcome(AutoGate(["top_score"], repeats=1, folds=4), [8.0, 7.0, 2.0, 1.0], [True, True, False, False])
+    rule = known.decision.fitted["rule"]
+    assert rule["thresholds"] == [4.5]
+    figure = draw_gate(learnt_view(known, public=False))
+    words = said(figure)
+    assert {"no gate 0.5000", "in sample 1.0000", "3 documents from 4.5", "plateau 1 to 8"} <= set(words)
+    assert [one for one in words if one.startswith("out of fold 1.0000 [")]
+    assert words[-6:] == ["need retrieval:", "2 shown", "0 withheld", "need none:", "0 shown", "2 withheld"]
+    assert all(verticals(panel) == {4.5} for panel in figure.axes)
+    assert figure.axes[-1].get_xlabel() == "bm25 top_score"
+    title, explained = (text.get_text() for text in figure.texts)
+    assert title == f"Gate on bm25 top_score, fitted to {OBJECTIVE} on 4 queries (2 need no retrieval)"
+    assert explained == "curve: the objective with 3 documents from a threshold upwards, none below it"
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_every_query_is_counted_once_on_its_side_of_the_threshold(gate):
+    known = outcome(gate(SIGNALS, folds=2, repeats=1), *many(400))
+    figure = draw_gate(learnt_view(known, public=False))
+    threshold = float(known.decision.fitted["rule"]["thresholds"][-1])
+    keep, needs = known.decision.keep, known.scores.needs
+    for panel, kind in zip(figure.axes[2:], (True, False), strict=True):
+        edges, shown, withheld = bars(panel)
+        assert shown.sum() == (keep & (needs == kind)).sum()
+        assert withheld.sum() == (~keep & (needs == kind)).sum()
+        assert edges[:-1][shown > 0].min(initial=math.inf) >= threshold - 1e-9
+        assert edges[1:][withheld > 0].max(initial=-math.inf) <= threshold + 1e-9
+        assert BINS <= len(shown) <= BINS + 2
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "drawn", "rows"),
+    [
+        ((8.0, 6.0, 4.0), {8, 6, 4}, ["1 document from 8", "2 documents from 6", "3 documents from 4"]),
+        ((8.0, 8.0, 4.0), {8, 4}, ["1 document from 8", "2 documents never", "3 documents from 4"]),
+        ((math.inf, 8.0, -math.inf), {8}, ["1 document never", "2 documents from 8", "3 documents from −∞"]),
+        ((math.inf,) * 3, set(), ["1 document never", "2 documents never", "3 documents never"]),
+    ],
+)
+def test_every_threshold_has_a_line_and_its_words(thresholds, drawn, rows):
+    known = outcome(AutoGate(["top_score"], repeats=1), *many(40))
+    rule = Rule(((None, "query_words"),), 10, (1, 2, 3, 0), thresholds)
+    fitted = {**known.decision.fitted, "rule": rule.to_json()}
+    shown = rule.shown(known.decision.signal)
+    figure = draw_gate(
+        learnt_view(replace(known, decision=replace(known.decision, fitted=fitted, shown=shown)), public=False)
+    )
+    assert all(verticals(panel) == drawn for panel in figure.axes)
+    assert [words for words in said(figure) if " document" in words] == rows
+    assert figure.axes[-1].get_xlabel() == "query_words"
+    assert not overlaps(figure)
+
+
+@pytest.mark.parametrize(
+    ("scores", "needs"),
+    [
+        ([5.0] * 30, [True] * 20 + [False] * 10),
+        ([5.0] * 6, [True] * 6),
+        ([5.0] * 6, [False] * 6),
+        (range(6, 36), [True] * 30),
+        (range(6, 36), [False] * 30),
+        ([5.0, 3.0], [True, False]),
+        ([3.0, 5.0], [True, False]),
+        ([3.0], [True]),
+        ([3.0], [False]),
+        ([4.0, 4.0, 5.0, 5.0, 6.0, 6.0] * 5, [False, False, True, False, True, True] * 5),
+        ([*range(10, 39), 1e6, -1e6], [True, False, True] * 10 + [True]),
+        ([5.0, 5.0 + 1e-15], [True, False]),
+        ([1e300, -1e300, 1.0], [True, False, True]),
+    ],
+)
+def test_little_to_draw(scores, needs):
+    draw_little(AutoGate, scores, needs)
+
+
+@pytest.mark.parametrize("gate", [DepthGate, ClassifierGate])
+@pytest.mark.parametrize(
+    ("scores", "needs"), [([5.0] * 6, [True, False] * 3), ([5.0, 3.0], [True, False]), ([4.0, 5.0], [False, False])]
+)
+def test_little_to_draw_of_other_gates(gate, scores, needs):
+    draw_little(gate, scores, needs)
+
+
+def draw_little(gate, scores, needs):
+    known = outcome(gate(["top_score"], folds=3, repeats=1), list(map(float, scores)), needs)
+    figure = draw_gate(learnt_view(known, public=False))
+    assert not overlaps(figure)
+    told = "".join(text.get_text() for text in figure.texts)
+    assert all(note in told for note in known.decision.fitted["notes"])
+
+
+def test_what_lies_far_off_is_counted_at_the_end_and_said():
+    scores = [*np.linspace(10, 20, 60), 1e6, -1e6, 2e6]
+    needs = [False] * 30 + [True] * 33
+    figure = draw_gate(learnt_view(outcome(AutoGate(["top_score"], repeats=1), scores, needs), public=False))
+    low, high = figure.axes[0].get_xlim()
+    assert -100 < low < high < 100
+    assert "(3 queries beyond the ends of the axis, counted at them)" in figure.axes[-1].get_xlabel()
+    assert counted(figure) == 63
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.booleans()), min_size=1, max_size=25))
+def test_thresholds_are_always_in_sight(rows):
+    scores, needs = zip(*rows, strict=True)
+    known = outcome(AutoGate(["top_score"], folds=2, repeats=1), scores, needs)
+    figure = draw_gate(learnt_view(known, public=False))
+    low, high = figure.axes[0].get_xlim()
+    for threshold in map(float, known.decision.fitted["rule"]["thresholds"]):
+        assert math.isinf(threshold) or low < threshold < high
+    beyond = int(((known.decision.signal < low) | (known.decision.signal > high)).sum())
+    assert ("beyond" in figure.axes[-1].get_xlabel()) == (beyond > 0)
+
+
+def test_the_private_part_is_not_looked_at():
+    """Learnt from the public part: no number and no query of the private one is drawn."""
+    known = outcome(AutoGate(["top_score"], repeats=2), *many(100), public=True)
+    figure = draw_gate(learnt_view(known, public=True))
+    public = known.scores.in_public
+    assert known.decision.fitted["learnt_from"]["queries"] == public.sum() == 40
+    assert counted(figure) == 40
+    mean = known.held_out.values[OBJECTIVE][public].mean()
+    assert f"out of fold {mean:.4f}" in said(figure)
+    assert "40 queries of the public part" in figure.texts[0].get_text()
+
+
+def test_an_objective_that_is_no_measure_of_the_run_has_no_number_out_of_fold():
+    known = outcome(AutoGate(["top_score"], repeats=1), *many(30), objective="ndcg@3")
+    assert not [words for words in said(draw_gate(learnt_view(known, public=False))) if "out of fold" in words]
+
+
+@pytest.mark.parametrize("gate", ["auto", "score"])
+def test_a_run_leaves_the_figure_beside_what_its_gate_learnt(gate, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["retriever=hybrid_lexical", "tokenizer=word", f"gate={gate}", "tracking=none", "format=json"]
+    assert cli.call("run", [*words, "gate.source=bm25"] if gate == "score" else words) == 0
+    folder = Path(json.loads(capsys.readouterr().out)["files"]["folder"])
+    assert (folder / "gate.json").is_file() == (gate != "score")
+    assert (folder / "gate.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize(("n", "shift"), [(12, 1e5), (110, 0.0)])  # long numbers, and as many queries as there may be
+def test_words_do_not_overlap(gate, n, shift):
+    scores, needs, hits = many(n)
+    known = outcome(gate(SIGNALS, folds=2, repeats=1), scores + shift, needs, hits)
+    assert not overlaps(draw_gate(learnt_view(known, public=False)))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_labels_are_moved_apart_and_keep_their_order(heights):
+    moved = _apart(heights, 0.1)
+    order = np.argsort(heights, kind="stable")
+    assert (np.diff(moved[order]) >= 0.1 - 1e-12).all()
+    assert moved.max() <= 1
+    if len(heights) == 1 or np.diff(np.sort(heights)).min() >= 0.1:
+        np.testing.assert_allclose(moved, heights, atol=1e-12)

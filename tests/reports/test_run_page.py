@@ -1,0 +1,370 @@
+"""The description, the table of queries and the page of a run: what they say, and that texts stay texts."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.gates.gate import Decision
+from harness.reports import gate_figures, gate_view, run_figures, run_page
+from harness.reports.gate_view import objective_of
+from harness.reports.markup import marked
+from harness.tracking import provenance
+from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.tracker import TAG_LIMIT
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
+HOSTILE = (
+    "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} <!-- [l](x)"
+)
+
+
+class Parts(HTMLParser):
+    """The elements of a page, and the text of each script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.attributes = [], {}, []
+        self._kind = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        if tag == "script":
+            self._kind = dict(attrs).get("type", "code")
+            self.scripts[self._kind] = ""
+
+    def handle_data(self, data):
+        if self._kind:
+            self.scripts[self._kind] += data
+
+    def handle_endtag(self, tag):
+        self._kind = None
+
+
+def told(folder):
+    return json.loads(Parts((Path(folder) / "report.html").read_text("utf-8")).scripts["application/json"])
+
+
+def rows(table):
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Figures have tests of their own."""
+    monkeypatch.setattr(run_figures, "overview", lambda scores, file: file.write_bytes(b""))
+    monkeypatch.setattr(gate_figures, "gate", lambda view, file: file.write_bytes(b""))
+
+
+@pytest.fixture
+def run(harness, toy):
+    """run(*words) -> (what the page was told, the folder)."""
+
+    def call(*words):
+        done = harness("run", *TOY, *(words if "tracking=mlflow" in words else ("tracking=none", *words))).json
+        return told(done["files"]["folder"]), Path(done["files"]["folder"])
+
+    return call
+
+
+@pytest.fixture
+def hostile(toy):
+    """The toy's texts, ids included, say what would be markup or code elsewhere."""
+    for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl"):
+        lines = (toy / name).read_text("utf-8").splitlines()
+        found = [json.loads(line.replace("d3", "d3<b>|")) for line in lines]
+        for row in found:
+            if "content" in row:
+                row["content"] += HOSTILE
+            if "msg" in row:
+                row["msg"][0]["content"] += HOSTILE
+        (toy / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found), "utf-8")
+    return toy
+
+
+def test_the_table_says_what_became_of_each_query(run):
+    """Query 7 finds d3 (grade 2) and d1 (1), both relevant; 3 finds d2; 5, a greeting, shares no bigram with any.
+
+    By its top score 3 stays below the threshold, so that its document is withheld, wrongly; 5 rightly has none.
+    """
+    page, _ = run("gate=score", "gate.threshold=1")
+    seven, three, five = rows(page["queries"])
+    assert three["signal"] >= 1  # a threshold between the two, found from them
+    between = (seven["signal"] + three["signal"]) / 2
+    page, _ = run("gate=score", f"gate.threshold={between}")
+    seven, three, five = rows(page["queries"])
+    low = three if three["signal"] < between else seven
+    high = seven if low is three else three
+    words = ("needs", "decision", "loss", "kept", "shown", "first_hit", "hits", "modified_map@3")
+    assert [low[name] for name in words] == [True, "wrongly_withheld", "wrongly_withheld", False, 0, 1, 0, 0.0]
+    assert [five[name] for name in words] == [False, "right", "", False, 0, None, 0, 1.0]
+    assert [high[name] for name in words[:4]] == [True, "right", "", True]
+    assert high["hits"] == high["documents"].count("✓ ") >= 1
+    assert high["modified_map@3"] == 1.0
+    assert low["documents"] == five["documents"] == ""
+
+
+def test_documents_carry_ticks_and_snippets(run):
+    page, _ = run()
+    seven, three, _ = rows(page["queries"])
+    assert seven["documents"].splitlines()[0] == "✓ d3 달의 모양은 한 달 동안 변한다"
+    assert three["documents"].splitlines()[0] == "✓ d2 물은 섭씨 100도에서 끓는다"
+
+
+@pytest.mark.local
+def test_the_page_holds_the_table_that_is_logged(run, tmp_path):
+    _, folder = run("tracking=mlflow", "gate=auto")
+    [file] = (tmp_path / "outputs" / "artifacts").rglob("queries.json")
+    assert told(folder)["queries"] == json.loads(file.read_text("utf-8"))
+
+
+def test_the_page_knows_what_was_found_and_what_was_missed(run):
+    # Query 7 is answered by d3 and d1; d1 shares no bigram with it, and is not retrieved at all.
+    page, _ = run("top_k=1")
+    ids = [one[0] for one in page["documents"]]
+    top = [[(ids[place], grade) for place, grade, _ in one] for one in page["top"]]
+    missed = [[(ids[place], grade, rank) for place, grade, rank in one] for one in page["missed"]]
+    assert top == [[("d3", 2)], [("d2", 1)], []]
+    assert missed == [[("d1", 1, None)], [], []]
+
+
+def test_a_relevant_document_further_down_has_its_rank(harness):
+    done = harness("run", "tokenizer=word", "top_k=1", "tracking=none", "format=json").json
+    page = told(done["files"]["folder"])
+    ranks = [rank for one in page["missed"] for _, _, rank in one]
+    assert set(ranks) - {None}
+    assert all(rank is None or rank > 1 for rank in ranks)
+    found = [row["first_hit"] for row in rows(page["queries"]) if row["first_hit"] and row["first_hit"] > 1]
+    assert set(found) <= set(ranks)
+
+
+@pytest.mark.drawn
+def test_what_the_threshold_moves(run):
+    """Shown, 7 and 3 are worth 1 and 5 nothing to withhold or to show: it has no document. Withheld, 7 and 3 score 0.
+
+    So no gate scores 1, all withheld 1/3, and the plateau reaches down to -inf.
+    """
+    page, folder = run("gate=score", "gate.threshold=0.5")
+    gate = page["gate"]
+    assert (gate["name"], gate["thresholds"], gate["levels"]) == ("bm25 top_score", [0.5], [3, 0])
+    assert (gate["shows"], gate["withholds"]) == ([1, 1, 1], [0, 0, 1])
+    assert gate["most"][2] == 0
+    assert gate["in_use"] == 1
+    assert gate["plateau"][0] == "-inf"
+    assert (gate["public"], gate["learnt"], gate["counts"]) == (False, False, [True] * 3)
+    assert gate["ends"][0] < 0.5 < gate["ends"][1]
+    assert (folder / "gate.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "thresholds", "learnt"),
+    [
+        (("gate=none",), ["-inf"], False),
+        (("gate=score", "gate.threshold=-.inf"), None, None),
+        (("gate=auto",), None, True),
+        (("gate=depth",), None, True),
+        (("gate=classifier",), None, True),
+        (("gate=auto", "objective=ndcg@3"), None, True),
+        (("gate=score", "objective=abstention_f1"), [0.0], False),
+        (("gate=score", "gate.signal=query_words", "gate.threshold=3"), [3.0], False),
+    ],
+)
+def test_every_gate_has_a_page(harness, toy, words, thresholds, learnt):
+    done = harness("run", *TOY, "tracking=none", *words)
+    if learnt is None:  # refused, as numbers that are not finite are
+        assert done.code == 2
+        return
+    page = told(done.json["files"]["folder"])
+    assert page["gate"]["learnt"] == learnt
+    assert thresholds in (None, page["gate"]["thresholds"])
+    assert len(page["gate"]["shows"]) == len(page["queries"]["data"]) == 3
+
+
+def test_a_fitted_gate_is_told_elsewhere_as_it_was_learnt(harness, toy):
+    first = Path(harness("run", *TOY, "tracking=none", "gate=auto").json["files"]["folder"])
+    again = harness("run", *TOY, "tracking=none", "gate=fitted", f"gate.file={first / 'gate.json'}").json
+    one, other = told(first)["gate"], told(again["files"]["folder"])["gate"]
+    assert (one["name"], one["thresholds"]) == (other["name"], other["thresholds"])
+    assert (one["learnt"], other["learnt"]) == (True, False)
+    assert one["in_use"] == other["in_use"]
+
+
+def test_without_labels_the_signal_is_still_to_be_seen(run, toy):
+    (toy / "qrels.jsonl").unlink()
+    page, folder = run("gate=score", "gate.threshold=0.5")
+    assert page["headline"] == page["losses"] == []
+    assert {row["decision"] for row in rows(page["queries"])} == {"not labelled"}
+    assert {row["needs"] for row in rows(page["queries"])} == {None}
+    assert page["gate"]["thresholds"] == [0.5]
+    assert "shows" not in page["gate"]
+    assert not (folder / "gate.png").exists()
+    assert not (folder / "overview.png").exists()
+
+
+def test_one_query(run, toy):
+    for name in ("eval.jsonl", "qrels.jsonl"):
+        lines = (toy / name).read_text("utf-8").splitlines(keepends=True)
+        (toy / name).write_text(lines[0], "utf-8")
+    for gate in ("none", "score", "auto"):
+        page, _ = run(f"gate={gate}")
+        assert len(page["queries"]["data"]) == 1
+        low, high = page["gate"]["ends"]
+        assert low < high
+
+
+def test_private_labels_have_no_say_where_the_public_ones_choose(harness):
+    done = harness("run", "tokenizer=word", "tracking=none", "gate=score", "select_on=public", "format=json").json
+    page = told(done["files"]["folder"])
+    counted = np.array(page["gate"]["counts"])
+    labelled = np.array([row["needs"] is not None for row in rows(page["queries"])])
+    scored = [value for value in page["gate"]["shows"] if value is not None]
+    assert len(scored) == (counted & labelled).sum() == round(0.4 * labelled.sum())
+
+
+def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path):
+    run("tracking=mlflow", "gate=auto", "experiment_name=e")
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    [logged] = tracker.runs("e", {})
+    text = html.unescape(logged.tags["mlflow.note.content"])
+    page, _ = run("gate=auto")
+    first = page["headline"][0]
+    assert first["name"] == "oof/modified_map@3"
+    assert text.startswith(f"**oof/modified_map@3 {first['mean']:.4f}**")
+    assert text.index("| **oof/modified_map@3** |") < text.index("| modified_map@3 |") < text.index("| hit@3 |")
+    assert "| needs retrieval | 2 | 0 |\n| needs none | 0 | 1 |" in text
+    assert "| **wrongly_withheld** | 0.0000 | 0 | needs retrieval, yet the gate withheld the documents |" in text
+    assert "- **Data**: contest: 3 documents, 3 queries, 3 labelled (1 need no retrieval)" in text
+    assert f"`harness reproduce run={logged.run_id}`" in text
+    assert f"`harness export run={logged.run_id}`" in text
+    files = set(re.findall(r"^- `([\w.]+)`", text, re.MULTILINE))
+    assert files == {
+        "config.yaml", "gate.json", "gate.png", "overview.png", "predictions.jsonl", "queries.json", "report.html",
+        "requirements.txt", "run.trec", "scores.csv",
+    }  # fmt: skip
+
+
+def test_a_light_run_has_no_page(harness, toy, tmp_path):
+    done = harness("run", *TOY, "tracking.detail=light", "experiment_name=e").json
+    assert sorted(file.name for file in Path(done["files"]["folder"]).iterdir()) == [
+        "config.yaml", "predictions.jsonl", "scores.csv",
+    ]  # fmt: skip
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    assert "mlflow.note.content" not in tracker.runs("e", {})[0].tags
+
+
+def test_scored_predictions_are_described(harness, toy, tmp_path):
+    made = harness("run", *TOY, "tracking=none").json["files"]["predictions"]
+    harness("score", f"predictions={made}", "dataset=contest", "dataset.path=toy", "experiment_name=s")
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    text = html.unescape(tracker.runs("s", {})[0].tags["mlflow.note.content"])
+    assert text.startswith("**modified_map@3 1.0000**")
+    assert "- `requirements.txt`: " in text
+    assert "reproduce" not in text
+
+
+def test_hostile_texts_are_texts(run, hostile):
+    page, folder = run("gate=auto")
+    text = (folder / "report.html").read_text("utf-8")
+    parts = Parts(text)
+    assert parts.tags.count("script") == 2
+    assert parts.tags.count("img") == 0
+    assert not [name for name in parts.attributes if name.startswith("on")]
+    assert "<" not in text[text.index('id="data">') + 10 :].partition("</script>")[0]
+    assert page["queries"]["data"][0][1].endswith(HOSTILE)
+    assert HOSTILE.split("\u2028")[0] in page["documents"][0][2]
+    assert "d3<b>|" in [one[0] for one in page["documents"]]
+
+
+def test_nothing_but_its_own_styles_and_scripts_may_run(run):
+    _, folder = run()
+    text = (folder / "report.html").read_text("utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    for kind in ("style", "script"):
+        [body] = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        sha256 = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{sha256}'" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    assert "innerHTML" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a_b*c", "a&#95;b&#42;c"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+        ("a | b\nc", "a &#124; b c"),
+        ("1. no list", "1&#46; no list"),
+        ("- no list", "&#45; no list"),
+        ("http://x", "http&#58;//x"),
+        ("a: b", "a: b"),
+        ("", ""),
+    ],
+)
+def test_markdown_is_escaped(text, shown):
+    assert marked(text) == shown
+    assert html.unescape(shown) == " ".join(text.split())
+
+
+@given(st.text())
+def test_no_text_is_markup(text):
+    said = marked(text)
+    assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", said)
+    assert " ".join(html.unescape(said).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
+
+
+def test_a_long_description_ends_at_a_line(harness, toy):
+    from harness.reports.run_note import note
+
+    text = note([(f"Fact {i}", "x" * 200) for i in range(100)], None, None, "hit", None, (), None, [])
+    assert len(text) <= TAG_LIMIT
+    assert text.endswith("x\n…")
+
+
+def test_many_documents_are_cut_short(run, monkeypatch):
+    monkeypatch.setattr(run_page, "LEAST", 5)
+    monkeypatch.setattr(run_page, "TEXTS", 10)
+    page, _ = run()
+    assert {len(text) for _, _, text in page["documents"]} == {5}
+
+
+def test_requirements_are_pinned_names():
+    lines = provenance.requirements().splitlines()
+    assert lines == sorted(lines, key=lambda line: line.partition("==")[0].lower())
+    assert all(re.fullmatch(r"[\w.-]+==[^\s/@]+", line) for line in lines)
+    assert {f"numpy=={np.__version__}"} <= set(lines)
+
+
+def test_the_curve_of_an_objective_that_a_gate_decides_is_that_of_the_contest():
+    assert objective_of({"objective": "abstention_f1"}) == "modified_map@3"
+    assert objective_of({"objective": "ndcg@3"}) == "ndcg@3"
+
+
+@pytest.mark.parametrize(
+    ("signal", "shown", "thresholds"),
+    [
+        ([1.0, 0.0, 1.0], [3, 0, 3], (0.5,)),
+        ([1.0, 0.0], [3, 3], (-np.inf,)),
+        ([1.0, 0.0], [0, 0], (np.inf,)),
+        ([1.0, 0.0], [0, 3], ()),  # not decided by the signal
+    ],
+)
+def test_a_gate_that_names_no_threshold_has_the_one_that_its_decisions_show(monkeypatch, signal, shown, thresholds):
+    monkeypatch.setattr(gate_view, "build", lambda *_, **__: object())
+    decided = SimpleNamespace(decision=Decision(np.array(shown), np.array(signal)), rankings={"a": None})
+    assert gate_view.given(decided, {"gate": {}, "top_k": 3}) == ("signal", (3, 0), thresholds)

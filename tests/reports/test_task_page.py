@@ -1,0 +1,325 @@
+"""The page and the description of scored texts: what they say, and that texts stay texts."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from unicodedata import normalize
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.evaluation.scores import Summary
+from harness.reports import run_page, task_page
+from harness.reports.page import filled
+from harness.tasks.task import Judgement
+from harness.tracking.tracker import TAG_LIMIT
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+HOSTILE = (
+    "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} {{policy}} \"'"
+)
+
+
+class Parts(HTMLParser):
+    """The elements of a page, their attributes, and the text of each script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.attributes = [], {}, []
+        self._kind = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        if tag == "script":
+            self._kind = dict(attrs).get("type", "code")
+            self.scripts[self._kind] = ""
+
+    def handle_data(self, data):
+        if self._kind:
+            self.scripts[self._kind] += data
+
+    def handle_endtag(self, tag):
+        self._kind = None
+
+
+def told(page):
+    return json.loads(Parts(page).scripts["application/json"])
+
+
+def corrections():
+    """Three sentences: the second is right, the first has one of two mistakes put right, the third a needless edit."""
+    texts = {
+        "source": ["감자기 침대에서 일어 났다", "날씨가 좋다", "밥을 먹었다"],
+        "reference": ["갑자기 침대에서 일어났다", "날씨가 좋다", "밥을 먹었다"],
+        "prediction": ["갑자기 침대에서 일어 났다", "날씨가 좋다", "밥을 먹엇다"],
+    }
+    marked = {
+        "source": [
+            [("감자기", "tp"), (" 침대에서 ", ""), ("일어 났다", "fn")],
+            [("날씨가 좋다", "")],
+            [("밥을 ", ""), ("먹었다", "fr")],
+        ],
+        "prediction": [
+            [("갑자기", "tp"), (" 침대에서 ", ""), ("일어 났다", "fn")],
+            [("날씨가 좋다", "")],
+            [("밥을 ", ""), ("먹엇다", "fr")],
+        ],
+    }
+    counts = {"tp": [1, 0, 0], "fp": [0, 0, 1], "fn": [1, 0, 0], "fr": [0, 0, 1]}
+    ids, kinds = ("문장 1", "문장 2", "문장 3"), ("맞춤법", "없음", "없음")
+    table = {
+        "id": list(ids),
+        "kind": list(kinds),
+        **texts,
+        "edits": ["감자기→갑자기 TP", "", "먹었다→먹엇다 FR"],
+        **counts,
+    }
+    table |= {"correction_recall": [0.5, 1.0, 0.0], "nothing": [None] * 3}
+    return Judgement(ids, kinds, {name: np.array(one, float) for name, one in counts.items()}, table, marked)
+
+
+def made(judged, values, shown="correction_recall", **given):
+    """The page of these items, with what is given in place of nothing."""
+    given = {"facts": {}, "summary": {}, "public": {}, "private": {}, "counts": {}, "by_kind": {}} | given
+    return task_page.page("corrections", **given, judged=judged, values=np.asarray(values, float), shown=shown)
+
+
+def answers(texts, **more):
+    """A judgement of one answer a text."""
+    ids = tuple(f"q{i}" for i in range(len(texts)))
+    return Judgement(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
+
+
+def test_items_stand_worst_first_in_pieces_with_their_marks():
+    """Recall .5, 1 and 0: the third sentence is the worst, the second the best. `reference` is not marked here."""
+    items = told(made(corrections(), [0.5, 1, 0]))["items"]
+    assert items["texts"] == ["source", "reference", "prediction", "edits"]
+    assert items["numbers"] == ["correction_recall", "tp", "fp", "fn", "fr"]  # no id and kind twice, nothing all empty
+    assert [row[0] for row in items["rows"]] == ["문장 3", "문장 1", "문장 2"]
+    assert items["rows"][0] == [
+        "문장 3", "없음", [["밥을 ", ""], ["먹었다", "fr"]], "밥을 먹었다", [["밥을 ", ""], ["먹엇다", "fr"]],
+        "먹었다→먹엇다 FR", 0, 0, 1, 0, 1,
+    ]  # fmt: skip
+
+
+def test_items_without_a_value_come_last_and_in_order():
+    page = told(made(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1"))
+    assert [(row[0], row[-1]) for row in page["items"]["rows"]] == [
+        ("q3", 0.2),
+        ("q1", 0.7),
+        ("q0", None),
+        ("q2", None),
+    ]
+
+
+def test_values_take_the_place_of_the_table_s_own():
+    page = told(made(corrections(), [0.25, 0.5, 0.75]))
+    recall = 2 + len(page["items"]["texts"])
+    assert [row[recall] for row in page["items"]["rows"]] == [0.25, 0.5, 0.75]
+
+
+def test_no_values_at_all():
+    page = told(made(answers("가나"), [np.nan, np.nan], "final_score"))
+    assert page["items"]["numbers"] == []
+    assert [row[0] for row in page["items"]["rows"]] == ["q0", "q1"]
+
+
+@pytest.mark.parametrize("n", [task_page.LIMIT - 1, task_page.LIMIT, task_page.LIMIT + 1])
+def test_the_worst_thousand(n):
+    values = np.arange(n)[::-1] / n
+    page = told(made(answers(["글"] * n), values, "rouge_1"))
+    rows = page["items"]["rows"]
+    assert (len(rows), page["total"]) == (min(n, 1000), n)
+    assert rows[0][0] == f"q{n - 1}"
+    np.testing.assert_allclose([row[-1] for row in rows], sorted(values)[:1000], atol=1e-6)
+
+
+def test_measures_have_intervals_parts_and_reasons():
+    summary = {
+        "exact_match": Summary(0.5, 8, 0.25, 0.75),
+        "rouge_1": Summary(0.25, 4, note="fewer than 20 items"),
+        "bertscore": Summary(np.nan, 0),
+        "final_score": Summary(np.nan, 0),
+    }
+    judged = answers("가", absent={"bertscore": "no model", "final_score": "needs bertscore"})
+    page = told(made(judged, [1], "exact_match", summary=summary, public={"exact_match": Summary(0.4, 3)},
+                     private={"exact_match": Summary(np.nan, 0)}))  # fmt: skip
+    one = {
+        "name": "exact_match",
+        "mean": 0.5,
+        "low": 0.25,
+        "high": 0.75,
+        "n": 8,
+        "public": 0.4,
+        "private": None,
+        "why": "",
+    }
+    assert page["measures"][0] == one
+    assert [(of["name"], of["mean"], of["why"]) for of in page["measures"][1:]] == [
+        ("rouge_1", 0.25, "fewer than 20 items"),
+        ("bertscore", None, "no model"),
+        ("final_score", None, "needs bertscore"),
+    ]
+    assert page["shown"] == "exact_match"
+
+
+def test_kinds_have_a_row_each_and_measures_that_are_had_a_column():
+    by_kind = {
+        "accuracy": {"선다형": (3, 1.0), "서술형": (2, np.nan)},
+        "rouge_1": {"서술형": (2, 0.5)},
+        "bleurt": {"선다형": (3, np.nan), "서술형": (2, np.nan)},
+    }
+    kinds = told(made(answers("가"), [1], by_kind=by_kind))["kinds"]
+    assert kinds["measures"] == ["accuracy", "rouge_1"]
+    assert kinds["rows"] == [["선다형", [3, 1.0], [0, None]], ["서술형", [2, None], [2, 0.5]]]
+
+
+def test_hostile_texts_are_texts():
+    judged = Judgement(
+        (HOSTILE,),
+        (HOSTILE,),
+        {},
+        {"words" + HOSTILE: [HOSTILE], "marked": [HOSTILE]},
+        {"marked": [[(HOSTILE, "tp"), (HOSTILE, HOSTILE)]]},
+        {HOSTILE: HOSTILE},
+        (HOSTILE,),
+    )
+    page = made(judged, [0.5], HOSTILE, facts={HOSTILE: HOSTILE}, counts={HOSTILE: 1},
+                by_kind={HOSTILE: {HOSTILE: (1, 0.5)}}, summary={HOSTILE: Summary(0.5, 1, note=HOSTILE)})  # fmt: skip
+    parts = Parts(page)
+    assert parts.tags.count("script") == 2
+    assert parts.tags.count("img") == 0
+    assert not [name for name in parts.attributes if name.startswith("on")]
+    assert "<" not in parts.scripts["application/json"]
+    assert json.dumps(told(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 17
+
+
+@pytest.mark.parametrize("template", [run_page.TEMPLATE, task_page.TEMPLATE], ids=lambda path: path.name)
+def test_nothing_but_its_own_styles_and_scripts_may_run(template):
+    text = filled(template, {})
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    for kind in ("style", "script"):
+        [body] = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        sha256 = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{sha256}'" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\((?!#)|@import|innerHTML|\{\{", text)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text(), st.text() | st.lists(st.text()) | st.floats(allow_nan=False, allow_infinity=False)))
+def test_a_page_holds_what_it_is_told(data):
+    assert told(filled(task_page.TEMPLATE, data)) == data
+
+
+def test_every_mark_has_a_meaning_and_a_sign_besides_its_colour():
+    """Black on white, or to one who does not tell red from green, the four differ by line and by sign."""
+    text = task_page.TEMPLATE.read_text("utf-8")
+    signs = [re.search(rf'mark\.{mark}::after {{ content: "(.)"', text)[1] for mark in ("tp", "fp", "fn", "fr")]
+    lines = [re.search(rf"mark\.{mark} {{ text-decoration-style: (\w+)", text)[1] for mark in ("fp", "fn", "fr")]
+    assert len(set(signs)) == 4
+    assert len({"solid", *lines}) == 4  # the first has the line that all begin with
+    assert re.search(r"MEANS = { tp: .*fp: .*fn: .*fr: ", text)
+
+
+def described(judged=None, shown="exact_match", summary=None, public=None, files=(), counts=None, facts=None):
+    summary = {"exact_match": Summary(0.5, 8, 0.25, 0.75)} if summary is None else summary
+    judged = judged or answers("가")
+    return task_page.note(facts or {}, summary, public or {}, {}, counts or {}, judged, shown, files)
+
+
+def test_the_description_tells_numbers_absences_counts_and_files():
+    summary = {
+        "final_score": Summary(np.nan, 0),
+        "rouge_1": Summary(0.25, 4),
+        "exact_match": Summary(0.5, 1200, 0.25, 0.75),
+    }
+    judged = answers("가", absent={"final_score": "needs bleurt"}, notes=("All answers are alike.",))
+    text = described(judged, summary=summary, public={"exact_match": Summary(0.4, 3), "rouge_1": Summary(np.nan, 0)},
+                     files=["report.html", "predictions.csv.gz", "unknown.bin"], counts={"tp": 1234.0, "fp": 2.0},
+                     facts={"Scheme": "rag_qa"})  # fmt: skip
+    text = html.unescape(text)
+    assert text.startswith(
+        "**exact_match 0.5000** (95 % interval 0.250 – 0.750)\n\n- **Scheme**: rag_qa\n\n| measure |"
+    )
+    assert (
+        "| exact_match | 0.5000 | 0.250 – 0.750 | 0.4000 | – | 1,200 |\n| rouge_1 | 0.2500 | – | – | – | 4 |\n" in text
+    )
+    assert "| final_score" not in text
+    assert "- **final_score** is absent: needs bleurt" in text
+    assert "tp 1,234, fp 2" in text
+    assert "- All answers are alike." in text
+    assert re.findall(r"^- `([\w.]+)`", text, re.MULTILINE) == ["report.html", "predictions.csv.gz"]
+
+
+def test_a_description_without_numbers():
+    text = described(answers("가", absent={"bleurt": "no model"}), "bleurt", {"bleurt": Summary(np.nan, 0)})
+    assert text.startswith("Nothing could be scored.\n\n- **bleurt** is absent: no model")
+    assert "|" not in text
+
+
+def test_nothing_in_a_description_is_markup():
+    judged = answers("가", absent={HOSTILE: HOSTILE}, notes=(HOSTILE,))
+    text = described(judged, HOSTILE, {HOSTILE: Summary(0.5, 1)}, facts={HOSTILE: HOSTILE}, counts={HOSTILE: 1.0})
+    assert "<" not in text
+    assert "`" not in text
+    assert all(line.count("|") in (0, 7) for line in text.splitlines())
+
+
+def test_a_long_description_ends_at_a_line():
+    text = described(answers("가", notes=tuple(f"note {i} " + "글" * 80 for i in range(200))))
+    assert TAG_LIMIT - 200 < len(text) <= TAG_LIMIT
+    assert text.endswith("글\n…")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_the_page_answers(tmp_path):
+    """Three sentences in a browser: coloured words, and a table that sorts, searches and filters by mark and kind."""
+    from playwright.sync_api import sync_playwright
+
+    summary = {"correction_recall": Summary(0.5, 3, 0.25, 0.75), "correction_precision": Summary(np.nan, 0)}
+    page = made(corrections(), [0.5, 1, 0], summary=summary, counts={"tp": 1, "fp": 1, "fn": 1, "fr": 1, "items": 3})
+    (tmp_path / "report.html").write_text(page, "utf-8")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_page()
+        errors = []
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("console", lambda message: errors.append(message.text))
+        tab.goto((tmp_path / "report.html").as_uri())
+
+        def listed():
+            return tab.locator("#items td.id").all_inner_texts()
+
+        assert tab.locator("#score .big").inner_text() == "0.5000"
+        assert "absent" in tab.locator("#score tr", has_text="correction_precision").inner_text()
+        assert listed() == ["문장 3", "문장 1", "문장 2"]
+        assert tab.locator("#items td mark.tp").all_inner_texts() == ["감자기", "갑자기"]
+        assert tab.locator("#items td mark.fr").first.get_attribute("title") == "needless correction"
+        assert (
+            tab.locator("#items .text", has_text="prediction").nth(1).inner_text().endswith("갑자기 침대에서 일어 났다")
+        )
+        tab.get_by_role("button", name=re.compile("^id")).click()
+        assert listed() == ["문장 1", "문장 2", "문장 3"]
+        tab.get_by_role("button", name=re.compile("^id")).click()
+        assert listed() == ["문장 3", "문장 2", "문장 1"]
+        tab.get_by_label("filter").fill(normalize("NFD", "침대에서 감자기"))  # in any order, however it is typed
+        assert listed() == ["문장 1"]
+        tab.get_by_label("filter").fill("")
+        tab.get_by_role("button", name="missed correction").click()
+        assert listed() == ["문장 1"]
+        tab.get_by_role("button", name="missed correction").click()
+        tab.get_by_role("button", name="없음").click()
+        assert listed() == ["문장 3", "문장 2"]
+        browser.close()
+    assert not errors

@@ -1,0 +1,523 @@
+"""The sparse and the multi-vector head, against the paper's formulas computed text by text."""
+
+import inspect
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny_models import SENTENCES, hub_cache, tiny_bge_m3, tiny_sentence_model, use_hub_cache
+from transformers import AutoModel, AutoTokenizer
+
+from harness.config import components
+from harness.config import components as config_parts
+from harness.config.components import check_part
+from retrievers.base import BadInput, Document, Query
+from retrievers.dense import bge_m3, token_weights
+from retrievers.dense.bge_m3 import MultiVector, Sparse
+from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest
+from retrievers.testing import DOCUMENTS, QUERIES, check_retriever, same
+
+LENGTH = 40  # tokens, less than the longest texts have
+TEXTS = [*SENTENCES, "", " \n", "moon", "달", "☃", "☂", "the moon the moon the moon", "lone \ud800 surrogate"]
+TEXTS += [" ".join(SENTENCES[i:] + SENTENCES[:i]) for i in range(3)]
+CORPUS = [Document(f"{i:03}", text) for i, text in enumerate([*TEXTS, *TEXTS[:3]])]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_bge_m3(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def sparse(folder):
+    def make(**arguments):
+        return Sparse(**({"model": None, "path": str(folder), "max_length": LENGTH, "device": "cpu"} | arguments))
+
+    return make
+
+
+@pytest.fixture
+def multi_vector(folder):
+    def make(**arguments):
+        return MultiVector(**({"model": None, "path": str(folder), "max_length": LENGTH, "device": "cpu"} | arguments))
+
+    return make
+
+
+class ByHand:
+    """The formulas of the paper, sections 3.1 and 3.2, for one text at a time."""
+
+    def __init__(self, folder, dtype=torch.float32):
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModel.from_pretrained(folder, dtype=dtype).eval()
+        self.lexical = torch.load(folder / "sparse_linear.pt", weights_only=True)
+        self.colbert = torch.load(folder / "colbert_linear.pt", weights_only=True)
+        self.weights, self.vectors = cache(self._weights), cache(self._vectors)
+
+    def states(self, text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        given = self.tokenizer(text, truncation=True, max_length=LENGTH, return_tensors="pt")
+        with torch.no_grad():
+            return given["input_ids"][0].tolist(), self.model(**given).last_hidden_state[0].float()
+
+    def _weights(self, text):
+        ids, states = self.states(text)
+        found = {}
+        for token, state in zip(ids, states, strict=True):
+            weight = float(torch.relu(self.lexical["weight"][0] @ state + self.lexical["bias"][0]))
+            if token > 3 and weight > 0:  # 0 to 3: <s>, <pad>, </s>, <unk>
+                found[token] = max(found.get(token, 0.0), weight)
+        return found
+
+    def sparse(self, query, document):
+        asked, told = self.weights(query), self.weights(document)
+        return sum(weight * told[token] for token, weight in asked.items() if token in told)
+
+    def _vectors(self, text):
+        _, states = self.states(text)
+        vectors = states[1:] @ self.colbert["weight"].T + self.colbert["bias"]  # the first is cls
+        return vectors / vectors.norm(dim=1, keepdim=True)
+
+    def multi_vector(self, query, document):
+        told = self.vectors(document)
+        return float(np.mean([max(float(q @ d) for d in told) for q in self.vectors(query)]))
+
+
+@pytest.fixture(scope="module")
+def by_hand(folder):
+    return ByHand(folder)
+
+
+@pytest.fixture
+def indexed(sparse, tmp_path):
+    retriever = sparse()
+    retriever.index(CORPUS, tmp_path)
+    return retriever
+
+
+# The sparse head
+
+
+def test_sparse_keeps_the_contract(sparse, tmp_path):
+    check_retriever(sparse, tmp_path)
+
+
+def test_sparse_scores_are_the_formula(indexed, by_hand):
+    queries = [Query.of(f"q{i}", text) for i, text in enumerate(TEXTS)]
+    ranking = indexed.search(queries, len(CORPUS))
+    for query, row in zip(queries, ranking.to_dict().values(), strict=True):
+        expected = {document.doc_id: by_hand.sparse(query.text, document.text) for document in CORPUS}
+        assert row == pytest.approx({doc: score for doc, score in expected.items() if score > 0}, rel=1e-4)
+    assert ranking.lengths.max() > 10
+    assert 0 < ranking.lengths[TEXTS.index("moon")] < len(CORPUS), "only documents that share a token"
+    assert not ranking.lengths[TEXTS.index("")], "nothing but special tokens"
+
+
+def test_batches_change_no_score_beyond_rounding(sparse, indexed, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = sparse(batch_tokens=1)  # each text alone
+    other.index(CORPUS, tmp_path / "other")
+    for left, right in zip(indexed.search(QUERIES, 99).to_dict().values(),
+                           other.search(QUERIES, 99).to_dict().values(), strict=True):  # fmt: skip
+        assert left == pytest.approx(right, rel=1e-4)
+
+
+def test_equal_texts_have_equal_weights_to_the_last_bit(indexed):
+    ranking = indexed.search([Query.of(str(i), TEXTS[i]) for i in range(3)], len(CORPUS)).to_dict()
+    for i in range(3):
+        assert ranking[str(i)][f"{i:03}"] == ranking[str(i)][f"{len(TEXTS) + i:03}"]
+
+
+def test_equal_queries_are_encoded_once(indexed):
+    twice = indexed.search([Query.of("a", TEXTS[1]), Query.of("b", TEXTS[0]), Query.of("c", TEXTS[1])], 5).to_dict()
+    assert twice["a"] == twice["c"] != twice["b"]
+
+
+def test_another_models_index_is_refused(sparse, indexed, tmp_path):
+    sparse().load(tmp_path)
+    with pytest.raises(ValueError, match="was made with"):
+        sparse(max_length=LENGTH - 1).load(tmp_path)
+
+
+def test_searching_without_an_index(sparse, indexed):
+    with pytest.raises(RuntimeError, match="index or load"):
+        sparse().search(QUERIES, 3)
+    with pytest.raises(BadInput, match="k is -1"):
+        indexed.search(QUERIES, -1)
+
+
+def test_progress_reaches_the_end(sparse, tmp_path):
+    retriever, told = sparse(batch_tokens=80), []
+    retriever.progress = lambda done, total, unit: told.append((done, total, unit))
+    retriever.index(CORPUS, tmp_path)
+    assert told[-1] == (len(TEXTS), len(TEXTS), "texts")
+    assert len(told) > 3
+    assert [done for done, _, _ in told] == sorted({done for done, _, _ in told})
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(retriever, batches, signal_number=None):
+    """Make a retriever stop when it has computed some batches."""
+    seen = 0
+
+    def progress(*_):
+        nonlocal seen
+        seen += 1
+        if seen == batches:
+            if signal_number:
+                os.kill(os.getpid(), signal_number)
+            raise Stopped
+
+    retriever.progress = progress
+    return retriever
+
+
+@pytest.fixture
+def batches_run(monkeypatch):
+    """The rows of every batch that the transformer computes."""
+    ran = []
+    original = bge_m3._Transformer._run
+
+    def run(self, rows, ids):
+        ran.append(rows.tolist())
+        return original(self, rows, ids)
+
+    monkeypatch.setattr(bge_m3._Transformer, "_run", run)
+    return ran
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kept_every", [0.0, 1e9])
+def test_an_interrupted_index_goes_on(sparse, tmp_path, monkeypatch, batches_run, kept_every):
+    """Three interruptions; no batch is computed twice, and every file equals that of an undisturbed index."""
+    monkeypatch.setattr(token_weights, "KEPT_EVERY", kept_every)
+    (whole := tmp_path / "whole").mkdir()
+    (part := tmp_path / "part").mkdir()
+    sparse(batch_tokens=40).index(CORPUS, whole)
+    undisturbed = sorted(batches_run)
+    batches_run.clear()
+    for batches in (1, 3, 2):
+        with pytest.raises(Stopped):
+            stop_after(sparse(batch_tokens=40), batches).index(CORPUS, part)
+        assert list(part.glob("block-*.npz"))
+        assert not (part / "sparse.json").exists()
+    sparse(batch_tokens=40).index(CORPUS, part)
+    assert sorted(batches_run) == undisturbed
+    assert files(part) == files(whole)
+    assert set(files(part)) == {
+        "data.npy",
+        "indices.npy",
+        "indptr.npy",
+        "sparse.json",
+        "doc_ids.txt",
+        "doc_id_ends.npy",
+    }
+
+
+def test_damaged_and_half_written_blocks_are_computed_again(sparse, tmp_path, monkeypatch, batches_run):
+    monkeypatch.setattr(token_weights, "KEPT_EVERY", 0.0)
+    (whole := tmp_path / "whole").mkdir()
+    (part := tmp_path / "part").mkdir()
+    sparse(batch_tokens=40).index(CORPUS, whole)
+    batches_run.clear()
+    with pytest.raises(Stopped):
+        stop_after(sparse(batch_tokens=40), 4).index(CORPUS, part)
+    flipped, cut, *_ = sorted(part.glob("block-*.npz"))
+    content = bytearray(flipped.read_bytes())
+    content[len(content) // 2] ^= 1
+    flipped.write_bytes(content)
+    cut.write_bytes(cut.read_bytes()[:-7])
+    (part / "block-0.npz.tmp").write_bytes(b"half")
+    first = len(batches_run)
+    sparse(batch_tokens=40).index(CORPUS, part)
+    assert len([rows for rows in batches_run[first:] if rows in batches_run[:first]]) == 2
+    assert files(part) == files(whole)
+
+
+def test_going_on_with_other_batches_counts_no_text_twice(sparse, tmp_path, indexed):
+    (part := tmp_path / "part").mkdir()
+    with pytest.raises(Stopped):
+        stop_after(sparse(batch_tokens=40), 3).index(CORPUS, part)
+    other = sparse(batch_tokens=150)
+    told = []
+    other.progress = lambda done, total, unit: told.append(done)
+    other.index(CORPUS, part)
+    assert told[-1] == len(TEXTS)
+    for left, right in zip(indexed.search(QUERIES, 99).to_dict().values(),
+                           other.search(QUERIES, 99).to_dict().values(), strict=True):  # fmt: skip
+        assert left == pytest.approx(right, rel=1e-4)
+
+
+def test_a_whole_index_is_not_computed_again(indexed, sparse, tmp_path, batches_run):
+    (tmp_path / "block-left.npz").write_bytes(b"a crash came before this was deleted")
+    again = sparse()
+    again.index(CORPUS, tmp_path)
+    assert not batches_run
+    assert not list(tmp_path.glob("block-*"))
+    assert same(again.search(QUERIES, 9), indexed.search(QUERIES, 9))
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_bge_m3
+from retrievers.dense import token_weights
+token_weights.KEPT_EVERY = 0.0
+retriever = test_bge_m3.Sparse(None, path=sys.argv[2], max_length=test_bge_m3.LENGTH, device="cpu", batch_tokens=40)
+test_bge_m3.stop_after(retriever, 4, 9).index(test_bge_m3.CORPUS, Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_index_goes_on(sparse, folder, tmp_path, batches_run):
+    (whole := tmp_path / "whole").mkdir()
+    (part := tmp_path / "part").mkdir()
+    words = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(folder), str(part)]
+    assert subprocess.run(words, check=False, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
+    sparse(batch_tokens=40).index(CORPUS, part)
+    after = len(batches_run)
+    sparse(batch_tokens=40).index(CORPUS, whole)
+    assert len(batches_run) - after == after + 4, "four of its batches were on the disk"
+    assert files(part) == files(whole)
+
+
+# Postings: by a dense product
+
+
+@st.composite
+def token_tables(draw):
+    """Weights of documents [N, V] in quarters, mostly 0, and of a query whose tokens may stand in no document."""
+    rows, size = draw(st.integers(0, 8)), draw(st.integers(1, 6))
+    weight = st.sampled_from([0, 0, 0, 0.25, 0.5, 1])
+    table = draw(st.lists(st.lists(weight, min_size=size, max_size=size), min_size=rows, max_size=rows))
+    return np.array(table, np.float32).reshape(rows, size), np.array(
+        draw(st.lists(weight, min_size=size, max_size=size))
+    )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(token_tables(), st.integers(1, 9))
+def test_the_best_documents_are_those_of_the_dense_product(case, k):
+    table, query = case
+    rows, tokens = np.nonzero(table)
+    weights = Weights(np.arange(len(table)), (table > 0).sum(axis=1), tokens.astype(np.int32), table[rows, tokens])
+    postings = Postings.of(weights, np.arange(len(table)))
+    found, scores = postings.best(np.flatnonzero(query).astype(np.int32), query[query > 0].astype(np.float32), k)
+    dense = table.astype(np.float64) @ query  # exact: sums of sixteenths
+    expected = sorted((-score, doc) for doc, score in enumerate(dense) if score > 0)[:k]
+    assert [(-score, doc) for doc, score in zip(found.tolist(), scores.tolist(), strict=True)] == expected
+
+
+def test_the_greatest_weight_of_a_token_counts():
+    # Row 0: token 7 thrice, its place with 9 masked out; token 5 once. Row 1: nothing counts. Row 2: token 5.
+    ids = np.array([[7, 5, 7, 7], [7, 7, 7, 7], [0, 0, 0, 5]])
+    weights = np.array([[1, 4, 3, 9], [1, 1, 1, 1], [1, 1, 1, 2]], np.float32)
+    counts = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]], bool)
+    found = greatest(np.array([10, 11, 12]), ids, weights, counts)
+    assert [column.tolist() for column in found] == [[10, 11, 12], [2, 0, 1], [5, 7, 5], [4, 3, 2]]
+
+
+def test_blocks_give_back_what_they_were_given(tmp_path):
+    blocks = Blocks(tmp_path)
+    assert not len(blocks.read().rows)
+    parts = [
+        Weights(np.array([i]), np.array([1]), np.array([i], np.int32), np.array([i / 2], np.float32)) for i in (1, 2)
+    ]
+    for part in parts:
+        blocks.add(part)
+        blocks.keep()
+    blocks.keep()
+    assert len(list(tmp_path.iterdir())) == 2, "nothing to keep, no file"
+    read = Blocks(tmp_path).read()
+    assert sorted(zip(read.rows.tolist(), read.weights.tolist(), strict=True)) == [(1, 0.5), (2, 1.0)]
+    assert [column.dtype for column in read] == [np.int64, np.int64, np.int32, np.float32]
+
+
+# The multi-vector head
+
+
+def scored(reranker, pairs, progress=None):
+    scores = np.full(len(pairs), np.nan)
+    for places, values in reranker.score(pairs, progress):
+        assert np.isnan(scores[places]).all(), "each pair once"
+        assert values.dtype == np.float64
+        scores[places] = values
+    return scores
+
+
+def test_multi_vector_scores_are_the_formula(multi_vector, by_hand):
+    pairs = [(query, document) for query in TEXTS[::2] for document in TEXTS]
+    expected = [by_hand.multi_vector(query, document) for query, document in pairs]
+    for batch_tokens in (None, 1, 150):
+        assert scored(multi_vector(batch_tokens=batch_tokens), pairs) == pytest.approx(expected, abs=1e-5)
+    assert np.std(expected) > 0.05
+
+
+def test_a_text_scores_one_with_itself(multi_vector):
+    assert scored(multi_vector(), [(text, text) for text in TEXTS]) == pytest.approx(np.ones(len(TEXTS)), abs=1e-5)
+
+
+def test_each_text_is_encoded_once(multi_vector, batches_run):
+    pairs = [(query, document) for query in TEXTS[:4] for document in TEXTS[4:9]] * 2
+    told = []
+    scored(multi_vector(), pairs, lambda *words: told.append(words))
+    assert sum(map(len, batches_run)) == 4 + 5
+    assert told[-1] == (40, 40, "pairs")
+
+
+def test_queries_in_groups_score_the_same(multi_vector, monkeypatch, batches_run):
+    pairs = [(query, document) for query in TEXTS[:4] for document in TEXTS[4:9]]
+    whole = scored(multi_vector(), pairs)
+    monkeypatch.setattr(bge_m3, "QUERY_CHARACTERS", 100)
+    batches_run.clear()
+    assert scored(multi_vector(), pairs) == pytest.approx(whole, abs=1e-6)
+    assert sum(map(len, batches_run)) > 4 + 5
+
+
+def test_no_pairs(multi_vector, batches_run):
+    assert list(multi_vector().score([])) == []
+    assert not batches_run
+
+
+# What both share
+
+
+def test_the_dense_head_is_the_normalised_state_of_cls(folder, by_hand):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    model.max_seq_length = LENGTH
+    texts = [text for text in TEXTS if text.isprintable()]
+    states = torch.stack([by_hand.states(text)[1][0] for text in texts])
+    expected = states / states.norm(dim=1, keepdim=True)
+    assert model.encode(texts) == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_a_model_from_the_hubs_cache_is_the_same(sparse, indexed, folder, tmp_path, monkeypatch):
+    hub_cache(tmp_path / "hub", "BAAI/bge-m3", folder)
+    use_hub_cache(monkeypatch, tmp_path / "hub")
+    (tmp_path / "index").mkdir()
+    other = sparse(model="BAAI/bge-m3", path=None)
+    other.index(CORPUS, tmp_path / "index")
+    assert same(other.search(QUERIES, 99), indexed.search(QUERIES, 99))
+
+
+def test_bfloat16_is_near(sparse, multi_vector, folder, tmp_path):
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        with pytest.raises(BadInput, match="bfloat16"):
+            sparse(dtype="bfloat16").index(CORPUS, tmp_path)
+        return
+    rough = ByHand(folder, torch.bfloat16)
+    pairs = [(TEXTS[0], text) for text in TEXTS]
+    expected = [rough.multi_vector(*pair) for pair in pairs]
+    assert scored(multi_vector(dtype="bfloat16", batch_tokens=1), pairs) == pytest.approx(expected, abs=0.02)
+
+
+def broken(folder, target, change):
+    """A copy of the model with one file changed by `change(path)`."""
+    shutil.copytree(folder, target)
+    change(target)
+    return str(target)
+
+
+def make_nan(folder, file):
+    state = torch.load(folder / file, weights_only=True)
+    state["bias"][0] = float("nan")
+    torch.save(state, folder / file)
+
+
+def test_a_weight_that_is_no_number_names_the_document(folder, sparse, multi_vector, tmp_path):
+    path = broken(folder, tmp_path / "sparse", lambda copy: make_nan(copy, "sparse_linear.pt"))
+    (tmp_path / "index").mkdir()
+    with pytest.raises(BadInput, match=r"document '00\d'.*dtype=float32"):
+        sparse(path=path).index(CORPUS[:8], tmp_path / "index")
+    path = broken(folder, tmp_path / "colbert", lambda copy: make_nan(copy, "colbert_linear.pt"))
+    with pytest.raises(BadInput, match="the query 'moon' with the document 'The moon orbits"):
+        scored(multi_vector(path=path), [("moon", TEXTS[0])])
+
+
+def test_a_query_whose_weight_is_no_number_is_named(indexed):
+    indexed._transformer.head = torch.nn.Linear(32, 1)
+    indexed._transformer.head.weight.data[:] = float("nan")
+    with pytest.raises(BadInput, match="the query 'moon'"):
+        indexed.search([Query.of("q", "moon")], 3)
+
+
+def test_a_model_without_the_heads_is_refused(sparse, multi_vector, tmp_path):
+    plain = tiny_sentence_model(tmp_path / "plain", "cls")
+    (tmp_path / "index").mkdir()
+    with pytest.raises(BadInput, match=r"sparse_linear\.pt is missing.*retriever=dense"):
+        sparse(path=str(plain)).index(DOCUMENTS, tmp_path / "index")
+    with pytest.raises(BadInput, match=r"colbert_linear\.pt is missing"):
+        scored(multi_vector(path=str(plain)), [("a", "b")])
+
+
+def test_a_head_of_another_size_is_refused(folder, multi_vector, tmp_path):
+    def swap(copy):
+        torch.save({"weight": torch.ones(8, 16), "bias": torch.ones(8)}, copy / "colbert_linear.pt")
+
+    with pytest.raises(BadInput, match="takes 16 numbers, but the model gives 32"):
+        scored(multi_vector(path=broken(folder, tmp_path / "swapped", swap)), [("a", "b")])
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path.touch, (Path("touched-by-a-model"),))
+
+
+def test_a_head_runs_no_code(folder, multi_vector, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = broken(folder, tmp_path / "evil", lambda copy: torch.save(Evil(), copy / "colbert_linear.pt"))
+    with pytest.raises(BadInput, match="does not hold the weights"):
+        scored(multi_vector(path=path), [("a", "b")])
+    assert not Path("touched-by-a-model").exists()
+
+
+def test_a_text_longer_than_the_model_takes_is_refused_before_it_is_computed(sparse, tmp_path):
+    with pytest.raises(BadInput, match="set max_length=512"):
+        sparse(max_length=8192).index(DOCUMENTS, tmp_path)
+
+
+def test_identity_leaves_out_what_changes_no_score(folder):
+    arguments = {"model": None, "revision": None, "path": str(folder), "max_length": 512, "dtype": "auto"}
+    runtime = {"device": "cpu", "batch_tokens": 7}
+    sparse = Sparse.identify(**arguments, **runtime)
+    assert set(sparse) == {"sha256", "dtype", "max_length"}
+    assert MultiVector.identify(**arguments, **runtime, depth=3) == sparse
+
+
+@pytest.mark.parametrize("cls", [Sparse, MultiVector])
+@pytest.mark.parametrize("arguments", [{"model": None}, {"model": "a/b", "max_length": 1}, {"model": "a b"}])
+def test_constructors_check(cls, arguments):
+    cls("a/b")
+    with pytest.raises(BadInput):
+        cls(**arguments)
+
+
+def test_multi_vector_needs_a_depth():
+    with pytest.raises(BadInput, match="depth is 0"):
+        MultiVector("a/b", depth=0)
+
+
+def test_the_shipped_config_names_every_argument():
+    path = components.conf_folder() / "retriever" / "bge_m3_sparse.yaml"
+    (node,) = yaml.safe_load(path.read_text("utf-8")).values()
+    check_part(node, "retriever.bge_m3_sparse")
+    assert set(config_parts.arguments(node)) == set(inspect.signature(Sparse).parameters)

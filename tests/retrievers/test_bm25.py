@@ -1,0 +1,331 @@
+"""BM25 against plain formulas, against the library rank_bm25, and against the contract of all retrievers."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rank_bm25
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retrievers.base import BadInput, Document, Query
+from retrievers.lexical.bm25 import BM25
+from retrievers.lexical.tokenize import Tokens, Whitespace, Word
+from retrievers.testing import check_retriever, same
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = {"okapi": rank_bm25.BM25Okapi, "l": rank_bm25.BM25L, "plus": rank_bm25.BM25Plus}
+EVERY = [("lucene", "sparse"), *((variant, engine) for variant in LIBRARY for engine in ("sparse", "rank_bm25"))]
+
+KOREAN = [
+    "달은 지구의 위성이다 달은 스스로 빛나지 않는다",
+    "지구는 태양의 둘레를 돈다",
+    "물은 백 도에서 끓는다",
+    "",
+    "달의 모양은 한 달 동안 변한다",
+    "태양은 스스로 빛나는 별이다",
+    "물은 영 도에서 언다 물은 얼면 부피가 는다",
+]
+KOREAN_QUERIES = ["달은 왜 빛나지", "물은 백 도에서", "물은 물은 끓는다", "태양의 둘레를", "없는말", ""]
+
+
+def documents(texts):
+    return [Document(f"{i:06d}", text) for i, text in enumerate(texts)]
+
+
+def queries(texts):
+    return [Query.of(f"q{i}", text) for i, text in enumerate(texts)]
+
+
+def ranked(texts, asked, folder, k=10, tokenizer=None, **options):
+    """Index `texts` and search: one list of (index of the document, score) a query."""
+    folder.mkdir(exist_ok=True)
+    retriever = BM25(tokenizer or Whitespace(), **options)
+    retriever.index(documents(texts), folder)
+    ranking = retriever.search(queries(asked), k)
+    return [[(int(doc_id), score) for doc_id, score in ranking.row(i)] for i in range(len(asked))]
+
+
+def by_library(variant, lists, terms):
+    """The library's own scores of the documents that share a term, best first."""
+    scores = LIBRARY[variant](lists).get_scores(terms)
+    sharing = [i for i, found in enumerate(lists) if set(found) & set(terms)]
+    return sorted(((i, float(scores[i])) for i in sharing), key=lambda pair: (-pair[1], pair[0]))
+
+
+def assert_equal_up_to_rounding(found, expected, k):
+    """The same scores place by place; where documents differ, their scores are within rounding."""
+    assert len(found) == min(k, len(expected))
+    assert [score for _, score in found] == pytest.approx([score for _, score in expected[:k]], rel=1e-9, abs=1e-12)
+    true = dict(expected)
+    for doc, score in found:
+        assert score == pytest.approx(true[doc], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("variant", "engine"), EVERY)
+def test_contract(variant, engine, tmp_path):
+    check_retriever(lambda: BM25(Word(), variant=variant, engine=engine), tmp_path)
+
+
+def test_lucene_by_hand(tmp_path):
+    # 4 documents of 2, 1, 0 and 5 terms: the mean length is 2. '달' stands in two of them: idf = ln(1 + 2.5/2.5).
+    # Document 0: tf 1, norm .25 + .75 * 2/2 = 1, so 1 / (1 + 1.5). Document 3: tf 3, norm .25 + .75 * 5/2 = 2.125.
+    found = ranked(["달 물", "물", "", "달 달 달 해 해"], ["달"], tmp_path)
+    assert found == [
+        [
+            (3, pytest.approx(math.log(2) * 3 / (3 + 1.5 * 2.125), rel=1e-12)),
+            (0, pytest.approx(math.log(2) / 2.5, rel=1e-12)),
+        ]
+    ]
+
+
+def test_lucene_is_the_plain_formula(tmp_path):
+    lists = [text.split() for text in KOREAN]
+    holding = Counter(term for terms in lists for term in set(terms))
+    mean = sum(map(len, lists)) / len(lists)
+
+    def score(terms, doc):
+        total = 0.0
+        for term in terms:
+            tf, n = doc.count(term), holding[term]
+            idf = math.log(1 + (len(lists) - n + 0.5) / (n + 0.5))
+            total += idf * tf / (tf + 0.9 * (1 - 0.4 + 0.4 * len(doc) / mean))
+        return total
+
+    for row, query in zip(ranked(KOREAN, KOREAN_QUERIES, tmp_path, k1=0.9, b=0.4), KOREAN_QUERIES, strict=True):
+        expected = [(i, score(query.split(), doc)) for i, doc in enumerate(lists)]
+        expected = sorted((pair for pair in expected if pair[1] > 0), key=lambda pair: (-pair[1], pair[0]))
+        assert_equal_up_to_rounding(row, expected, 10)
+
+
+@pytest.mark.parametrize("engine", ["sparse", "rank_bm25"])
+@pytest.mark.parametrize("variant", LIBRARY)
+@pytest.mark.parametrize("k", [2, 100])
+def test_library_on_korean(variant, engine, k, tmp_path):
+    lists = [text.split() for text in KOREAN]
+    found = ranked(KOREAN, KOREAN_QUERIES, tmp_path, k, variant=variant, engine=engine)
+    for row, query in zip(found, KOREAN_QUERIES, strict=True):
+        assert_equal_up_to_rounding(row, by_library(variant, lists, query.split()), k)
+
+
+@pytest.mark.parametrize("variant", LIBRARY)
+def test_library_on_the_sample(variant, tmp_path):
+    sample = ROOT / "harness" / "sample"
+    texts = [json.loads(line)["content"] for line in (sample / "documents.jsonl").open(encoding="utf-8")]
+    asked = [json.loads(line)["msg"][-1]["content"] for line in (sample / "eval.jsonl").open(encoding="utf-8")]
+    _assert_equals_library(variant, texts, asked, tmp_path)
+
+
+@pytest.mark.parametrize("variant", LIBRARY)
+def test_library_on_korquad(variant, tmp_path, real_data):
+    articles = json.loads((real_data / "korquad" / "KorQuAD_v1.0_dev.json").read_text(encoding="utf-8"))["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    texts = sorted({paragraph["context"] for paragraph in paragraphs})
+    asked = [question["question"] for paragraph in paragraphs for question in paragraph["qas"]][::20]
+    _assert_equals_library(variant, texts, asked, tmp_path)
+
+
+@pytest.mark.parametrize("variant", LIBRARY)
+def test_library_with_negative_idf_and_many_blocks(variant, tmp_path):
+    # 9,000 documents are three blocks of the kernel; w0 stands in far more than half of them, so its idf is negative.
+    # Short documents over few words make many equal scores.
+    random = np.random.default_rng(7)
+    drawn = random.zipf(1.3, (9000, 4)) - 1
+    texts = [" ".join(["w0", *(f"w{word}" for word in row if word < 300)]) for row in drawn]
+    texts[::7] = ["w1"] * len(texts[::7])
+    asked = ["w0", "w0 w5", "w1", "w250 w3 w3", "w0 w1 w2 w3 w4", *(f"w{i} w{i + 1}" for i in range(40, 60))]
+    _assert_equals_library(variant, texts, asked, tmp_path)
+
+
+def _assert_equals_library(variant, texts, asked, folder, k=50):
+    lists, terms = Word()(texts).lists(), Word()(asked).lists()
+    library = LIBRARY[variant](lists)
+    sharing = {}
+    for i, found in enumerate(lists):
+        for term in set(found):
+            sharing.setdefault(term, []).append(i)
+    for row, query in zip(ranked(texts, asked, folder, k, Word(), variant=variant), terms, strict=True):
+        candidates = sorted({i for term in query for i in sharing.get(term, [])})
+        scores = library.get_scores(query)[candidates]
+        order = np.argsort(-scores, kind="stable")
+        assert_equal_up_to_rounding(row, [(candidates[i], float(scores[i])) for i in order], k)
+
+
+words = st.sampled_from(["물", "불", "흙", "바람", "a", "b", "c"])
+corpora = st.lists(st.lists(words, max_size=6), max_size=12)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    corpus=corpora,
+    asked=st.lists(st.lists(words, max_size=5), min_size=1, max_size=4),
+    k=st.integers(0, 14),
+    variant=st.sampled_from(list(LIBRARY)),
+    k1=st.sampled_from([0.01, 0.9, 1.5]),
+    b=st.sampled_from([0.0, 0.75, 1.0]),
+)
+def test_engines_agree(corpus, asked, k, variant, k1, b, tmp_path_factory):
+    texts, asked = [" ".join(terms) for terms in corpus], [" ".join(terms) for terms in asked]
+    options = {"variant": variant, "k1": k1, "b": b}
+    sparse = ranked(texts, asked, tmp_path_factory.mktemp("sparse"), k, **options)
+    library = ranked(texts, asked, tmp_path_factory.mktemp("library"), 100, engine="rank_bm25", **options)
+    for found, expected in zip(sparse, library, strict=True):
+        assert_equal_up_to_rounding(found, expected, k)
+
+
+def test_scores_of_zero_and_below_are_returned(tmp_path):
+    # Two documents of four hold '물': okapi's idf is ln(2.5 / 2.5) = 0. All hold '불', and the mean idf is negative.
+    texts = ["물 불", "불", "물 불", "불"]
+    found = ranked(texts, ["물", "불", "없다"], tmp_path, variant="okapi")
+    assert found[0] == [(0, 0.0), (2, 0.0)]
+    assert [doc for doc, _ in found[1]] == [0, 2, 1, 3]  # negative: longer documents come nearer to 0
+    assert all(score < 0 for _, score in found[1])
+    assert found[2] == []
+
+
+def test_plus_never_returns_a_document_without_the_term(tmp_path):
+    assert [doc for doc, _ in ranked(KOREAN, ["백"], tmp_path, variant="plus")[0]] == [2]
+
+
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "plus"])
+def test_without_k1_repeats_and_lengths_count_nothing(variant, tmp_path):
+    # Every weight is then 1 (plus: 2, with its delta), so the documents that hold '물은' tie.
+    (found,) = ranked(KOREAN, ["물은"], tmp_path, variant=variant, k1=0)
+    assert [doc for doc, _ in found] == [2, 6]
+    assert found[0][1] == found[1][1] > 0
+
+
+def test_repeated_terms_count_each_time(tmp_path):
+    once, twice = ranked(KOREAN, ["달은", "달은 달은"], tmp_path)
+    assert [(doc, 2 * score) for doc, score in once] == twice
+
+
+def test_ties_across_blocks_stand_by_doc_id(tmp_path):
+    found = ranked(["물"] * 20_000, ["물"], tmp_path, k=300)
+    assert [doc for doc, _ in found[0]] == list(range(300))
+
+
+def test_number_of_threads_changes_nothing(tmp_path):
+    texts, asked = [f"w{i % 17} w{i % 5}" for i in range(500)], [f"w{i}" for i in range(20)]
+    one, four = (ranked(texts, asked, tmp_path / str(n), threads=n) for n in (1, 4))
+    assert one == four
+
+
+def test_ids_of_any_script_come_back(tmp_path):
+    made = [Document(doc_id, "물") for doc_id in sorted(["가", "a\nb", "a", "\U0001f315", "é"])]
+    retriever = BM25(Whitespace())
+    retriever.index(made, tmp_path)
+    assert retriever.search(queries(["물"]), 9).doc_ids == tuple(document.doc_id for document in made)
+
+
+def test_titles_are_searched(tmp_path):
+    retriever = BM25(Whitespace())
+    retriever.index([Document("a", "끓는다", title="물"), Document("b", "물 얼음")], tmp_path)
+    assert [doc_id for doc_id, _ in retriever.search(queries(["끓는다 물"]), 2).row(0)] == ["a", "b"]
+
+
+def test_a_conversation_is_searched_with_all_user_turns(tmp_path):
+    retriever = BM25(Whitespace())
+    retriever.index(documents(KOREAN), tmp_path)
+    asked = queries(["달은 빛나지", "달은"])
+    assert retriever.search(asked, 9).lengths.tolist() == [1, 1]
+
+
+def test_words_of_the_vocabulary_that_no_document_holds_change_nothing(tmp_path):
+    # A kept tokenisation may know more words than this corpus uses.
+    def wider(texts, progress=None):
+        tokens = Whitespace()(texts)
+        return Tokens((*tokens.vocabulary, "남는말"), tokens.ids, tokens.offsets)
+
+    asked = [*KOREAN_QUERIES, "남는말"]
+    for variant in ("okapi", "plus"):
+        plain = ranked(KOREAN, asked, tmp_path / f"{variant}-plain", variant=variant)
+        assert ranked(KOREAN, asked, tmp_path / f"{variant}-wide", tokenizer=wider, variant=variant) == plain
+
+
+def test_tokens_kept_on_disk_give_the_same_index(tmp_path):
+    def kept(texts, progress=None):
+        folder = tmp_path / f"tokens-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        Whitespace()(texts).save(folder)
+        return Tokens.load(folder)
+
+    plain = ranked(KOREAN, KOREAN_QUERIES, tmp_path / "plain")
+    assert ranked(KOREAN, KOREAN_QUERIES, tmp_path / "kept", tokenizer=kept) == plain
+
+
+def test_progress_reaches_the_tokenizer(tmp_path):
+    calls = []
+    retriever = BM25(Whitespace())
+    retriever.progress = lambda *call: calls.append(call)
+    retriever.index(documents(KOREAN), tmp_path)
+    assert calls == [(7, 7, "texts")]
+
+
+def test_an_index_of_other_parameters_is_refused(tmp_path):
+    BM25(Whitespace()).index(documents(KOREAN), tmp_path)
+    with pytest.raises(ValueError, match=r"was made with .*'k1': 1\.5"):
+        BM25(Whitespace(), k1=2).load(tmp_path)
+
+
+def test_whole_numbers_are_the_same_parameters(tmp_path):
+    BM25(Whitespace(), k1=1.0).index(documents(KOREAN), tmp_path)
+    reader = BM25(Whitespace(), k1=1)
+    reader.load(tmp_path)
+    fresh = BM25(Whitespace(), k1=1)
+    (tmp_path / "fresh").mkdir()
+    fresh.index(documents(KOREAN), tmp_path / "fresh")
+    assert same(reader.search(queries(KOREAN_QUERIES), 5), fresh.search(queries(KOREAN_QUERIES), 5))
+
+
+def test_misuse_is_refused(tmp_path):
+    retriever = BM25(Whitespace())
+    with pytest.raises(RuntimeError, match="index or load first"):
+        retriever.search([], 1)
+    with pytest.raises(ValueError, match="ascending"):
+        retriever.index([Document("b", ""), Document("a", "")], tmp_path)
+    retriever.index([], tmp_path)
+    with pytest.raises(BadInput, match="k is -1"):
+        retriever.search([], -1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variant": "okapy"}, "variant is 'okapy'.*Did you mean 'okapi'"),
+        ({"engine": "numba"}, "engine is 'numba'.*sparse"),
+        ({"engine": "rank_bm25"}, "engine=rank_bm25 has no variant=lucene"),
+        ({"engine": "rank_bm25", "variant": "l", "k1": 0}, "engine=rank_bm25 .* k1=0"),
+        ({"k1": -0.1}, "k1 is -0.1"),
+        ({"k1": math.nan}, "k1 is nan"),
+        ({"k1": math.inf}, "k1 is inf"),
+        ({"k1": "1.5"}, "k1 is '1.5'"),
+        ({"b": 1.1}, "b is 1.1: give a number from 0 to 1"),
+        ({"b": True}, "b is True"),
+        ({"variant": "plus", "delta": -1}, "delta is -1"),
+        ({"delta": 1}, "delta has no place in variant=lucene"),
+        ({"epsilon": -math.inf}, "epsilon is -inf"),
+        ({"threads": 0}, "threads is 0"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(BadInput, match=message):
+        BM25(Whitespace(), **options)
+
+
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "plus"])
+def test_a_smaller_k_is_the_head_of_a_larger_one_over_several_blocks(variant, tmp_path):
+    # More documents than two blocks of the kernel, many of them tied; k below, at and above its number of groups.
+    # Without a threshold to start from (k = all) every touched document is a candidate: the reference.
+    generator = np.random.default_rng(5)
+    texts = [" ".join(f"w{i}" for i in generator.zipf(1.4, size) if i < 60) for size in generator.integers(0, 9, 9000)]
+    asked = ["w1", "w1 w2 w3", "w7 w40", "w59", "w2 w2 w50"]
+    bm25 = BM25(Whitespace(), variant=variant)
+    bm25.index([Document(f"{i:04d}", text) for i, text in enumerate(texts)], tmp_path)
+    queries = [Query.of(str(i), text) for i, text in enumerate(asked)]
+    whole = bm25.search(queries, len(texts))
+    for k in (1, 99, 511, 512, 513, 2000):
+        assert same(bm25.search(queries, k), whole.top(k))

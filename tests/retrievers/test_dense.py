@@ -1,0 +1,131 @@
+"""Dense retrieval over a small encoder, against the contract of all retrievers."""
+
+import sys
+
+import numpy as np
+import pytest
+from fakes import TrigramEncoder
+
+from retrievers.base import BadInput, Document, Query
+from retrievers.dense.dense import Dense
+from retrievers.dense.embeddings import BadVector
+from retrievers.dense.vectors import HNSW, IVFPQ, Flat, IVFFlat
+from retrievers.testing import DOCUMENTS, QUERIES, check_retriever
+
+
+class Numbers:
+    """A text is its vector: numbers between spaces."""
+
+    version, packages, learns = 1, (), False
+
+    def encode_documents(self, texts, folder, progress=None):
+        np.save(folder / "embeddings.npy", self.encode_queries(texts, folder))
+
+    def encode_queries(self, texts, folder, progress=None):
+        vectors = np.array([[float(word) for word in text.split()] for text in texts], np.float32).reshape(-1, 2)
+        for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+            raise BadVector(row, "is not finite")
+        return vectors
+
+
+class Stored(TrigramEncoder):
+    """Leaves an array that was made elsewhere."""
+
+    def __init__(self, stored):
+        self.stored = stored
+
+    def encode_documents(self, texts, folder, progress=None):
+        np.save(folder / "embeddings.npy", self.stored)
+
+
+@pytest.mark.parametrize("index", [Flat, HNSW, IVFFlat, lambda: IVFFlat(nlist=1, nprobe=1)])
+def test_it_keeps_the_contract(tmp_path, index):
+    check_retriever(lambda: Dense(TrigramEncoder(), index()), tmp_path)
+
+
+def test_it_scores_by_the_inner_product(tmp_path):
+    dense = Dense(Numbers(), Flat())
+    dense.index([Document("a", "1 0"), Document("b", "0 2"), Document("c", "0 2", title="")], tmp_path)
+    ranking = dense.search([Query.of("q", "3 1"), Query.of("none", "0 0")], 2)
+    # 3 * 1 + 1 * 0 = 3; 3 * 0 + 1 * 2 = 2 for both others, of which b is the first.
+    assert ranking.to_dict() == {"q": {"a": 3.0, "b": 2.0}, "none": {}}
+    assert ranking.measured == {}
+
+
+def test_what_the_index_measured_stands_in_the_ranking(tmp_path):
+    dense = Dense(TrigramEncoder(), IVFFlat())
+    dense.index(DOCUMENTS, tmp_path)
+    assert dense.search(QUERIES, 3).measured == {"index_recall": 1.0}
+
+
+def test_vectors_that_are_refused_name_their_text(tmp_path):
+    dense = Dense(Numbers(), Flat())
+    with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
+        dense.index([Document("a", "1 0"), Document("b", "inf 0")], tmp_path)
+    dense.index([Document("a", "1 0")], tmp_path)
+    with pytest.raises(BadInput, match="the vector of query 'q2' is not finite"):
+        dense.search([Query.of("q1", "1 0"), Query.of("q2", "0 nan")], 1)
+
+
+@pytest.mark.parametrize("stored", [np.zeros((9, 64), np.float32), np.zeros((10, 64)), np.zeros(10, np.float32)])
+def test_embeddings_of_another_shape_are_refused(tmp_path, stored):
+    with pytest.raises(ValueError, match=r"not rows of float32 for each of the 10 documents"):
+        Dense(Stored(stored), Flat()).index(DOCUMENTS, tmp_path)
+
+
+def test_an_interrupted_index_is_made_whole(tmp_path):
+    """The folder holds what a call left that was stopped while it encoded, or while it built the index."""
+    (tmp_path / "encoded").mkdir()
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "flat.json").write_text("{")
+    dense = Dense(TrigramEncoder(), Flat())
+    dense.index(DOCUMENTS, tmp_path)
+    assert dense.search(QUERIES, 1).row(1)[0][0] == "b1"
+
+
+def test_the_encoded_folder_is_only_read(tmp_path):
+    """Its files may be links to those that a store keeps."""
+    dense = Dense(TrigramEncoder(), HNSW())
+    dense.index(DOCUMENTS, tmp_path)
+    files = list((tmp_path / "encoded").iterdir())
+    before = [(file.name, file.read_bytes()) for file in files]
+    for file in [*files, tmp_path / "encoded"]:
+        file.chmod(0o555)
+    reader = Dense(TrigramEncoder(), HNSW())
+    reader.load(tmp_path)
+    reader.search(QUERIES, 3)
+    assert [(file.name, file.read_bytes()) for file in (tmp_path / "encoded").iterdir()] == before
+    (tmp_path / "encoded").chmod(0o755)
+
+
+def test_progress_is_told_by_the_encoder(tmp_path):
+    told = []
+    dense = Dense(TrigramEncoder(), Flat())
+    dense.progress = lambda *said: told.append(said)
+    dense.index(DOCUMENTS, tmp_path)
+    assert told[-1] == (10, 10, "texts")
+    dense.search(QUERIES, 3)
+    assert told[-1] == (4, 4, "texts")
+
+
+def test_a_search_needs_an_index_and_a_number_of_documents(tmp_path):
+    dense = Dense(TrigramEncoder(), Flat())
+    with pytest.raises(RuntimeError, match="index or load first"):
+        dense.search(QUERIES, 3)
+    dense.index(DOCUMENTS, tmp_path)
+    with pytest.raises(BadInput, match="k is -1"):
+        dense.search(QUERIES, -1)
+    with pytest.raises(ValueError, match="ascending"):
+        dense.index(DOCUMENTS[::-1], tmp_path)
+
+
+def test_an_index_of_codes_says_what_it_needs(tmp_path):
+    with pytest.raises(BadInput, match="needs 256 documents or more, not 10"):
+        Dense(TrigramEncoder(), IVFPQ()).index(DOCUMENTS, tmp_path)
+
+
+def test_flat_runs_without_faiss(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    dense = Dense(TrigramEncoder(), Flat())
+    dense.index(DOCUMENTS, tmp_path)
+    assert dense.search(QUERIES, 1).row(1)[0][0] == "b1"

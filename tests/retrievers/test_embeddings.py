@@ -1,0 +1,322 @@
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrievers.dense import embeddings
+from retrievers.dense.embeddings import BadVector, collect_embeddings, write_embeddings
+
+TEXTS = [f"text {i}" for i in range(20)]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def vector(text, dimensions=3):
+    """What a text's vector is: numbers that tell texts apart."""
+    seed = sum(ord(character) * (i + 1) for i, character in enumerate(text))
+    return [np.float32(seed * (i + 1) % 10007) for i in range(dimensions)]
+
+
+class FakeEncoder:
+    """Encodes `size` rows at a time, backwards; notes which; raises when `stop` rows are through."""
+
+    def __init__(self, texts, size=3, stop=None, dimensions=3):
+        self.texts, self.size, self.stop, self.dimensions, self.rows = texts, size, stop, dimensions, []
+        self.closed = False
+
+    def __call__(self, rows):
+        try:
+            rows = rows[::-1]
+            for start in range(0, len(rows), self.size):
+                if self.stop is not None and len(self.rows) >= self.stop:
+                    raise KeyboardInterrupt
+                some = rows[start : start + self.size]
+                self.rows += some.tolist()
+                vectors = [vector(self.texts[row], self.dimensions) for row in some]
+                yield some, np.array(vectors, np.float32).reshape(len(some), -1)
+        finally:
+            self.closed = True
+
+
+def written(folder):
+    assert {path.name for path in folder.iterdir()} == {"embeddings.npy"}  # nothing of the way there is left
+    return np.load(folder / "embeddings.npy", allow_pickle=False)
+
+
+def expected(texts):
+    return np.array([vector(text) for text in texts], np.float32)
+
+
+def stopped(folder, stop, texts=TEXTS):
+    """What is on the disk after Ctrl-C once `stop` rows were encoded, three at a time."""
+    encode = FakeEncoder(texts, stop=stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_embeddings(texts, folder, encode)
+    assert encode.closed
+    return encode.rows
+
+
+def test_every_text_has_its_vector(tmp_path):
+    encode = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, encode)
+    found = written(tmp_path)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected(TEXTS))
+    assert sorted(encode.rows) == list(range(20))
+
+
+def test_no_texts_need_no_encoder(tmp_path):
+    write_embeddings([], tmp_path, None)
+    assert written(tmp_path).shape == (0, 0)
+    assert collect_embeddings([], None).shape == (0, 0)
+
+
+def test_equal_texts_are_encoded_once(tmp_path):
+    texts = ["a", "b", "a", "", "b", "a", ""]
+    encode = FakeEncoder(texts, size=2)
+    told = []
+    write_embeddings(texts, tmp_path, encode, lambda *said: told.append(said))
+    assert sorted(encode.rows) == [0, 1, 3]
+    np.testing.assert_array_equal(written(tmp_path), expected(texts))
+    # Backwards in twos: rows 3 and 1 stand for two texts each, then row 0 for three.
+    assert told == [(0, 7, "documents"), (4, 7, "documents"), (7, 7, "documents")]
+    encode = FakeEncoder(texts)
+    np.testing.assert_array_equal(collect_embeddings(texts, encode), expected(texts))
+    assert sorted(encode.rows) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("stop", [0, 3, 9, 18, 20])
+def test_a_stopped_call_is_gone_on_with(tmp_path, stop):
+    first = stopped(tmp_path, stop) if stop < 20 else []
+    encode, told = FakeEncoder(TEXTS), []
+    write_embeddings(TEXTS, tmp_path, encode, lambda *said: told.append(said))
+    assert sorted(first + encode.rows) == list(range(20))  # each row once: what was done at Ctrl-C is kept
+    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+    assert told[0] == (len(first), 20, "documents")
+    assert told[-1] == (20, 20, "documents")
+
+
+def test_a_finished_folder_is_left_alone(tmp_path):
+    write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
+    (tmp_path / "progress.jsonl").write_text("{}")  # killed between the last two steps
+    encode = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, encode)
+    assert encode.rows == []
+    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from retrievers.dense import embeddings
+from test_embeddings import TEXTS, FakeEncoder
+
+folder, at, count = Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+embeddings.FLUSH_SECONDS = 0.0 if at == "batch" else float(sys.argv[6])
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Encoder(FakeEncoder):
+    def __call__(self, rows):
+        for batch in super().__call__(rows):
+            if len(self.rows) > count:
+                kill()
+            yield batch
+
+if at == "digest":  # the vectors are written, the line that says so is not
+    embeddings._digest = kill
+elif at == "rename":
+    Path.replace = kill
+elif at == "unlink":
+    unlink = Path.unlink
+    Path.unlink = lambda self, missing_ok=False: kill() if (folder / "embeddings.npy").exists() else unlink(self, True)
+embeddings.write_embeddings(TEXTS, folder, Encoder(TEXTS, stop=None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "count", "flush", "kept"),
+    [
+        ("batch", 0, 0, 0),  # killed before anything was put
+        ("batch", 9, 0, 9),  # three batches put and flushed, the fourth not
+        ("batch", 18, 0, 18),
+        ("late", 9, 60, 0),  # put, but not yet flushed
+        ("digest", 99, 0, 0),
+        ("rename", 99, 0, 20),  # all is encoded
+        ("unlink", 99, 0, 20),
+    ],
+)
+def test_a_killed_process_loses_what_was_not_flushed(tmp_path, at, count, flush, kept):
+    arguments = [str(ROOT), str(ROOT / "tests" / "retrievers"), str(tmp_path), at, str(count), str(flush)]
+    child = subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    encode = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, encode)
+    assert sorted(encode.rows) == list(range(20 - kept))
+    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+
+
+def test_the_journal_is_written_as_the_work_goes_on(tmp_path, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(embeddings.time, "monotonic", lambda: next(clock))
+    stopped(tmp_path, 18)
+    lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().split("\n") if line]
+    # A second a look: batches of three rows are put at 1 and 2, flushed at 2 (the clock is read again: 3), and so on.
+    assert [len(line["rows"]) for line in lines] == [6, 6, 6]
+    assert [row for line in lines for row in line["rows"]] == list(range(19, 1, -1))
+
+
+def damage_last_line(folder):
+    journal = folder / "progress.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-5])
+
+
+def garble_journal(folder):
+    (folder / "progress.jsonl").write_bytes(b'\n\xff\xfe\n{}\n[]\n3\n{"rows": [99], "sha256": ""}\n{"rows": [[')
+
+
+def flip_a_byte(folder):
+    partial = folder / "partial.npy"
+    content = bytearray(partial.read_bytes())
+    content[-1] ^= 1  # in the vector of the last row, which the first batch held
+    partial.write_bytes(content)
+
+
+def cut_the_vectors(folder):
+    partial = folder / "partial.npy"
+    partial.write_bytes(partial.read_bytes()[:-20])
+
+
+def break_the_header(folder):
+    (folder / "partial.npy").write_bytes(b"\x93NUMPY")
+
+
+def empty_the_vectors(folder):
+    (folder / "partial.npy").write_bytes(b"")
+
+
+def remove_the_vectors(folder):
+    (folder / "partial.npy").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [
+        (damage_last_line, 6),  # of the lines of six, three and three rows; the last is broken off
+        (garble_journal, 0),
+        (flip_a_byte, 6),  # the line that names the last row counts for nothing
+        (cut_the_vectors, 6),  # likewise
+        (break_the_header, 0),
+        (empty_the_vectors, 0),
+        (remove_the_vectors, 0),
+    ],
+)
+def test_damage_is_encoded_again(tmp_path, damage, kept):
+    stopped(tmp_path, 6)
+    encode = FakeEncoder(TEXTS, stop=6)
+    with pytest.raises(KeyboardInterrupt):
+        write_embeddings(TEXTS, tmp_path, encode)  # a second line of the journal, of six rows too
+    damage(tmp_path)
+    encode = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, encode)
+    assert len(encode.rows) == 20 - kept
+    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+
+
+def test_a_broken_line_does_not_spoil_the_next(tmp_path):
+    stopped(tmp_path, 6)
+    damage_last_line(tmp_path)
+    again = stopped(tmp_path, 9)  # begins anew and comes further
+    encode = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, encode)
+    assert sorted(again + encode.rows) == list(range(20))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
+    def encode(rows):
+        vectors = np.ones((len(rows), 3), np.float32)
+        vectors[rows == 7, 1] = value
+        yield rows, vectors
+
+    for call in (lambda: write_embeddings(TEXTS, tmp_path, encode), lambda: collect_embeddings(TEXTS, encode)):
+        with pytest.raises(BadVector, match="text 7 holds NaN or infinity") as caught:
+            call()
+        assert caught.value.row == 7
+        assert caught.value.said == "holds NaN or infinity"
+
+
+def test_what_came_before_a_bad_vector_is_kept(tmp_path):
+    def encode(rows):
+        yield rows[:5], expected(TEXTS)[:5]
+        yield rows[5:], np.full((len(rows) - 5, 3), np.nan, np.float32)
+
+    with pytest.raises(BadVector):
+        write_embeddings(TEXTS, tmp_path, encode)
+    mended = FakeEncoder(TEXTS)
+    write_embeddings(TEXTS, tmp_path, mended)
+    assert sorted(mended.rows) == list(range(5, 20))
+    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+
+
+def test_vectors_of_one_corpus_are_equally_long(tmp_path):
+    stopped(tmp_path, 6)
+    with pytest.raises(BadVector, match="has 4 dimensions where others have 3"):
+        write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS, dimensions=4))
+
+    def encode(rows):
+        yield rows[:1], np.ones((1, 2), np.float32)
+        yield rows[1:], np.ones((len(rows) - 1, 5), np.float32)
+
+    with pytest.raises(BadVector, match="has 5 dimensions where others have 2") as caught:
+        collect_embeddings(TEXTS, encode)
+    assert caught.value.row == 1
+
+
+def test_a_text_without_a_vector_is_an_error(tmp_path):
+    def encode(rows):
+        yield rows[1:], np.ones((len(rows) - 1, 2), np.float32)
+
+    with pytest.raises(RuntimeError, match="left texts out"):
+        write_embeddings(TEXTS, tmp_path, encode)
+    assert not (tmp_path / "embeddings.npy").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no room")
+def test_a_full_disk_is_an_error_before_the_work(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
+    monkeypatch.undo()
+    write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
+    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.sampled_from(["", "a", "b", "가", "나다"]) | st.text(max_size=3), max_size=30),
+    stops=st.lists(st.integers(0, 20), max_size=4),
+    size=st.integers(1, 7),
+)
+def test_however_often_it_is_stopped(tmp_path_factory, texts, stops, size):
+    folder, through = tmp_path_factory.mktemp("stops"), []
+    for stop in [*stops, None]:
+        encode = FakeEncoder(texts, size, stop)
+        with contextlib.suppress(KeyboardInterrupt):
+            write_embeddings(texts, folder, encode)
+        through += encode.rows
+    assert len(through) == len(set(texts))  # each text once, over all calls
+    found = np.load(folder / "embeddings.npy", allow_pickle=False)
+    np.testing.assert_array_equal(found, expected(texts) if texts else np.zeros((0, 0)))

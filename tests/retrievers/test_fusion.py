@@ -1,0 +1,478 @@
+"""Fusion against tables worked by hand, against plain Python on dicts, and against the library ranx."""
+
+import gc
+import math
+import statistics
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.config.components import build, check_part
+from retrievers.base import BadInput, Ranking
+from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum, _candidates
+from retrievers.testing import same
+
+NORMALISERS = ["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
+FLOORS = {"a": -10, "b": -10, "c": -10}
+EVERY = [
+    ("rrf", RRF()),
+    *((normalise, WeightedSum(normalise, floors=FLOORS)) for normalise in NORMALISERS),
+    *((f"mnz-{normalise}", CombMNZ(normalise, floors=FLOORS)) for normalise in NORMALISERS),
+]
+every_fusion = pytest.mark.parametrize("fusion", [made for _, made in EVERY], ids=[name for name, _ in EVERY])
+
+
+def ranked(**scores):
+    """name={query: {doc: score}} -> {name: Ranking}."""
+    return {name: Ranking.from_scores(rows) for name, rows in scores.items()}
+
+
+def fused(fusion, rankings, k=100):
+    return fusion.fuse(rankings, k).to_dict()
+
+
+# One query: `a` returned d1, d2, d3 and `b` returned d3, d4.
+A = {"q": {"d1": 10.0, "d2": 6.0, "d3": 2.0}}
+B = {"q": {"d3": 0.9, "d4": 0.5}}
+R = math.sqrt(1.5)
+
+BY_HAND = [
+    # Ranks: a gives 1/61, 1/62, 1/63; b gives 1/61, 1/62.
+    (RRF(), {"d1": 1 / 61, "d2": 1 / 62, "d3": 1 / 63 + 1 / 61, "d4": 1 / 62}),
+    (RRF(k=0), {"d1": 1, "d2": 1 / 2, "d3": 1 / 3 + 1, "d4": 1 / 2}),
+    (RRF(k=1, weights={"a": 2}), {"d1": 2 / 2, "d2": 2 / 3, "d3": 2 / 4 + 1 / 2, "d4": 1 / 3}),
+    # a: (s - 2) / 8 is 1, .5, 0; b: 1, 0.
+    (WeightedSum("min_max"), {"d1": 1, "d2": 0.5, "d3": 0 + 1, "d4": 0}),
+    (WeightedSum("min_max", {"a": 0.3, "b": 0.7}), {"d1": 0.3, "d2": 0.15, "d3": 0.7, "d4": 0}),
+    # a: mean 6, variance (16 + 0 + 16) / 3, so 4 / sqrt(32 / 3) = sqrt(1.5), 0, -sqrt(1.5). b: mean .7, sd .2: 1, -1.
+    # What b did not return counts as its least, -1; what a did not return as -sqrt(1.5).
+    (WeightedSum(), {"d1": R - 1, "d2": 0 - 1, "d3": -R + 1, "d4": -R - 1}),
+    (WeightedSum("z_score", {"a": 2}), {"d1": 2 * R - 1, "d2": -1, "d3": -2 * R + 1, "d4": -2 * R - 1}),
+    # a: s / 10 is 1, .6, .2; b: (s + 1) / 1.9 is 1, 1.5 / 1.9.
+    (
+        WeightedSum("theoretical_min_max", floors={"a": 0, "b": -1}),
+        {"d1": 1, "d2": 0.6, "d3": 0.2 + 1, "d4": 1.5 / 1.9},
+    ),
+    # a: 1, 2/3, 1/3; b: 1, 1/2.
+    (WeightedSum("rank"), {"d1": 1, "d2": 2 / 3, "d3": 1 / 3 + 1, "d4": 1 / 2}),
+    # a: (10 - (6 - 3 sd)) / (6 sd) = .5 + (4 / sd) / 6, .5, .5 - (4 / sd) / 6; b: .5 + 1/6, .5 - 1/6.
+    (
+        WeightedSum("distribution"),
+        {"d1": 0.5 + R / 6, "d2": 0.5, "d3": (0.5 - R / 6) + (0.5 + 1 / 6), "d4": 0.5 - 1 / 6},
+    ),
+    # The sums of min_max, d3's twice.
+    (CombMNZ(), {"d1": 1, "d2": 0.5, "d3": 2 * 1, "d4": 0}),
+    # d3 is the only one in both; the others get one z-score and nothing for their absence.
+    (CombMNZ("z_score"), {"d1": R, "d2": 0, "d3": 2 * (-R + 1), "d4": -1}),
+    (CombMNZ("rank", {"b": 0.5}), {"d1": 1, "d2": 2 / 3, "d3": 2 * (1 / 3 + 0.5), "d4": 1 / 4}),
+]
+
+
+@pytest.mark.parametrize(("fusion", "expected"), BY_HAND)
+def test_by_hand(fusion, expected):
+    assert fused(fusion, ranked(a=A, b=B)) == {"q": pytest.approx(expected, rel=1e-12, abs=1e-12)}
+
+
+# Query flat: three equal scores, whose mean is not .1 in floating point. one: a single document. none: nothing at all.
+ODD_A = {"flat": {"d1": 0.1, "d2": 0.1, "d3": 0.1}, "one": {"d1": 7.0}, "none": {}}
+ODD_B = {"flat": {}, "one": {}, "none": {}}
+
+
+@pytest.mark.parametrize(
+    ("fusion", "flat", "one"),
+    [
+        (RRF(), [1 / 61, 1 / 62, 1 / 63], 1 / 61),
+        (WeightedSum("min_max"), [1, 1, 1], 1),  # all of them are the best
+        (WeightedSum("z_score"), [0, 0, 0], 0),  # and b, which returned nothing, adds 0
+        (WeightedSum("theoretical_min_max", floors={"a": 0, "b": 0}), [1, 1, 1], 1),
+        (WeightedSum("theoretical_min_max", floors={"a": 0.1, "b": 0}), [0, 0, 0], 1),  # none is above the floor
+        (WeightedSum("rank"), [1, 1 - 1 / 3, 1 - 2 / 3], 1),
+        (WeightedSum("distribution"), [0.5, 0.5, 0.5], 0.5),
+        (CombMNZ("min_max"), [1, 1, 1], 1),
+    ],
+)
+def test_flat_and_empty_rows(fusion, flat, one):
+    found = fusion.fuse(ranked(a=ODD_A, b=ODD_B), 9)
+    assert found.row(0) == list(zip(["d1", "d2", "d3"], flat, strict=True))
+    assert found.row(1) == [("d1", one)]
+    assert found.row(2) == []
+
+
+def test_a_flat_ranking_beside_another():
+    # z_score: b's scores are equal, so that its documents and all others get 0 from it.
+    rankings = ranked(a={"q": {"d1": 2.0, "d2": 1.0}}, b={"q": {"d2": 5.0, "d3": 5.0}})
+    assert fused(WeightedSum(), rankings) == {"q": {"d1": 1.0, "d2": -1.0, "d3": -1.0}}
+    # min_max: b's documents are all its best.
+    assert fused(WeightedSum("min_max"), rankings) == {"q": {"d1": 1.0, "d2": 1.0, "d3": 1.0}}
+
+
+def test_an_outlier_is_not_clipped():
+    # Nineteen scores of 0 and one of 1: mean .05, variance .05 * .95, so that the outlier lies .95 / sd = sqrt(19) sds
+    # above the mean, beyond 3, and the others .05 / sd = 1 / sqrt(19) below.
+    scores = {f"d{i:02}": 0.0 for i in range(19)} | {"top": 1.0}
+    found = fused(WeightedSum("distribution"), ranked(a={"q": scores}))["q"]
+    assert found["top"] == pytest.approx(0.5 + math.sqrt(19) / 6, rel=1e-12)
+    assert found["top"] > 1
+    assert found["d00"] == pytest.approx(0.5 - 1 / math.sqrt(19) / 6, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_scores_of_any_size_are_normalised(scale):
+    # The squares of these would vanish or overflow.
+    rankings = ranked(a={"q": {"d1": 3 * scale, "d2": 2 * scale, "d3": 1 * scale}})
+    assert fused(WeightedSum(), rankings) == {"q": pytest.approx({"d1": R, "d2": 0, "d3": -R}, abs=1e-12)}
+
+
+def slow_points(row, name, normalise, floors):
+    """One row of one ranking in plain Python: ({doc: points}, points of absent documents)."""
+    docs = sorted(row, key=lambda doc: (-row[doc], doc))
+    values = [row[doc] for doc in docs]
+    if not docs:
+        return {}, 0.0
+    low, high, mean, sd = min(values), max(values), statistics.fmean(values), statistics.pstdev(values)
+    if normalise == "min_max":
+        found = [1.0 if low == high else (value - low) / (high - low) for value in values]
+    elif normalise == "theoretical_min_max":
+        floor = floors[name]
+        found = [0.0 if floor == high else (value - floor) / (high - floor) for value in values]
+    elif normalise == "rank":
+        found = [1 - place / len(docs) for place in range(len(docs))]
+    else:
+        found = [0.0 if low == high else (value - mean) / sd for value in values]
+    if normalise == "distribution":
+        start, end = mean - 3 * sd, mean + 3 * sd
+        found = [0.5 if low == high else (value - start) / (end - start) for value in values]
+    return dict(zip(docs, found, strict=True)), min(found) if normalise == "z_score" else 0.0
+
+
+def slow_fuse(method, rankings, query, weights, normalise="min_max", floors=FLOORS, k=60):
+    """{doc: score} of one query, from {name: {query: {doc: score}}}."""
+    total, counts = {}, {}
+    candidates = sorted({doc for rows in rankings.values() for doc in rows[query]})
+    for name, rows in rankings.items():
+        if method == "rrf":
+            places = sorted(rows[query], key=lambda doc: (-rows[query][doc], doc))
+            points, absent = {doc: 1 / (k + rank) for rank, doc in enumerate(places, start=1)}, 0.0
+        else:
+            points, absent = slow_points(rows[query], name, normalise, floors)
+        if method == "mnz":
+            absent = 0.0
+        for doc in candidates:
+            total[doc] = total.get(doc, 0.0) + weights.get(name, 1.0) * points.get(doc, absent)
+            counts[doc] = counts.get(doc, 0) + (doc in points)
+    return {doc: counts[doc] * total[doc] if method == "mnz" else total[doc] for doc in candidates}
+
+
+def assert_equal_up_to_rounding(row, expected, k):
+    """The k best scores place by place; where documents differ, their scores are within rounding."""
+    best = sorted(expected.values(), reverse=True)[:k]
+    assert [score for _, score in row] == pytest.approx(best, rel=1e-9, abs=1e-9)
+    for doc, score in row:
+        assert score == pytest.approx(expected[doc], rel=1e-9, abs=1e-9)
+
+
+# Few documents and few scores make many ties, flat rows and documents in several rankings.
+scores = st.one_of(st.sampled_from([-1.0, 0.0, 0.1, 0.5, 3.0]), st.floats(-10, 10).map(lambda value: round(value, 3)))
+rows = st.dictionaries(st.sampled_from(["b", "c", "가", "나", "a/1", "a 2", "z9", "é"]), scores, max_size=8)
+QUERIES = ("q2", "q1", "q3")
+tables = st.tuples(rows, rows, rows).map(lambda made: dict(zip(QUERIES, made, strict=True)))
+weighings = st.dictionaries(st.sampled_from(["b", "c"]), st.sampled_from([0, 0.0, 0.3, 1, 2.5]))  # a weighs 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rankings=st.fixed_dictionaries({"a": tables}, optional={"b": tables, "c": tables}),
+    weights=weighings,
+    normalise=st.sampled_from(NORMALISERS),
+    method=st.sampled_from(["rrf", "sum", "mnz"]),
+    k=st.integers(0, 30),
+)
+def test_plain_python_agrees(rankings, weights, normalise, method, k):
+    weights = {name: weight for name, weight in weights.items() if name in rankings}
+    floors = {name: FLOORS[name] for name in rankings}
+    if method == "rrf":
+        fusion = RRF(weights=weights)
+    else:
+        fusion = {"sum": WeightedSum, "mnz": CombMNZ}[method](normalise, weights, floors)
+    found = fusion.fuse(ranked(**rankings), k)
+    assert found.query_ids == QUERIES
+    for i, query in enumerate(QUERIES):
+        assert_equal_up_to_rounding(found.row(i), slow_fuse(method, rankings, query, weights, normalise), k)
+
+
+def plain_fuse(fusion, rankings, query, k):
+    """Row `query`, a document at a time: the same points, added, counted and sorted by plain Python."""
+    points = {name: fusion._points(name, ranking) for name, ranking in rankings.items()}
+    rows = {name: [doc for doc, _ in ranking.row(query)] for name, ranking in rankings.items()}
+    scores = {}
+    for doc in {doc for row in rows.values() for doc in row}:
+        parts = []
+        for name, row in rows.items():
+            returned, absent = points[name].returned[query], points[name].absent[query, 0]
+            parts.append(fusion._weight(name) * (returned[row.index(doc)] if doc in row else absent))
+        scores[doc] = float(sum(sorted(parts)))
+        if isinstance(fusion, CombMNZ):
+            scores[doc] *= sum(doc in row for row in rows.values())
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
+
+
+@pytest.mark.parametrize("names", ["a", "ab", "abc"])
+def test_plain_python_agrees_to_the_last_bit(names):
+    # The same rankings with every fusion, as in a sweep: all but the first fuse what is remembered of them.
+    random = np.random.default_rng(len(names))
+    docs = [f"d{i:02}" for i in range(40)]
+
+    def table():
+        chosen = [random.choice(docs, random.integers(0, 25), replace=False) for _ in range(12)]
+        return {f"q{i}": {doc: float(random.integers(-9, 10)) / 7 for doc in row} for i, row in enumerate(chosen)}
+
+    rankings = ranked(**{name: table() for name in names})
+    floors = {name: FLOORS[name] for name in names}
+    for weights in ({}, {"a": 0.3}, {"a": 0.7, **({"b": 0} if "b" in names else {})}):
+        methods = [RRF(k, weights) for k in (0, 1, 60)]
+        methods += [made(how, weights, floors) for made in (WeightedSum, CombMNZ) for how in NORMALISERS]
+        for fusion in methods:
+            for k in (3, 100):
+                found = fusion.fuse(rankings, k)
+                for query in range(12):
+                    assert found.row(query) == plain_fuse(fusion, rankings, query, k)
+
+
+def test_what_is_remembered_of_rankings_goes_with_them():
+    rankings = ranked(a=A, b=B)
+    remembered = weakref.ref(_candidates(*rankings.values()).docs)
+    fused(RRF(), rankings)
+    assert _candidates(*rankings.values()).docs is remembered()
+    del rankings["b"]
+    gc.collect()
+    assert remembered() is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rankings=st.fixed_dictionaries({"a": tables, "b": tables, "c": tables}),
+    weights=weighings,
+    fusion=st.sampled_from([made for _, made in EVERY]),
+    order=st.permutations(["a", "b", "c"]),
+    k=st.integers(0, 24),
+)
+def test_what_must_not_matter(rankings, weights, fusion, order, k):
+    """The order of the rankings, how deep the result is, the queries beside: all without a bit of difference."""
+    made = ranked(**rankings)
+    whole = fusion.fuse(made, 100)
+    assert whole.docs.shape[1] == whole.lengths.max()  # as wide as its longest row
+    assert same(fusion.fuse({name: made[name] for name in order}, 100), whole)
+    assert same(fusion.fuse(made, k), whole.top(k))
+    for i, query in enumerate(QUERIES):
+        alone = {name: Ranking.from_scores({query: table[query]}) for name, table in rankings.items()}
+        assert fusion.fuse(alone, 100).row(0) == whole.row(i)
+
+
+def test_the_queries_beside_do_not_matter_in_wide_rows():
+    # numpy adds the numbers of a row in an order that depends on the row's width.
+    random = np.random.default_rng(3)
+    short = {f"d{i:03}": float(random.random()) for i in range(50)}
+    wide = {f"d{i:03}": float(random.random()) for i in range(333)}
+    alone = WeightedSum().fuse(ranked(a={"q": short}, b={"q": wide}), 999)
+    beside = WeightedSum().fuse(ranked(a={"w": wide, "q": short}, b={"w": short, "q": wide}), 999)
+    assert beside.row(1) == alone.row(0)
+
+
+@every_fusion
+def test_documents_with_the_same_points_tie(fusion):
+    # Each document has ranks 1, 2 and 3 and the scores that go with them, each time in another ranking; added in the
+    # order of the rankings, the sums would differ in their last bit.
+    values = [0.7, 0.2, 0.1]
+    rows = [{"x": values[i], "y": values[(i + 1) % 3], "z": values[(i + 2) % 3]} for i in range(3)]
+    found = fusion.fuse(ranked(a={"q": rows[0]}, b={"q": rows[1]}, c={"q": rows[2]}), 3).row(0)
+    assert [doc for doc, _ in found] == ["x", "y", "z"]
+    assert len({score for _, score in found}) == 1
+
+
+@every_fusion
+@pytest.mark.parametrize("queries", [(), ("q1", "q2")])
+def test_nothing_gives_nothing(fusion, queries):
+    rankings = ranked(**{name: {query: {} for query in queries} for name in "abc"})
+    found = fusion.fuse(rankings, 5)
+    assert found.query_ids == queries
+    assert not found.lengths.any()
+
+
+@every_fusion
+def test_rows_cut_or_emptied_leave_their_pads_out(fusion):
+    # `where` leaves rows of pads only in an array of full width, and a table that holds unused documents.
+    full = Ranking.from_scores({"q1": {"x": 2.0, "y": 1.0}, "q2": {"z": 1.0}})
+    emptied = full.where(np.array([False, True]))
+    rankings = {"a": full, "b": emptied, "c": emptied}
+    found = fusion.fuse(rankings, 9)
+    bare = Ranking.from_scores({"q1": {}, "q2": {"z": 1.0}})
+    assert same(found, fusion.fuse({"a": full, "b": bare, "c": bare}, 9))
+    assert [doc for doc, _ in found.row(0)] == ["x", "y"]
+    assert [doc for doc, _ in found.row(1)] == ["z"]
+
+
+@pytest.mark.parametrize("make", [RRF, WeightedSum, CombMNZ])
+def test_one_ranking_keeps_its_order(make):
+    rankings = ranked(a={"q": {"x": 3.0, "y": 9.0, "z": 3.0}})
+    assert [doc for doc, _ in make().fuse(rankings, 2).row(0)] == ["y", "x"]
+    assert fused(WeightedSum("min_max"), rankings, 2) == {"q": {"y": 1.0, "x": 0.0}}
+
+
+def test_a_ranking_of_weight_0_still_gives_candidates():
+    assert fused(RRF(weights={"b": 0}), ranked(a=A, b=B)) == {"q": {"d1": 1 / 61, "d2": 1 / 62, "d3": 1 / 63, "d4": 0}}
+    # CombMNZ counts it too: d3's points in `a` double.
+    found = fused(CombMNZ("rank", {"b": 0}), ranked(a=A, b=B))["q"]
+    assert found == pytest.approx({"d1": 1, "d2": 2 / 3, "d3": 2 / 3, "d4": 0})
+
+
+@every_fusion
+def test_rankings_from_a_memory_map_are_only_read(fusion):
+    rankings = ranked(a=A, b=B, c=A)
+    expected = fusion.fuse(rankings, 3)
+    for ranking in rankings.values():
+        ranking.docs.flags.writeable = ranking.scores.flags.writeable = False
+    assert same(fusion.fuse(rankings, 3), expected)
+
+
+def drawn(random, complete):
+    """Two rankings of 20 queries with scores that do not tie; each of all 30 documents, or of 2 to 15 of them.
+
+    Not of 1, which is the best and the worst at once: ranx's min-max gives it 0.
+    """
+    docs = [f"d{i:02}" for i in range(30)]
+
+    def row():
+        chosen = docs if complete else random.choice(docs, random.integers(2, 16), replace=False)
+        return {str(doc): float(random.normal()) for doc in chosen}
+
+    return {name: {f"q{i}": row() for i in range(20)} for name in ("a", "b")}
+
+
+@pytest.mark.slow  # ranx compiles for a minute when it is new
+@pytest.mark.parametrize(
+    ("fusion", "complete", "asked"),
+    [
+        (RRF(), False, {"method": "rrf", "params": {"k": 60}}),
+        (RRF(k=3), True, {"method": "rrf", "params": {"k": 3}}),
+        (WeightedSum("min_max", {"a": 0.3, "b": 2}), False, {"norm": "min-max", "method": "wsum"}),
+        (WeightedSum("rank", {"a": 0.3, "b": 2}), False, {"norm": "rank", "method": "wsum"}),
+        # ranx adds 0 for an absent document after every normalisation: the same where none is absent.
+        (WeightedSum("z_score", {"a": 0.3, "b": 2}), True, {"norm": "zmuv", "method": "wsum"}),
+        (CombMNZ(), False, {"norm": "min-max", "method": "mnz"}),
+        (CombMNZ("z_score"), False, {"norm": "zmuv", "method": "mnz"}),
+        (CombMNZ("rank"), False, {"norm": "rank", "method": "mnz"}),
+    ],
+)
+def test_ranx_agrees(fusion, complete, asked):
+    import ranx
+
+    raw = drawn(np.random.default_rng(11), complete)
+    if asked["method"] == "wsum":
+        asked = asked | {"params": {"weights": [0.3, 2.0]}}
+    expected = ranx.fuse(runs=[ranx.Run(rows) for rows in raw.values()], **({"norm": None} | asked)).to_dict()
+    found = fusion.fuse(ranked(**raw), 100)
+    for i, query in enumerate(found.query_ids):
+        assert_equal_up_to_rounding(found.row(i), expected[query], 100)
+        assert {doc for doc, _ in found.row(i)} == set(expected[query])
+
+
+def test_misuse_is_refused():
+    rankings = ranked(a=A, b=B)
+    with pytest.raises(ValueError, match="no ranking to fuse"):
+        RRF().fuse({}, 3)
+    with pytest.raises(BadInput, match="k is -1"):
+        RRF().fuse(rankings, -1)
+    for other in ({"q": {}, "r": {}}, {"r": {}}, {}):
+        with pytest.raises(ValueError, match="rankings a and c hold other queries"):
+            RRF().fuse(rankings | ranked(c=other), 3)
+    swapped = ranked(a={"q": {}, "r": {}}, b={"r": {}, "q": {}})
+    with pytest.raises(ValueError, match="another order"):
+        RRF().fuse(swapped, 3)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "message"),
+    [
+        (
+            RRF(weights={"bm2": 1}),
+            r"^fusion\.weights\.bm2 names no ranking\. Did you mean 'bm25'\? Rankings: bm25, dense\.$",
+        ),
+        (CombMNZ(weights={"x": 0}), r"^fusion\.weights\.x names no ranking\. Rankings: bm25, dense\.$"),
+        (WeightedSum(floors={"dens": 0}), r"fusion\.floors\.dens names no ranking\. Did you mean 'dense'"),
+        (RRF(weights={"bm25": 0, "dense": 0.0}), r"every ranking weighs 0\. Raise one above: bm25, dense"),
+        (WeightedSum("theoretical_min_max"), r"fusion\.floors lacks bm25, dense: .*fusion\.floors\.bm25=\.\.\."),
+        (CombMNZ("theoretical_min_max", floors={"bm25": 0}), r"fusion\.floors lacks dense"),
+    ],
+)
+def test_names_are_checked(fusion, message):
+    names = {"bm25": None, "dense": None}
+    with pytest.raises(BadInput, match=message):
+        fusion.check(names)
+    with pytest.raises(BadInput, match=message):  # fuse checks too
+        fusion.fuse(ranked(bm25={}, dense={}), 3)
+
+
+def test_good_names_pass():
+    names = ("bm25", "dense")
+    RRF(weights={"bm25": 0}).check(names)
+    WeightedSum("theoretical_min_max", {"dense": 0.5}, {"dense": -1, "bm25": 0}).check(names)
+    WeightedSum(floors={"dense": -1}).check(names)
+
+
+def test_a_score_under_its_floor_is_named():
+    rankings = ranked(a={"q1": {"x": 2.0}, "q2": {"x": 0.5, "y": -0.25}})
+    with pytest.raises(
+        BadInput, match=r"fusion\.floors\.a is 0, but the ranking a holds the score -0\.25 for query 'q2'"
+    ):
+        WeightedSum("theoretical_min_max", floors={"a": 0}).fuse(rankings, 3)
+    assert fused(WeightedSum("theoretical_min_max", floors={"a": -0.25}), rankings)["q2"] == {"x": 1.0, "y": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (RRF, {"k": -1}, "k is -1: give a whole number"),
+        (RRF, {"k": 1.5}, "k is 1.5"),
+        (RRF, {"k": True}, "k is True"),
+        (RRF, {"k": 10**400}, "k is 1000"),
+        (RRF, {"weights": {"a": -0.1}}, "weights.a is -0.1: give a number from 0 to"),
+        (RRF, {"weights": {"a": math.nan}}, "weights.a is nan"),
+        (RRF, {"weights": {"a": math.inf}}, "weights.a is inf"),
+        (RRF, {"weights": {"a": "1"}}, "weights.a is '1'"),
+        (RRF, {"weights": {"a": None}}, "weights.a is None"),
+        (RRF, {"weights": {"a": True}}, "weights.a is True"),
+        (RRF, {"weights": [1, 2]}, r"weights is \[1, 2\]: give numbers by the rankings' names"),
+        (WeightedSum, {"normalise": "minmax"}, "normalise is 'minmax'.*Did you mean 'min_max'"),
+        (CombMNZ, {"normalise": None}, "normalise is None: choose one of min_max, z_score"),
+        (WeightedSum, {"floors": {"a": -math.inf}}, "floors.a is -inf: give a number from -1,000,000,000 to"),
+        (CombMNZ, {"floors": 0}, "floors is 0"),
+        (CombMNZ, {"weights": {"a": -1}}, "weights.a is -1"),
+    ],
+)
+def test_bad_options_are_named(make, options, message):
+    with pytest.raises(BadInput, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("rrf", RRF()),
+        ("weighted_sum", WeightedSum()),
+        ("combmnz", CombMNZ()),
+        ("distribution_based", WeightedSum("distribution")),
+    ],
+)
+def test_shipped_configs_say_the_defaults(name, plain):
+    path = Path(__file__).resolve().parents[2] / "conf" / "fusion" / f"{name}.yaml"
+    node = yaml.safe_load(path.read_text("utf-8"))
+    check_part(node, "fusion")
+    made = build(node)
+    made.check(["a", "b"])
+    assert type(made) is type(plain)
+    assert vars(made) == vars(plain)

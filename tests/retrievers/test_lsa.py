@@ -1,0 +1,199 @@
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrievers.base import BadInput
+from retrievers.dense import lsa
+from retrievers.dense.lsa import LSA
+
+KOREAN = [
+    "달은 한 달에 한 번 지구 둘레를 돈다",
+    "달의 모양은 왜 변하나요",
+    "물은 백 도에서 끓는다",
+    "높은 산에서 물은 더 낮은 온도에서 끓는다",
+    "식물은 빛을 받아 양분을 만든다",
+    "식물의 뿌리는 물을 빨아들인다",
+]
+
+
+def corpus(count, seed=0):
+    chance = np.random.default_rng(seed)
+    words = [*" ".join(KOREAN).split(), "Moon", "water", "boils", "plants", "light", "TIDE", "e=mc2"]
+    return [" ".join(chance.choice(words, chance.integers(1, 30))) for _ in range(count)]
+
+
+def encoded(encoder, texts, folder):
+    folder.mkdir(exist_ok=True)
+    encoder.encode_documents(texts, folder)
+    return np.load(folder / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+
+
+def by_sklearn(texts, queries, dimensions):
+    """The textbook's pipeline: similarities of queries and documents, and how many directions there are."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.preprocessing import normalize
+
+    weigh = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
+    weights = weigh.fit_transform(texts)
+    svd = TruncatedSVD(dimensions, algorithm="arpack", random_state=0).fit(weights)
+    return normalize(svd.transform(weigh.transform(queries))) @ normalize(svd.transform(weights)).T
+
+
+@pytest.mark.parametrize("dimensions", [2, 7, 40])
+def test_similarities_are_those_of_the_textbook(tmp_path, dimensions):
+    texts = corpus(80)
+    queries = [*corpus(10, seed=1), KOREAN[2]]
+    encoder = LSA(dimensions=dimensions)
+    found = encoded(encoder, texts, tmp_path)
+    assert found.dtype == np.float32
+    assert found.shape == (80, dimensions)
+    similarities = encoder.encode_queries(queries, tmp_path) @ found.T
+    np.testing.assert_allclose(similarities, by_sklearn(texts, queries, dimensions), atol=1e-4)
+
+
+def test_all_directions_keep_the_angles_between_documents(tmp_path):
+    """A projection on the whole space that the documents span changes none of their inner products."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = corpus(60)
+    found = encoded(LSA(), texts, tmp_path)
+    weights = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True).fit_transform(texts)
+    directions = np.linalg.matrix_rank(weights.toarray(), rtol=lsa.NEGLIGIBLE**0.5)  # by standard deviation
+    assert found.shape == (60, directions)  # not 512: there are no more
+    np.testing.assert_allclose(found @ found.T, (weights @ weights.T).toarray(), atol=1e-4)
+
+
+def test_related_words_meet(tmp_path):
+    """The query shares no n-gram with the second document, but both meet in the first's direction: LSA's point."""
+    texts = ["xenon quartz", "quartz", "apple banana", "banana", "apple"]
+    encoder = LSA(dimensions=2)
+    found = encoded(encoder, texts, tmp_path)
+    scores = (encoder.encode_queries(["xenon"], tmp_path) @ found.T)[0]
+    assert scores[1] > 0.9
+    assert np.abs(scores[2:]).max() < 0.1
+
+
+def test_the_same_bytes_again(tmp_path):
+    texts = corpus(50)
+    for name in ("one", "other"):
+        encoded(LSA(dimensions=20), texts, tmp_path / name)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == ["components.npy", "embeddings.npy", "idf.npy", "vocabulary.json"]
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_another_instance_reads_the_folder_and_equal_texts_meet(tmp_path):
+    texts = [*corpus(40), KOREAN[0], KOREAN[0]]
+    found = encoded(LSA(dimensions=30), texts, tmp_path)
+    np.testing.assert_array_equal(found[-1], found[-2])
+    queries = LSA(dimensions=30).encode_queries(texts, tmp_path)
+    np.testing.assert_allclose(queries, found, atol=1e-5)
+    assert (queries @ found.T)[:-2, :-2].argmax(axis=1).tolist() == list(range(40))
+
+
+def test_korean_is_found_by_other_forms_of_its_words(tmp_path):
+    encoder = LSA()
+    found = encoded(encoder, KOREAN, tmp_path)
+    queries = ["지구를 도는 달", "산에서 물이 끓는 온도", "뿌리가 빨아들이는 것"]
+    best = (encoder.encode_queries(queries, tmp_path) @ found.T).argmax(axis=1)
+    assert best.tolist() == [0, 3, 5]
+
+
+def test_case_and_composition_do_not_matter(tmp_path):
+    encoder = LSA()
+    found = encoded(encoder, [*KOREAN, "The Moon"], tmp_path)
+    queries = [unicodedata.normalize("NFD", KOREAN[1]), "tHE mOON"]
+    np.testing.assert_allclose(encoder.encode_queries(queries, tmp_path), found[[1, 6]], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "shape"),
+    [
+        ([], (0, 1)),
+        ([""], (1, 1)),
+        (["", " \n\t", "\u3000"], (3, 1)),
+        (["a"], (1, 1)),
+        (["물", ""], (2, 1)),  # one document with content: one direction
+        (["물", "물", "물"], (3, 1)),
+        (["물", "달", "빛 물"], (3, 3)),
+    ],
+)
+def test_tiny_corpora(tmp_path, texts, shape):
+    encoder = LSA()
+    found = encoded(encoder, texts, tmp_path)
+    assert found.shape == shape
+    lengths = [1 if text.strip() else 0 for text in texts]
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, atol=1e-6)
+    queries = encoder.encode_queries(["물", "", "zzz"], tmp_path)
+    assert queries.shape == (3, shape[1])
+    assert not queries[1:].any()  # nothing known stands in them
+    assert encoder.encode_queries([], tmp_path).shape == (0, shape[1])
+
+
+def test_a_large_corpus_is_learned_from_a_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(lsa, "LEARNED", 20)
+    monkeypatch.setattr(lsa, "FOLDED", 7)
+    texts, told = corpus(60), []
+    encoder = LSA(dimensions=30)
+    encoder.encode_documents(texts, tmp_path, lambda *said: told.append(said))
+    found = np.load(tmp_path / "embeddings.npy", allow_pickle=False)
+    assert found.shape == (60, 20)  # as many directions as documents in the sample
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # the others are folded in
+    np.testing.assert_allclose(encoder.encode_queries(texts, tmp_path), found, atol=1e-5)
+    assert told[0] == (7, 60, "documents")
+    assert told[-1] == (60, 60, "documents")
+    again = encoded(LSA(dimensions=30), texts, tmp_path / "again")
+    other = encoded(LSA(dimensions=30, seed=1), texts, tmp_path / "other")
+    np.testing.assert_array_equal(again, found)
+    assert np.abs(other @ other.T - found @ found.T).max() > 0.01
+
+
+def test_the_vocabulary_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(lsa, "FEATURES", 50)
+    encoded(LSA(), corpus(60), tmp_path)
+    vocabulary = json.loads((tmp_path / "vocabulary.json").read_text())
+    assert len(vocabulary) == 50
+    assert np.load(tmp_path / "components.npy").shape[0] == 50
+
+
+def test_what_a_stopped_call_left_does_no_harm(tmp_path):
+    texts = corpus(20)
+    want = np.array(encoded(LSA(), texts, tmp_path / "clean"))
+    folder = tmp_path / "left"
+    encoded(LSA(dimensions=3), corpus(9, seed=5), folder)
+    (folder / "embeddings.npy").write_bytes(b"\x93NUM")
+    np.testing.assert_array_equal(encoded(LSA(), texts, folder), want)
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(st.text(max_size=12), max_size=12), query=st.text(max_size=12))
+def test_any_text(tmp_path_factory, texts, query):
+    folder = tmp_path_factory.mktemp("any")
+    encoder = LSA()
+    found = encoded(encoder, texts, folder)
+    lengths = np.linalg.norm(np.vstack([found, encoder.encode_queries([query], folder)]), axis=1)
+    assert np.isfinite(lengths).all()
+    assert ((np.abs(lengths - 1) < 1e-5) | (lengths == 0)).all()
+    assert [bool(length) for length in lengths[:-1]] == [bool(text.strip()) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"low": 0}, "low is 0"),
+        ({"low": 3, "high": 2}, r"high \(2\) is below low \(3\)"),
+        ({"high": 2.5}, "high is 2.5"),
+        ({"dimensions": 0}, "dimensions is 0"),
+        ({"dimensions": True}, "dimensions is True"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_bad_arguments(arguments, said):
+    with pytest.raises(BadInput, match=said):
+        LSA(**arguments)

@@ -1,0 +1,386 @@
+"""Where models lie, what tells them apart, and what they are computed on."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import COMMIT, hub_cache, tiny_bge_m3, use_hub_cache
+
+from retrievers.base import BadInput
+from retrievers.dense import models
+
+NAME = "somebody/tiny-m3"
+TOKEN = "hf_neverToBeShown"
+WAYS_OUT = (f"hf download {NAME}", "HF_HOME", "encoder.path=FOLDER", "encoder=lsa", "retriever=hybrid_lexical")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return tiny_bge_m3(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty hub cache; the hub is out of reach, and offline mode off."""
+    use_hub_cache(monkeypatch, tmp_path / "hub", offline=False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Make a fake hub of a function path -> (status, headers, body), in place of the real one."""
+    servers = []
+
+    def start(answer):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                status, headers, body = answer(unquote(urlsplit(self.path).path))
+                self.send_response(status)
+                for key, value in {"Content-Length": len(body), **headers}.items():
+                    self.send_header(key, str(value))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{servers[-1].server_port}"
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+
+    yield start
+    for server in servers:
+        server.shutdown()
+
+
+def said(**where) -> str:
+    with pytest.raises(BadInput) as error:
+        models.locate(**({"model": None, "revision": None, "path": None} | where))
+    return str(error.value)
+
+
+# Where a model is
+
+
+def test_a_folder_is_itself(tiny):
+    assert models.locate(None, None, str(tiny)) == tiny
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path, tiny):
+    assert "no folder" in said(path=str(tmp_path / "none"))
+    assert "config.json or modules.json" in said(path=str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert "weights" in said(path=str(tmp_path))
+
+
+@pytest.mark.parametrize("offline", [True, False])
+@pytest.mark.parametrize("revision", [None, "main", COMMIT])
+def test_what_the_cache_holds_is_taken_without_the_hub(cache, tiny, monkeypatch, offline, revision):
+    use_hub_cache(monkeypatch, cache, offline)
+    snapshot = hub_cache(cache, NAME, tiny)
+    assert models.locate(NAME, revision, None) == snapshot
+    assert models.fingerprint(NAME, revision, None) == {"model": NAME, "commit": COMMIT}
+
+
+def test_a_part_of_a_model_in_the_cache_is_not_taken_for_it(cache, tiny):
+    snapshot = hub_cache(cache, NAME, tiny)
+    (snapshot / "model.safetensors").unlink()
+    assert "cannot be reached" in said(model=NAME)
+
+
+def test_offline_mode_names_the_ways_out(cache, monkeypatch):
+    use_hub_cache(monkeypatch, cache, offline=True)
+    message = said(model=NAME)
+    assert "HF_HUB_OFFLINE" in message
+    assert str(cache) in message
+    assert all(way in message for way in WAYS_OUT)
+
+
+def test_a_hub_out_of_reach_names_the_ways_out_and_no_token(cache):
+    message = said(model=NAME, revision="v2")
+    assert "127.0.0.1 cannot be reached (ConnectError)" in message
+    assert all(way in message for way in WAYS_OUT)
+    assert "--revision v2" in message
+    assert TOKEN not in message
+
+
+def test_a_hub_that_never_answers_is_given_up(cache, monkeypatch):
+    monkeypatch.setattr(models, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert "cannot be reached (ReadTimeout)" in said(model=NAME)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (404, "RepoNotFound", "has no model of that name"),
+        (404, "RevisionNotFound", "no such revision"),
+        (403, "GatedRepo", "accepted its terms"),
+        (500, "", "127.0.0.1 answered 500"),
+    ],
+)
+def test_what_the_hub_says_is_passed_on(cache, serve, status, code, words):
+    serve(lambda path: (status, {"X-Error-Code": code}, b"{}"))
+    message = said(model=NAME, revision="v2")
+    assert words in message
+    assert all(way in message for way in WAYS_OUT)
+    assert TOKEN not in message
+
+
+def test_a_name_that_the_hub_could_not_have(cache):
+    assert "no name of the hub" in said(model="-odd-")
+
+
+def hub_of(files):
+    """The answers of a hub that has one model, as its HTTP interface gives them."""
+    siblings = [{"rfilename": name} for name in files]
+    tree = [{"type": "file", "path": n, "size": len(b), "oid": f"{i:040x}"} for i, (n, b) in enumerate(files.items())]
+
+    def answer(path):
+        if path in (f"/api/models/{NAME}", f"/api/models/{NAME}/revision/main"):
+            return 200, {}, json.dumps({"id": NAME, "sha": COMMIT, "siblings": siblings}).encode()
+        if path == f"/api/models/{NAME}/tree/{COMMIT}":
+            return 200, {}, json.dumps(tree).encode()
+        _, found, name = path.partition(f"/{NAME}/resolve/{COMMIT}/")
+        if found and name in files:
+            return 200, {"ETag": f'"{hash(name) & 0xFFFFFFFF:x}"', "X-Repo-Commit": COMMIT}, files[name]
+        return 404, {}, b""
+
+    return answer
+
+
+def test_a_model_is_downloaded_once_and_without_what_no_one_loads(cache, serve, tiny, monkeypatch):
+    files = {str(path.relative_to(tiny)): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
+    unused = dict.fromkeys(["README.md", ".gitattributes", "onnx/model.onnx", "imgs/a.jpg", "tf_model.h5"], b"x")
+    serve(hub_of(files | unused))
+    folder = models.locate(NAME, None, None)
+    assert folder.name == COMMIT
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert found == files
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    assert models.locate(NAME, None, None) == folder
+
+
+def test_a_repository_without_weights_is_no_model(cache, serve):
+    serve(hub_of({"config.json": b"{}"}))
+    assert "lacks a config.json or weights" in said(model=NAME)
+
+
+# What tells models apart
+
+
+def test_a_whole_commit_needs_no_file(cache):
+    assert models.fingerprint(NAME, COMMIT, None) == {"model": NAME, "commit": COMMIT}
+
+
+def test_a_folder_is_told_apart_by_what_is_loaded(tmp_path):
+    folder = tiny_bge_m3(tmp_path / "tiny")
+    before = models.fingerprint(None, None, str(folder))
+    assert set(before) == {"sha256"}
+    for name in ("README.md", ".hidden", "onnx/model.onnx", "1_Pooling/README.md", "picture.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("other")
+    assert models.fingerprint(None, None, str(folder)) == before
+    tiny_bge_m3(tmp_path / "copy")
+    assert models.fingerprint(None, None, str(tmp_path / "copy")) == before, "wherever it lies"
+
+    seen = {before["sha256"]}
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)  # same size
+    seen.add(models.fingerprint(None, None, str(folder))["sha256"])
+    (folder / "tokenizer.json").write_text("{}")
+    seen.add(models.fingerprint(None, None, str(folder))["sha256"])
+    (folder / "sparse_linear.pt").rename(folder / "renamed.pt")
+    seen.add(models.fingerprint(None, None, str(folder))["sha256"])
+    assert len(seen) == 4
+
+
+def test_a_file_is_read_once(tiny, monkeypatch):
+    first = models.fingerprint(None, None, str(tiny))
+    monkeypatch.setattr(models.hashlib, "file_digest", None)  # whoever reads again fails
+    assert models.fingerprint(None, None, str(tiny)) == first
+
+
+def test_identity_is_files_dtype_and_length(cache):
+    arguments = {"model": NAME, "revision": COMMIT, "path": None, "max_length": 512, "dtype": "auto", "device": "cpu"}
+    expected = {"model": NAME, "commit": COMMIT, "dtype": "float32", "max_length": 512}
+    assert models.identify(**arguments, batch_tokens=7, depth=3) == expected
+
+
+# What they are computed on
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or sys.platform != "linux", reason="there may be a GPU")
+def test_without_a_gpu_torch_is_not_imported():
+    code = (
+        "import sys; from retrievers.dense import models; "
+        "assert models.device_for(None) == 'cpu'; assert models.dtype_for('auto', None) == 'float32'; "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def fake_torch(monkeypatch, gpus=0, mps=False, bfloat16=True):
+    cuda = SimpleNamespace(
+        is_available=lambda: gpus > 0,
+        device_count=lambda: gpus,
+        is_bf16_supported=lambda including_emulation: bfloat16 or including_emulation,
+        device=contextlib.nullcontext,
+    )
+    backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: mps))
+    ops = SimpleNamespace(mkldnn=SimpleNamespace(_is_mkldnn_bf16_supported=lambda: bfloat16))
+    fake = SimpleNamespace(cuda=cuda, backends=backends, ops=ops, __version__="2.0")
+    monkeypatch.setattr(models, "_torch", lambda: fake)
+    monkeypatch.setattr(models, "_may_have_gpu", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "device", "expected"),
+    [
+        ({}, None, "cpu"),
+        ({"mps": True}, None, "mps"),
+        ({"gpus": 1}, None, "cuda"),
+        ({"gpus": 1, "mps": True}, "cpu", "cpu"),
+        ({"gpus": 2}, "cuda:1", "cuda:1"),
+        ({"gpus": 2}, "cuda:2", None),
+        ({}, "cuda", None),
+        ({}, "mps", None),
+        ({"mps": True}, "mps", "mps"),
+    ],
+)
+def test_device(monkeypatch, machine, device, expected):
+    fake_torch(monkeypatch, **machine)
+    if expected is None:
+        with pytest.raises(BadInput, match=f"device is '{device}'"):
+            models.device_for(device)
+    else:
+        assert models.device_for(device) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype", "device", "expected"),
+    [
+        ({"gpus": 1}, "auto", None, "bfloat16"),
+        ({"gpus": 1, "bfloat16": False}, "auto", "cuda:0", "float16"),
+        ({"gpus": 1}, "auto", "cpu", "float32"),
+        ({"mps": True}, "auto", None, "float32"),
+        ({"gpus": 1}, "float32", None, "float32"),
+        ({"gpus": 1}, "float16", None, "float16"),
+        ({}, "bfloat16", "cpu", "bfloat16"),
+        ({"bfloat16": False}, "bfloat16", "cpu", None),
+        ({}, "float16", "cpu", None),
+    ],
+)
+def test_dtype(monkeypatch, machine, dtype, device, expected):
+    fake_torch(monkeypatch, **machine)
+    if expected is None:
+        with pytest.raises(BadInput, match=f"dtype={dtype}.*float32"):
+            models.dtype_for(dtype, device)
+    else:
+        assert models.dtype_for(dtype, device) == expected
+
+
+GOOD = {"model": NAME, "revision": None, "path": None, "max_length": None, "dtype": "auto", "device": None}
+GOOD |= {"batch_tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"model": None}, "give one of them"),
+        ({"model": "/data/bge-m3"}, "A folder is given as path"),
+        ({"model": "a b/c"}, "name of the hub"),
+        ({"dtype": "bfloat"}, "Did you mean 'bfloat16'"),
+        ({"device": "gpu"}, "give cpu, cuda"),
+        ({"device": "cuda:x"}, "give cpu, cuda"),
+        ({"max_length": 2}, "max_length is 2"),
+        ({"max_length": True}, "max_length is True"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
+        ({"batch_tokens": 1.5}, "batch_tokens is 1.5"),
+    ],
+)
+def test_bad_arguments(arguments, words):
+    models.check_arguments(**GOOD)
+    with pytest.raises(BadInput, match=words):
+        models.check_arguments(**(GOOD | arguments))
+
+
+@pytest.mark.parametrize("depth", [0, -1, True, 2.5])
+def test_bad_depth(depth):
+    models.check_depth(1)
+    with pytest.raises(BadInput, match="depth is"):
+        models.check_depth(depth)
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200))
+def test_batches_hold_each_text_once_and_few_tokens(lengths, limit):
+    lengths = np.array(lengths, np.int64)
+    batches = list(models.token_batches(lengths, limit))
+    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch].max() <= limit
+    longest = [lengths[batch].max() for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+    # A next text would not have fitted: no batch is smaller than it must be.
+    for batch in batches[:-1]:
+        assert (len(batch) + 1) * max(1, lengths[batch].max()) > limit
+
+
+def test_length_is_checked_against_the_model():
+    roberta = SimpleNamespace(model_type="xlm-roberta", pad_token_id=1, max_position_embeddings=514)
+    bert = SimpleNamespace(model_type="bert", pad_token_id=0, max_position_embeddings=512)
+    without_positions = SimpleNamespace(model_type="t5", pad_token_id=0)
+    unbounded, short = SimpleNamespace(model_max_length=10**30), SimpleNamespace(model_max_length=128)
+    models.check_length(512, roberta, unbounded)
+    models.check_length(512, bert, unbounded)
+    models.check_length(10**6, without_positions, unbounded)
+    models.check_length(None, roberta, short)
+    for length, config, tokenizer, most in [(513, roberta, unbounded, 512), (513, bert, unbounded, 512),
+                                            (129, bert, short, 128), (129, without_positions, short, 128)]:  # fmt: skip
+        with pytest.raises(BadInput, match=f"set max_length={most}"):
+            models.check_length(length, config, tokenizer)
+
+
+def test_running_out_of_memory_says_what_to_lower():
+    with pytest.raises(BadInput, match="batch_tokens"), models.computing():
+        raise torch.OutOfMemoryError("no room")
+    with models.computing():
+        assert not (torch.ones(1, requires_grad=True) * 2).requires_grad
+
+
+@pytest.mark.parametrize("content", ["{}", "not json"])
+def test_a_folder_that_cannot_be_loaded_is_named(tmp_path, content):
+    from transformers import AutoModel
+
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(BadInput, match=f"{tmp_path} holds no model that transformers can load"):  # noqa: SIM117
+        with models.loading(tmp_path, "transformers"):
+            AutoModel.from_pretrained(tmp_path, local_files_only=True)
+
+
+def test_a_missing_package_says_how_to_install_it(tmp_path):
+    with pytest.raises(BadInput, match=r"pip install 'retrieval-harness\[dense\]'"):  # noqa: SIM117
+        with models.loading(tmp_path, "no_such_package"):
+            pass

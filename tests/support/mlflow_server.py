@@ -1,0 +1,42 @@
+"""An MLflow server for tests."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+
+
+@contextmanager
+def serving(folder, port=None):
+    """An MLflow server on this machine, its files in `folder` and its database, too: (address, process).
+
+    HARNESS_TEST_DATABASE names another database, such as postgresql://USER@HOST/NAME.
+    """
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    database = os.environ.get("HARNESS_TEST_DATABASE", f"sqlite:///{folder / 'server.db'}")
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+               "--backend-store-uri", database,
+               "--artifacts-destination", (folder / "files").as_uri()]  # fmt: skip
+    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    with (folder / "server.log").open("a") as log:
+        process = subprocess.Popen(command, env=quiet, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+                    break
+                except OSError:
+                    assert process.poll() is None, (folder / "server.log").read_text()
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

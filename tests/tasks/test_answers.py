@@ -1,0 +1,514 @@
+"""Answers as a task: two schemes worked by hand, what is absent and why, and files that are refused."""
+
+import gzip
+import json
+import random
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.config import components, parts
+from harness.pipeline.cache import Store
+from harness.tasks.answers import Answers
+from harness.tasks.model_measures import ModelAbsent
+from retrievers.base import BadInput
+
+TEXT = ("rouge_1", "bertscore", "bleurt")
+
+
+class Model:
+    """Stands for a model: a score by the lengths of the texts; remembers what it was asked."""
+
+    def __init__(self, shift=0.0):
+        self.shift, self.asked = shift, []
+
+    def score(self, predictions, references, store):
+        self.asked += zip(predictions, references, strict=True)
+        return np.array([len(p) / (len(p) + len(r)) + self.shift for p, r in self.asked[-len(predictions) :]])
+
+
+class Missing:
+    def score(self, predictions, references, store):
+        raise ModelAbsent("bert is not in the cache")
+
+
+def item(number, answer, kind=None, question=None):
+    asked = {"question_type": kind, "question": question}
+    return {"id": number, "input": {k: v for k, v in asked.items() if v}, "output": {"answer": answer}}
+
+
+def judge(task, predictions, references, wanted=None, folder=None):
+    paths = []
+    for name, items in (("p.json", predictions), ("r.json", references)):
+        paths.append(folder / name)
+        paths[-1].write_text(json.dumps(items, ensure_ascii=False), "utf-8")
+    return task.judge(*paths, wanted or task.measures, Store(folder / "store"))
+
+
+def measures(task, judged):
+    """Every measure over all items."""
+    return {name: float(value) for name, value in task.measure(sums(judged)).items()}
+
+
+def sums(judged):
+    return {name: np.asarray(values.sum()) for name, values in judged.tallies.items()}
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """judged(task, predictions, references, wanted) -> (Judgement, every measure over all items)."""
+
+    def call(task, predictions, references, wanted=None):
+        found = judge(task, predictions, references, wanted, tmp_path)
+        return found, measures(task, found)
+
+    return call
+
+
+# ---- the published rows
+
+
+def test_the_published_row_of_the_norms_task():
+    """EM .3454, ROUGE-1 .2603, BERTScore .7036, BLEURT .5313 -> .4984, .4219: 10,000 items, all of them explained."""
+    sums = {"items": 10000, "explained": 10000, "unexplained": 0}
+    sums |= {"exact_match": 3454, "rouge_1": 2603, "bertscore": 7036, "bleurt": 5313}
+    found = Answers().measure({name: np.array(float(value)) for name, value in sums.items()})
+    assert {name: round(float(value), 4) for name, value in found.items()} == {
+        "exact_match": 0.3454,
+        "rouge_1": 0.2603,
+        "bertscore": 0.7036,
+        "bleurt": 0.5313,
+        "descriptive_avg": 0.4984,
+        "final_score": 0.4219,
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "average", "final"),
+    [
+        ((0.4715, 0.4118, 0.4109, 0.7198, 0.5450), 0.5586, 0.4806),
+        ((0.2487, 0.1471, 0.3479, 0.6893, 0.5241), 0.5204, 0.3054),
+        ((0.4922, 0.2941, 0.3076, 0.7057, 0.5325), 0.5153, 0.4339),
+    ],
+    ids=["first", "second", "third"],
+)
+def test_the_published_rows_of_the_culture_task(row, average, final):
+    """The contest's table of base lines, to its four digits (which are rounded: within one of the last)."""
+    names = ("accuracy", "exact_match", *TEXT)
+    sums = dict.fromkeys(("multiple_choice", "short_answer", "descriptive"), 1.0) | dict(zip(names, row, strict=True))
+    found = Answers("culture_qa").measure({name: np.array(value) for name, value in sums.items()})
+    assert found["descriptive_avg"] == pytest.approx(average, abs=1.01e-4)
+    assert found["final_score"] == pytest.approx(final, abs=1.01e-4)
+
+
+# ---- rag_qa: answer and reason
+
+
+RAG = [
+    item(1, "'적잖은'이 옳다. 물은 100도에서 끓는다", "선택형", "무엇이 옳은가?"),
+    item(2, "가가 옳다#나가 옳다. 물은 언다", "교정형"),
+    item(3, "다가 옳다. 까닭"),
+    item("4", "라가 옳다"),
+]
+RAG_PREDICTED = [
+    item("4", "라가 옳다. 쓸데없는 까닭"),  # right; the reference has no reason
+    item(3, "다가 옳다"),  # right, without the reason that the reference has
+    item(2, "나가 옳다. 물은 마른다"),  # the second alternative; 1 of 2 and 2 words in common
+    item(1, "적잖은이 옳다. 물은 끓는다"),  # right but for quotes; 2 of 2 and 3 words in common
+]
+
+
+def test_answers_and_reasons_by_hand(judged):
+    bertscore, bleurt = Model(), Model(shift=0.25)
+    task = Answers(tokenizer="whitespace", bertscore=bertscore, bleurt=bleurt)
+    found, values = judged(task, RAG_PREDICTED, RAG)
+    assert found.item_ids == ("1", "2", "3", "4")
+    assert found.kinds == ("선택형", "교정형", "answer", "answer")
+    assert (found.absent, found.notes) == ({}, ())
+    assert {name: int(found.tallies[name].sum()) for name in task.counts} == {
+        "items": 4, "explained": 2, "unexplained": 1
+    }  # fmt: skip
+    # lengths: 물은 끓는다 6, 물은 100도에서 끓는다 13; 물은 마른다 6, 물은 언다 5
+    assert bertscore.asked == [("물은 끓는다", "물은 100도에서 끓는다"), ("물은 마른다", "물은 언다")]
+    rouge, bert = (0.8 + 0.5) / 2, (6 / 19 + 6 / 11) / 2
+    average = (rouge + bert + bert + 0.25) / 3
+    assert values == pytest.approx(
+        {"exact_match": 1, "rouge_1": rouge, "bertscore": bert, "bleurt": bert + 0.25, "descriptive_avg": average,
+         "final_score": (1 + average) / 2}, abs=1e-12
+    )  # fmt: skip
+    table = found.table
+    assert list(table) == ["id", "kind", "question", "reference", "prediction", "exact_match", *TEXT]
+    assert table["question"] == ["무엇이 옳은가?", "", "", ""]
+    assert table["prediction"][3] == "라가 옳다. 쓸데없는 까닭"
+    assert table["rouge_1"] == [pytest.approx(0.8), pytest.approx(0.5), None, None]
+    assert all(len(cells) == 4 for cells in table.values())
+
+
+def test_items_are_measured_one_by_one_too():
+    """A comparison asks for the measures of single items: arrays of sums, nothing explained in the second."""
+    sums = {"items": [1.0, 1.0], "explained": [1.0, 0.0], "unexplained": [0.0, 0.0], "exact_match": [1.0, 1.0]}
+    sums |= {"rouge_1": [0.3, 0.0], "bertscore": [0.6, 0.0], "bleurt": [0.9, 0.0]}
+    found = Answers().measure({name: np.array(values) for name, values in sums.items()})
+    assert found["descriptive_avg"].tolist() == pytest.approx([0.6, 0])
+    assert found["final_score"].tolist() == pytest.approx([0.8, 0.5])
+
+
+def test_rouge_1_counts_all_morphemes_by_default(judged):
+    # 물 은 끓 는다 and 불 은 끓 는다: a particle and an ending are among the 3 of 4 in common
+    files = [[item(1, f"가가 옳다. {reason}")] for reason in ("물은 끓는다", "불은 끓는다")]
+    assert judged(Answers(), *files, ["rouge_1"])[1]["rouge_1"] == pytest.approx(0.75)
+
+
+def test_without_an_explained_item_the_text_measures_are_0_and_no_model_is_asked(judged):
+    task = Answers(bertscore=Missing(), bleurt=Missing())
+    found, values = judged(task, [item(1, "가가 옳다")], [item(1, "가가 옳다. 까닭")])
+    assert found.absent == {}
+    assert values == dict.fromkeys(TEXT, 0) | {"exact_match": 1, "descriptive_avg": 0, "final_score": 0.5}
+
+
+def test_empty_predictions_are_legal_and_score_0(judged):
+    task = Answers(bertscore=Model(), bleurt=Model())
+    found, values = judged(task, [item(1, ""), item(2, " \n")], [item(1, "가"), item(2, "나")])
+    assert values["exact_match"] == 0
+    assert found.notes == ("2 of 2 predictions are empty.",)
+
+
+# ---- culture_qa: by the type of the question
+
+
+CULTURE = [
+    item(1, 3, "선다형"),
+    item(2, "2", " 선다형 "),
+    item(3, "경복궁#창덕궁", "단답형"),
+    item(4, "강강술래는 놀이다", "서술형"),
+    item(5, "씨름은 놀이다", "서술형"),
+]
+CULTURE_PREDICTED = [item(1, "3"), item(2, 1), item(3, "'창덕궁'"), item(4, "강강술래는 춤이다"), item(5, "")]
+
+
+def test_question_types_by_hand(judged):
+    bertscore = Model()
+    task = Answers("culture_qa", "whitespace", bertscore, Model())
+    found, values = judged(task, CULTURE_PREDICTED, CULTURE)
+    assert found.kinds == ("선다형", "선다형", "단답형", "서술형", "서술형")
+    assert task.measures == ("accuracy", "exact_match", *TEXT, "descriptive_avg", "final_score")
+    assert {name: int(found.tallies[name].sum()) for name in task.counts} == {
+        "multiple_choice": 2, "short_answer": 1, "descriptive": 2
+    }  # fmt: skip
+    # 1 of 2 words in common, and an empty answer, which no model is asked about: each is halved
+    assert bertscore.asked == [("강강술래는 춤이다", "강강술래는 놀이다")]
+    assert values == pytest.approx(
+        {"accuracy": 0.5, "exact_match": 1} | dict.fromkeys((*TEXT, "descriptive_avg"), 0.25)
+        | {"final_score": (0.5 + 1 + 0.25) / 3}
+    )  # fmt: skip
+    assert found.table["accuracy"] == [1, 0, None, None, None]
+    assert found.table["bleurt"] == [None, None, None, 0.5, 0]
+
+
+def test_types_that_are_not_there_are_left_out_of_the_final_score(judged):
+    task = Answers("culture_qa", bertscore=Missing(), bleurt=None)
+    found, values = judged(task, CULTURE_PREDICTED[:2], CULTURE[:2])
+    assert values["final_score"] == values["accuracy"] == 0.5
+    none = dict.fromkeys((*TEXT, "descriptive_avg"), "no question is of the type 서술형")
+    assert found.absent == none | {"exact_match": "no question is of the type 단답형"}
+    assert all(np.isnan(values[name]) for name in found.absent)
+
+
+def test_resampled_sums_leave_out_what_was_not_drawn():
+    """Two draws: one of each type, and one without 서술형 answers."""
+    sums = {"multiple_choice": [1, 2], "short_answer": [1, 1], "descriptive": [1, 0], "accuracy": [1, 1]}
+    sums |= {"exact_match": [0, 1], "rouge_1": [0.1, 0], "bertscore": [0.2, 0], "bleurt": [0.3, 0]}
+    found = Answers("culture_qa").measure({name: np.array(values, float) for name, values in sums.items()})
+    assert found["final_score"].tolist() == pytest.approx([(1 + 0 + 0.2) / 3, (0.5 + 1) / 2])
+    assert np.isnan(found["descriptive_avg"]).tolist() == [False, True]
+
+
+def test_a_part_of_the_items_has_no_final_score_where_all_of_them_have_none(judged):
+    """Without a model there is none, not even over the items that need no model."""
+    task = Answers("culture_qa")
+    found, values = judged(task, CULTURE_PREDICTED, CULTURE)
+    of_choices = task.measure({name: np.asarray(tally[:2].sum()) for name, tally in found.tallies.items()})
+    assert (of_choices["accuracy"], np.isnan(of_choices["final_score"])) == (0.5, True)
+    assert np.isnan(values["final_score"])
+
+
+# ---- absent and not wanted
+
+
+@pytest.mark.parametrize(
+    ("models", "reasons"),
+    [
+        ({"bertscore": Missing(), "bleurt": Model()}, {"bertscore": "bert is not in the cache"}),
+        ({"bertscore": Model()}, {"bleurt": "task.bleurt is null: no model is named"}),
+        (
+            {"bertscore": Missing()},
+            {"bertscore": "bert is not in the cache", "bleurt": "task.bleurt is null: no model is named"},
+        ),
+    ],
+    ids=["not-in-the-cache", "null", "both"],
+)
+@pytest.mark.parametrize("scheme", ["rag_qa", "culture_qa"])
+def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, scheme, models, reasons):
+    task = Answers(scheme, "whitespace", **models)
+    files = (RAG_PREDICTED, RAG) if scheme == "rag_qa" else (CULTURE_PREDICTED, CULTURE)
+    found, values = judged(task, *files)
+    needs = f"needs {', '.join(reasons)}"
+    assert found.absent == reasons | {"descriptive_avg": needs, "final_score": needs}
+    assert {name for name, value in values.items() if np.isnan(value)} == set(found.absent)
+    assert not set(found.absent) & (set(found.tallies) | set(found.table))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tallied"),
+    [
+        (["exact_match"], {"exact_match"}),
+        (["rouge_1"], {"rouge_1"}),
+        (["bleurt", "exact_match"], {"bleurt", "exact_match"}),
+        (["descriptive_avg"], set(TEXT)),
+        (["final_score"], {"exact_match", *TEXT}),
+    ],
+    ids=lambda value: "+".join(sorted(value)),
+)
+def test_what_is_not_wanted_is_not_computed(judged, wanted, tallied):
+    task = Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model())
+    found, _ = judged(task, RAG_PREDICTED, RAG, wanted)
+    assert set(found.tallies) - set(task.counts) == tallied
+    assert set(found.table) - {"id", "kind", "question", "reference", "prediction"} == tallied
+    assert found.absent == {}
+    others = Answers(tokenizer="whitespace", bertscore=Missing(), bleurt=Missing())
+    found, values = judged(others, RAG_PREDICTED, RAG, wanted)
+    lacking = [name for name in ("bertscore", "bleurt") if name in tallied]
+    assert set(found.absent) == {*lacking, *(set(wanted) & {"descriptive_avg", "final_score"})}
+    assert set(found.table) & set(TEXT) == tallied - set(lacking) - {"exact_match"}
+    assert all(np.isnan(values[name]) for name in found.absent)
+
+
+# ---- laws
+
+
+def test_what_equals_the_references_scores_1(judged):
+    found, values = judged(Answers(tokenizer="whitespace", bertscore=Model(0.5), bleurt=Model(0.5)), RAG[:1], RAG[:1])
+    assert found.tallies["explained"].tolist() == [1]
+    assert values == dict.fromkeys(values, 1)
+
+
+def decomposed(value):
+    """The same items with all texts in decomposed form."""
+    return json.loads(unicodedata.normalize("NFD", json.dumps(value, ensure_ascii=False)))
+
+
+@pytest.mark.parametrize("scheme", ["rag_qa", "culture_qa"])
+def test_composed_and_decomposed_files_are_the_same(judged, scheme):
+    files = (RAG_PREDICTED, RAG) if scheme == "rag_qa" else (CULTURE_PREDICTED, CULTURE)
+    files = [[{**one, "id": f"문항{one['id']}"} for one in items] for items in files]
+    expected = None
+    for mine, theirs in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        task = Answers(scheme, bertscore=Model(), bleurt=Model())
+        p, r = ([items, decomposed(items)][way] for items, way in zip(files, (mine, theirs), strict=True))
+        found, _ = judged(task, p, r)
+        seen = (found.item_ids, found.kinds, found.table, {k: v.tolist() for k, v in found.tallies.items()})
+        expected = expected or seen
+        assert seen == expected
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_alternatives_and_of_predictions_changes_nothing(tmp_path_factory, shuffler):
+    folder = tmp_path_factory.mktemp("answers")
+
+    def scores(order, predicted):
+        references = [item(1, f"{'#'.join(order)}. 물은 끓는다"), item(2, "#".join(order))]
+        task = Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model())
+        found = judge(task, shuffler.sample(predicted, len(predicted)), references, folder=folder)
+        return {name: values.tolist() for name, values in found.tallies.items()}
+
+    order = ["'가'가 옳다", "나가 옳다", "다이 옳다", "라가 옳다"]
+    predicted = [item(1, shuffler.choice(["다이 옳다", "마가 옳다"]) + ". 물은 언다"), item(2, "나가 옳다")]
+    assert scores(order, predicted) == scores(shuffler.sample(order, 4), predicted)
+
+
+# ---- files
+
+
+def test_arrays_lines_bom_crlf_and_gzip_read_alike(tmp_path):
+    rows = [json.dumps(one, ensure_ascii=False) for one in RAG]
+    files = {
+        "array.json": f"[{','.join(rows)}]",
+        "pretty.json": json.dumps(RAG, ensure_ascii=False, indent=2),
+        "lines.jsonl": "\n".join(rows),
+        "lines.json": "\r\n\r\n".join(rows) + "\r\n",
+        "bom.json": "\ufeff [\r\n" + ",\r\n".join(rows) + "]",
+    }
+    packed = tmp_path / "packed.gz"
+    packed.write_bytes(gzip.compress(files["pretty.json"].encode()))
+    tables = []
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode())
+        tables.append(Answers().judge(tmp_path / name, packed, ["exact_match"], Store(tmp_path)).table)
+    assert all(table == tables[0] for table in tables)
+    assert tables[0]["exact_match"] == [1, 0, 1, 1]  # the second names both alternatives
+
+
+def test_ids_are_the_same_as_text_and_number_and_other_keys_are_ignored(tmp_path):
+    (tmp_path / "r.json").write_text('[{"id": 7, "input": {"question_type": null}, "output": {"answer": "가"}}]')
+    (tmp_path / "p.json").write_text('{"id": "7", "input": 3, "output": {"answer": "가", "seconds": 1.5}, "x": null}')
+    found = Answers().judge(tmp_path / "p.json", tmp_path / "r.json", ["exact_match"], Store(tmp_path))
+    assert found.tallies["exact_match"].tolist() == [1]
+    assert (found.kinds, found.table["question"]) == (("answer",), [""])
+
+
+GOOD = '[{"id": 1, "input": {"question_type": "선다형"}, "output": {"answer": "가"}}]'
+
+
+def one(answer="가", **more):
+    return json.dumps([{"id": 1, "output": {"answer": answer}} | more], ensure_ascii=False)
+
+
+def ids(*numbers):
+    return json.dumps([item(number, "가", "선다형") for number in numbers], ensure_ascii=False)
+
+
+BAD = {
+    # either file
+    "empty": ("", "{file}: the file holds no rows"),
+    "empty-array": (" [ ] ", "{file}: the file holds no rows"),
+    "broken-array": ('[\n{"id": 1},\n', "{file}:3: broken JSON"),
+    "broken-line": ('{"id": 1,\n', "{file}:1: broken JSON"),
+    "two-arrays": (GOOD + "\n" + GOOD, "{file}:2: broken JSON (Extra data"),
+    "object-of-items": ('{"data": []}', "{file}:1: id is missing (fields here: data)"),
+    "array-of-texts": ('["가"]', "{file}: item 1: '가' is not a JSON object"),
+    "array-of-arrays": ("[[1]]", "{file}: item 1: [1] is not a JSON object"),
+    "line-of-text": ('"가"', "{file}:1: '가' is not a JSON object"),
+    "nan": (one(float("nan")), "{file}: NaN is no JSON number"),
+    "key-twice": ('[{"id": 1, "id": 2}]', "{file}: the key 'id' stands twice"),
+    "half-a-character": (one("\\ud800").replace("\\\\", "\\"), "{file}: half of a surrogate pair"),
+    "not-utf-8": (GOOD.encode("cp949"), "{file}:1: byte 0xbc is not UTF-8"),
+    "cut-gzip": (gzip.compress((GOOD + "\n" * 5000).encode())[:-20], "{file}: cannot be read"),
+    "no-id": ('[{"output": {"answer": "가"}}]', "{file}: item 1: id is missing (fields here: output)"),
+    "near-id": ('[{"ids": 1, "output": {"answer": "가"}}]', "'ids' stands here. Did you mean 'id'?"),
+    "empty-id": ('[{"id": " ", "output": {"answer": "가"}}]', "{file}: item 1: id is ' ': an id is text"),
+    "id-is-a-list": ('[{"id": [1], "output": {"answer": "가"}}]', "{file}: item 1: id is [1]: an id is text"),
+    "no-output": ('[{"id": 1, "answer": "가"}]', "{file}: item 1: output is missing (fields here: id, answer)"),
+    "output-is-text": ('[{"id": 1, "output": "가"}]', "{file}: item 1: output is '가', but must be an object"),
+    "no-answer": ('{"id": 1, "output": {"answers": "가"}}', "{file}:1: answer is missing (fields here: answers)"),
+    "answer-is-null": (one(None), "{file}: item 1: output.answer is None, but must be text or a whole number"),
+    "answer-is-a-list": (one(["가", "나"]), "{file}: item 1: output.answer is ['가', '나'], but must be text"),
+    "answer-is-a-fraction": (one(1.5), "{file}: item 1: output.answer is 1.5, but must be text or a whole number"),
+    "answer-is-true": (one(True), "{file}: item 1: output.answer is True, but must be text or a whole number"),
+    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: ids that stand more than once: 1, 2 (2), the first at {file}: "
+                      "item 1 and {file}: item 3. Keep one"),
+}  # fmt: skip
+BAD_PREDICTIONS = {
+    "missing-and-extra": (ids(5, 6), "p.json: no prediction for 1 of 1 ids: 1; 2 of its 2 ids not in r.json: "
+                          "5, 6. Give one prediction for each id of r.json."),
+    "extra": (ids(*range(1, 9)), "p.json: 7 of its 8 ids not in r.json: 2, 3, 4, 5, 6 and 2 more"),
+}  # fmt: skip
+BAD_REFERENCES = {
+    "missing": (ids(1, 2, 3), "p.json: no prediction for 2 of 3 ids: 2, 3. Give one prediction"),
+    "no-reference": (one(" "), "r.json: item 1: output.answer is '': a reference must hold an answer"),
+    "only-alternatives": (one("#'#"), "r.json: item 1: output.answer is \"#'#\": a reference must hold an answer"),
+    "input-is-text": (one(input="선다형"), "r.json: item 1: input is '선다형', but must be an object"),
+    "type-is-a-number": (one(input={"question_type": 1}), "r.json: item 1: question_type is 1, but must be text"),
+    "question-is-a-list": (one(input={"question": ["?"]}), "r.json: item 1: question is ['?'], but must be text"),
+    "no-type": (one(), "r.json: item 1: input.question_type is '', but task.scheme=culture_qa knows 선다형, 단답형"),
+    "unknown-type": (one(input={"question_type": "서술"}), "item 1: input.question_type is '서술', but task.scheme="
+                     "culture_qa knows 선다형, 단답형, 서술형. Did you mean '서술형'?"),
+}  # fmt: skip
+CASES = [(name, kind, content, said) for kind in "pr" for name, (content, said) in BAD.items()]
+CASES += [(name, "p", *case) for name, case in BAD_PREDICTIONS.items()]
+CASES += [(name, "r", *case) for name, case in BAD_REFERENCES.items()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"), [case[1:] for case in CASES], ids=[f"{kind}-{name}" for name, kind, *_ in CASES]
+)
+def test_bad_files_are_refused_with_their_place(tmp_path, monkeypatch, kind, content, said):
+    monkeypatch.chdir(tmp_path)
+    for name in "pr":
+        text = content if name == kind else GOOD
+        Path(f"{name}.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BadInput) as refused:
+        Answers("culture_qa").judge(Path("p.json"), Path("r.json"), ["accuracy"], Store(tmp_path))
+    assert said.replace("{file}", f"{kind}.json") in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "r.json").write_text(GOOD, "utf-8")
+    with pytest.raises(BadInput, match=r"q\.json: there is no such file\. Did you mean 'r\.json'\?"):
+        Answers().judge(tmp_path / "q.json", tmp_path / "r.json", ["exact_match"], Store(tmp_path))
+
+
+# ---- as a part of a config
+
+
+def node(**more):
+    return {"_target_": "harness.tasks.answers.Answers", **more}
+
+
+def test_the_shipped_config_builds_and_loads_nothing():
+    import yaml
+
+    shipped = yaml.safe_load((components.conf_folder() / "task" / "answers.yaml").read_text("utf-8"))
+    parts.check_part(shipped["task"], "task")
+    task = parts.build(shipped["task"], where="task")
+    assert shipped["objective"] in task.measures
+    assert shipped["task"]["scheme"] == "rag_qa"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"scheme": "rag"}, "task.scheme='rag' is not one of rag_qa, culture_qa. Did you mean 'rag_qa'?"),
+        ({"tokenizer": "mecab"}, "task.tokenizer='mecab' is not one of kiwi, whitespace."),
+        ({"bertscore": "bert-base"}, "task: bertscore is 'bert-base': give a part, with a `_target_`, or null."),
+        ({"bert_score": None}, "task.bert_score is unknown: Answers takes scheme, tokenizer, bertscore, bleurt. Did"),
+    ],
+    ids=["scheme", "tokenizer", "model", "key"],
+)
+def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, said):
+    with pytest.raises(BadInput) as refused:
+        parts.check_part(node(**arguments), "task")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [({"scheme": "culture"}, "culture_qa"), ({"tokenizer": "kiwii"}, "kiwi")], ids=["a", "b"]
+)
+def test_the_constructor_checks_its_choices(arguments, said):
+    with pytest.raises(BadInput, match=f"Did you mean '{said}'"):
+        Answers(**arguments)
+
+
+# ---- many items
+
+
+def test_totals_equal_an_independent_count_over_many_items(judged):
+    """A plain loop over 300 random items, written another way."""
+    draw = random.Random(3)
+    words = ["물은", "불은", "언다", "탄다"]
+
+    def answer(chosen, reasoned):
+        reason = ". " + " ".join(draw.choices(words, k=3)) if reasoned else ""
+        return f"{chosen}{draw.choice('가이')} 옳다{reason}"
+
+    references = [item(i, answer(draw.choice("갑을"), draw.random() < 0.8)) for i in range(300)]
+    predictions = [item(i, answer(draw.choice("갑을"), draw.random() < 0.7)) for i in range(300)]
+    _, values = judged(Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model()), predictions, references)
+    right, rouge = [], []
+    for ours, theirs in zip(predictions, references, strict=True):
+        ours, theirs = ours["output"]["answer"], theirs["output"]["answer"]
+        right.append(ours[:5] == theirs[:5])  # such as 갑가 옳다
+        if len(ours) > 5 and len(theirs) > 5:
+            left, common = theirs[7:].split(), 0
+            for word in ours[7:].split():
+                if word in left:
+                    left.remove(word)
+                    common += 1
+            rouge.append(common / 3)
+    assert 50 < len(rouge) < 250
+    assert values["exact_match"] == pytest.approx(np.mean(right), abs=1e-12)
+    assert values["rouge_1"] == pytest.approx(np.mean(rouge), abs=1e-12)

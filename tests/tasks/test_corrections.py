@@ -1,0 +1,321 @@
+"""The task `corrections`: files, pairs, measures to the published digits, what people are shown."""
+
+import csv
+import gzip
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.config import components, parts
+from harness.pipeline.cache import Store
+from harness.tasks.corrections import Corrections, correction_precision, correction_recall
+from retrievers.base import BadInput
+
+quick = settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+REFERENCES = """id,source,reference
+s1,감자기 침대에서 일어났다,갑자기 침대에서 일어났다
+s2,"그는, 할수 있다","그는, 할 수 있다"
+s3,비가 온다,비가 온다
+"""
+PREDICTIONS = """id,prediction
+s3,비가 온다
+s1,갑자기 침대에 일어났다
+s2,"그는, 할수 있다"
+"""
+
+
+def judged(folder, predictions=PREDICTIONS, references=REFERENCES, names=("p.csv", "r.csv"), **arguments):
+    paths = [folder / name for name in names]
+    for path, content in zip(paths, (predictions, references), strict=True):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    task = Corrections(**arguments)
+    return task.judge(*paths, task.measures, Store(folder / "store"))
+
+
+def measured(judgement, **arguments):
+    sums = {name: values.sum() for name, values in judgement.tallies.items()}
+    return {name: float(value) for name, value in Corrections(**arguments).measure(sums).items()}
+
+
+def table(**columns):
+    """Rows as CSV, with ids."""
+    names = ["id", *columns]
+    rows = [names, *([f"s{i}", *row] for i, row in enumerate(zip(*columns.values(), strict=True)))]
+    return "".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\n" for row in rows)
+
+
+# Measures -------------------------------------------------------------------------------------------
+
+
+def sums(tp, fp, fn, fr):
+    return {
+        name: np.array(value, float) for name, value in zip(("tp", "fp", "fn", "fr"), (tp, fp, fn, fr), strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "recall", "precision"),
+    [
+        ((79, 68, 98, 414), 79 / 245, 79 / 561),  # the published row
+        ((1, 1, 0, 1), 1 / 2, 1 / 3),
+        ((0, 0, 0, 0), 1, 1),  # nothing to correct, nothing touched
+        ((0, 0, 0, 3), 0, 0),  # `span`: nothing to correct, but something touched
+        ((0, 0, 2, 0), 0, 0),  # nothing touched, though something was to correct
+        ((2, 0, 0, 0), 1, 1),
+    ],
+)
+def test_measures_of_counts(counts, recall, precision):
+    found = Corrections().measure(sums(*counts))
+    assert float(found["correction_recall"]) == pytest.approx(recall, abs=1e-12)
+    assert float(found["correction_precision"]) == pytest.approx(precision, abs=1e-12)
+
+
+def test_the_published_row_to_its_digits():
+    counts = sums(79, 68, 98, 414)
+    assert f"{correction_recall(counts):.4f} {correction_precision(counts):.4f}" == "0.3224 0.1408"
+
+
+def test_sums_may_have_any_shape():
+    found = Corrections().measure(sums([[1, 0], [79, 0]], [[1, 0], [68, 0]], [[0, 0], [98, 1]], [[1, 0], [414, 0]]))
+    np.testing.assert_allclose(found["correction_recall"], [[0.5, 1], [79 / 245, 0]])
+    np.testing.assert_allclose(found["correction_precision"], [[1 / 3, 1], [79 / 561, 0]])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "scheme", "recall"),
+    [
+        ("갑자기 침대에서 일어났다", "token", 1.0),  # the founding document's three cases
+        ("감자기 침대에서 일어났다", "token", 0.0),
+        ("갑자기 침대에 일어났다", "token", 0.5),
+        ("갑자기 침대에 일어났다", "span", 0.0),
+    ],
+)
+def test_the_founding_documents_cases(tmp_path, prediction, scheme, recall):
+    references = table(source=["감자기 침대에서 일어났다"], reference=["갑자기 침대에서 일어났다"])
+    found = judged(tmp_path, table(prediction=[prediction]), references, scheme=scheme)
+    assert measured(found, scheme=scheme)["correction_recall"] == recall
+    assert found.table["correction_recall"] == [recall]
+
+
+# What comes out -------------------------------------------------------------------------------------
+
+
+def test_a_judgement_follows_the_references(tmp_path):
+    found = judged(tmp_path)
+    assert found.item_ids == ("s1", "s2", "s3")
+    assert found.kinds == ("to correct", "to correct", "nothing to correct")
+    assert {name: values.tolist() for name, values in found.tallies.items()} == {
+        "tp": [1, 0, 0], "fp": [1, 0, 0], "fn": [0, 1, 0], "fr": [1, 0, 0],
+    }  # fmt: skip
+    assert all(values.dtype == np.float64 for values in found.tallies.values())
+    assert list(found.table) == [
+        "id", "kind", "source", "reference", "prediction", "edits", "tp", "fp", "fn", "fr", "correction_recall",
+    ]  # fmt: skip
+    assert found.table["prediction"] == ["갑자기 침대에 일어났다", "그는, 할수 있다", "비가 온다"]
+    assert found.table["edits"] == ["감자기→갑자기 TP; 침대에서→침대에 FR", "할수→할 수 FN", ""]
+    assert found.table["correction_recall"] == [0.5, 0.0, 1.0]
+    assert found.marked["prediction"][0] == [("갑자기", "tp"), (" ", ""), ("침대에", "fr"), (" 일어났다", "")]
+    assert found.marked["reference"][1] == [("그는, ", ""), ("할", "fn"), (" ", ""), ("수", "fn"), (" 있다", "")]
+    assert found.marked["source"][2] == [("비가 온다", "")]
+    assert not found.absent
+    assert not found.notes
+
+
+def test_error_types_are_kinds(tmp_path):
+    references = table(source=["가", "나", "다"], reference=["가", "마", "다"], error_type=["조사", " ", "띄어쓰기"])
+    assert judged(tmp_path, table(prediction=["가"] * 3), references).kinds == ("조사", "to correct", "띄어쓰기")
+    named = references.replace("error_type", "kind")
+    found = judged(tmp_path, table(prediction=["가"] * 3), named, columns={"type": "kind"})
+    assert found.kinds == ("조사", "to correct", "띄어쓰기")
+
+
+def test_notes_of_sentences_left_as_they_were(tmp_path):
+    references = table(source=["가", "나", "다", "라"], reference=["가", "나 나", "다 다", "라 라"])
+    left = judged(tmp_path, table(prediction=["가", "나", "다", "라 라"]), references)
+    assert left.notes == ("2 of 3 sentences that need correction were left as they were.",)
+    assert judged(tmp_path, table(prediction=["가", "나", "다 다", "라 라"]), references).notes == ()
+
+
+def test_an_empty_prediction_deletes_every_word(tmp_path):
+    found = judged(tmp_path, table(prediction=["", "나"]), table(source=["가 가", "나"], reference=["다 가", "나"]))
+    assert found.tallies["fp"].tolist() == [2, 0]
+    assert found.notes == ("1 of 2 predictions are empty: all words of their sentences are deleted.",)
+
+
+# Files ----------------------------------------------------------------------------------------------
+
+AS_JSON = [
+    "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in csv.DictReader(text.splitlines()))
+    for text in (PREDICTIONS, REFERENCES)
+]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "names"),
+    [
+        (*AS_JSON, ("p.jsonl", "r.jsonl")),
+        (*AS_JSON, ("p.csv", "r")),  # told by content
+        (AS_JSON[0], REFERENCES, ("p", "r")),
+        (PREDICTIONS.replace("\n", "\r\n"), "\ufeff" + REFERENCES.replace("\n", "\r\n\r\n"), ("p.csv", "r.csv")),
+        (gzip.compress(PREDICTIONS.encode()), gzip.compress(AS_JSON[1].encode()), ("p.csv.gz", "r.jsonl.gz")),
+        (PREDICTIONS.replace("비가 온다", '"비가\n\n온다"'), REFERENCES, ("p.csv", "r.csv")),  # a cell of three lines
+        (PREDICTIONS.replace("id,p", "no,id,p").replace("\ns", "\n0,s"), REFERENCES, ("p.csv", "r.csv")),
+        (unicodedata.normalize("NFD", PREDICTIONS), REFERENCES, ("p.csv", "r.csv")),
+    ],
+    ids=["jsonl", "jsonl-by-content", "mixed", "bom-crlf", "gzip", "lines-in-a-cell", "further-column", "nfd"],
+)
+def test_the_same_in_every_form(tmp_path, predictions, references, names):
+    plain, found = judged(tmp_path), judged(tmp_path, predictions, references, names)
+    assert found.item_ids == plain.item_ids
+    assert found.table["edits"] == plain.table["edits"]
+
+
+def test_columns_of_other_names(tmp_path):
+    named = {"id": "no", "source": "err_sentence", "reference": "cor_sentence", "prediction": "cor_sentence"}
+    references = REFERENCES.replace("id,source,reference", "no,err_sentence,cor_sentence")
+    found = judged(tmp_path, PREDICTIONS.replace("id,prediction", "no,cor_sentence"), references, columns=named)
+    assert found.table == judged(tmp_path).table
+
+
+def test_whole_numbers_are_ids_in_both_formats(tmp_path):
+    found = judged(tmp_path, '{"id": 7, "prediction": "가"}', "id,source,reference\n7,가,가\n")
+    assert found.item_ids == ("7",)
+
+
+P, R = "id,prediction\n", "id,source,reference\n"
+ONE_P, ONE_R = P + "a,가\n", R + "a,가,나\n"
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "message"),
+    [
+        ("", ONE_R, "p.csv: the file holds no rows"),
+        (P, ONE_R, "p.csv: the file holds no rows"),
+        (ONE_P, "\n\n", "r.csv: the file holds no rows"),
+        (
+            "id,predicton\na,가\n",
+            ONE_R,
+            "p.csv:1: there is no column 'prediction'*Did you mean 'predicton'?",
+        ),
+        ("no,prediction\na,가\n", ONE_R, "p.csv:1: there is no column 'id' (no, prediction)*task.columns.id=NAME"),
+        (ONE_P, "\nid;source;reference\na;가;나\n", "r.csv:2: there is no column 'id' (id;source;reference)"),
+        ('{"id": "a", "prediction": "가"}\n{"id": "b"}\n', ONE_R, "p.csv:2: there is no column 'prediction' (id)"),
+        (P + "a\n", ONE_R, "p.csv:2: 1 cells, but the header has 2: id, prediction. Quote a text"),
+        (P + "a,그는, 나\n", ONE_R, "p.csv:2: 3 cells, but the header has 2"),
+        ("id,prediction,id\na,가,b\n", ONE_R, "p.csv:1: the header names a column twice: id, prediction, id"),
+        (P + 'a,"가\nb,나\n', ONE_R, "p.csv:2: broken CSV in the row that begins here (unexpected end of data)"),
+        (P + 'a,"가" 나\n', ONE_R, "p.csv:2: broken CSV in the row that begins here*Is a quote open?"),
+        (P + 'a,"가\n\n나"\nb,"가\n나"\nb,다\n', ONE_R, "p.csv:7: id 'b' stands already at *p.csv:5"),
+        (P + "a,가\na,가\n", ONE_R, "p.csv:3: id 'a' stands already at *p.csv:2. Remove one."),
+        (ONE_P, ONE_R + "a,가,나\n", "r.csv:3: id 'a' stands already at *r.csv:2. Remove one."),
+        (P + " ,가\n", ONE_R, "p.csv:2: id is ' ': an id is text that is not empty"),
+        (P + "b,가\n", ONE_R, "p.csv: no prediction for 1 of 1 ids: a; 1 of its 1 ids not in *r.csv: b. Give"),
+        (
+            P + "".join(f"x{i},가\n" for i in range(9)) + "a,가\n",
+            ONE_R,
+            "9 of its 10 ids not in *x0, x1, *x4 and 4 more",
+        ),
+        (ONE_P, R + "a,,나\n", "r.csv:2: source is empty. Write the sentence, or remove the row"),
+        (ONE_P, R + "a,가,  \n", "r.csv:2: reference is empty."),
+        ("[{}]", ONE_R, "p.csv:1: a JSON array where lines are expected"),
+        ('{"id": "a", "prediction": "가"', ONE_R, "p.csv:1: broken JSON"),
+        ('{"id": "a", "prediction": null}', ONE_R, "p.csv:1: prediction is None, but must be text."),
+        ('{"id": "a", "prediction": ["가"]}', ONE_R, "p.csv:1: prediction is ['가'], but must be text."),
+        ('{"id": 1.5, "prediction": "가"}', ONE_R, "p.csv:1: id is 1.5: an id is text"),
+        (
+            ONE_P,
+            '{"id": "a", "source": "가", "reference": "나", "error_type": 3}',
+            "r.csv:1: error_type is 3",
+        ),
+        ((P + "a,각\n").encode("cp949"), ONE_R, "p.csv:2: byte 0xb0 is not UTF-8. Save the file as UTF-8."),
+        (gzip.compress(ONE_P.encode())[:-9], ONE_R, "p.csv:*: cannot be read*Is the file whole?"),
+    ],
+    ids=range(28),
+)
+def test_bad_files(tmp_path, predictions, references, message):
+    with pytest.raises(BadInput) as error:
+        judged(tmp_path, predictions, references)
+    found, at = str(error.value), 0
+    for part in message.split("*"):  # in this order
+        assert part in found[at:], f"{part!r} in {found!r}"
+        at = found.index(part, at) + len(part)
+
+
+def test_missing_files_and_columns_that_were_asked_for(tmp_path):
+    task, store = Corrections(), Store(tmp_path / "store")
+    with pytest.raises(BadInput, match=r"r\.csv: there is no such file"):
+        task.judge(tmp_path / "p.csv", tmp_path / "r.csv", task.measures, store)
+    (tmp_path / "r.csv").write_text(ONE_R)
+    with pytest.raises(BadInput, match=r"p\.csv: there is no such file"):
+        task.judge(tmp_path / "p.csv", tmp_path / "r.csv", task.measures, store)
+    with pytest.raises(BadInput, match=r"p\.jsonl:1: broken JSON"):  # by its name JSON, whatever it holds
+        judged(tmp_path, PREDICTIONS, names=("p.jsonl", "r.csv"))
+    with pytest.raises(BadInput, match=r"r\.csv:1: there is no column 'kind'.*task\.columns\.type=NAME"):
+        judged(tmp_path, columns={"type": "kind"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scheme": "tokens"}, "scheme='tokens' is not one of token, span. Did you mean 'token'?"),
+        ({"merge_gap": -1}, "merge_gap=-1 is too small: the least is 0"),
+        ({"columns": {"sorce": "x"}}, "columns.sorce is unknown. Did you mean 'source'?"),
+        ({"columns": {"source": " "}}, "columns.source=' ' is no column's name"),
+        ({"columns": {"source": 3}}, "columns.source=3 is no column's name"),
+        ({"columns": {"source": "reference"}}, "columns.source and columns.reference are both 'reference'"),
+        ({"columns": {"id": "prediction"}}, "columns.id and columns.prediction are both 'prediction'"),
+        ({"columns": {"type": "id"}}, "columns.id and columns.type are both 'id'"),
+    ],
+    ids=range(8),
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(BadInput) as error:
+        Corrections(**arguments)
+    assert message in str(error.value)
+
+
+def test_the_shipped_config_is_the_default():
+    shipped = yaml.safe_load((components.conf_folder() / "task" / "corrections.yaml").read_text("utf-8"))
+    node = shipped["task"]
+    parts.check_part(node, "task")
+    task = parts.build(node, where="task")
+    assert vars(task) == vars(Corrections())
+    assert shipped["objective"] in Corrections.measures
+    with pytest.raises(BadInput, match=r"task\.scheme='tken' is not one of token, span\. Did you mean 'token'"):
+        parts.check_part(node | {"scheme": "tken"}, "task")
+
+
+# Properties -----------------------------------------------------------------------------------------
+
+sentence = st.lists(st.text("가나다, \"'", min_size=1), min_size=1, max_size=5).map(" ".join).filter(str.strip)
+rows = st.lists(st.tuples(sentence, sentence, st.just("") | sentence), min_size=1, max_size=6)
+
+
+@quick
+@given(rows, st.sampled_from(["token", "span"]))
+def test_identity_gives_one(tmp_path, sentences, scheme):
+    sources, references, _ = zip(*sentences, strict=True)
+    found = judged(tmp_path, table(prediction=references), table(source=sources, reference=references), scheme=scheme)
+    assert measured(found) == {"correction_recall": 1.0, "correction_precision": 1.0}
+    assert not found.notes
+
+
+@quick
+@given(rows, st.sampled_from(["token", "span"]), st.randoms(use_true_random=False), st.sampled_from(["NFC", "NFD"]))
+def test_neither_order_nor_form_matters(tmp_path, sentences, scheme, rng, form):
+    sources, references, predictions = zip(*sentences, strict=True)
+    wanted, made = table(source=sources, reference=references), table(prediction=predictions)
+    plain = judged(tmp_path, made, wanted, scheme=scheme)
+    shuffled = []
+    for text in (made, wanted):
+        header, *lines = text.splitlines(keepends=True)
+        shuffled.append(unicodedata.normalize(form, header + "".join(rng.sample(lines, len(lines)))))
+    assert measured(judged(tmp_path, *shuffled, scheme=scheme)) == measured(plain)

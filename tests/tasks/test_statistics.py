@@ -1,0 +1,384 @@
+"""Measures of sums: intervals against the bootstrap of means and scipy's, the randomisation test against scipy's."""
+
+import re
+import warnings
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.scores import RESAMPLES
+from harness.evaluation.significance import holm
+from harness.tasks.statistics import entering, gaps, in_public, measured, randomisation_test, strata, summaries
+from harness.tasks.task import Judgement
+
+NAMES = ("right", "made", "items", "rare", "rare_items")
+
+
+class Toy:
+    """A mean over all items, a ratio of counts, a mean over the few items that it applies to, and one never there."""
+
+    name = "toy"
+    measures = ("mean", "ratio", "rare_mean", "absent")
+    counts = ("right", "made")
+    part = MappingProxyType({"rare_mean": "rare_items"})
+    version = 1
+
+    def measure(self, sums):
+        n = np.asarray(sums["items"], np.float64)
+        return {
+            "mean": _share(sums["right"], n),
+            "ratio": np.where(np.asarray(sums["made"]) > 0, _share(sums["right"], np.asarray(sums["made"])), 0.0),
+            "rare_mean": _share(sums["rare"], np.asarray(sums["rare_items"], np.float64)),
+            "absent": np.full(n.shape, np.nan),
+        }
+
+
+def _share(part, whole):
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+
+
+TASK = Toy()
+
+
+def tallies(right, made=None, rare=None):
+    """The tallies of items: what each gets right, what it tried, and what it has of the rare measure, None for none."""
+    right = np.array(right, np.float64)
+    rare = [0.0] * len(right) if rare is None else rare
+    return {
+        "right": right,
+        "made": np.ones(len(right)) if made is None else np.array(made, np.float64),
+        "items": np.ones(len(right)),
+        "rare": np.array([one or 0.0 for one in rare]),
+        "rare_items": np.array([one is not None for one in rare], np.float64),
+    }
+
+
+def drawn(seed, n, better=0.0):
+    """n items as a submission might have them: up to 6 edits made, some of them right."""
+    generator = np.random.default_rng(seed)
+    made = generator.integers(0, 7, n)
+    return tallies(generator.binomial(made, min(1.0, 0.5 + better)), made, generator.random(n).tolist())
+
+
+# ---- one submission
+
+
+def test_the_interval_of_a_mean_is_that_of_the_bootstrap_of_means():
+    values = np.random.default_rng(0).random(80) ** 3
+    found = summaries(TASK, tallies(values), ["mean"], 7)["mean"]
+    low, high, notes = bootstrap_means(values[None], 7, resamples=RESAMPLES)
+    assert (found.mean, found.n, found.note) == (pytest.approx(values.mean()), 80, notes[0])
+    assert (found.low, found.high) == (pytest.approx(low[0], abs=1e-12), pytest.approx(high[0], abs=1e-12))
+
+
+def test_the_interval_of_a_ratio_is_scipys_on_the_same_samples(monkeypatch):
+    """Handing scipy our resampled ratios leaves nothing to chance; its leave-one-out values are its own."""
+    stats = pytest.importorskip("scipy.stats")
+    one = drawn(1, 70)
+    resampled = []
+    plain = Toy.measure
+
+    def kept(self, sums):
+        found = plain(self, sums)
+        resampled.append(found["ratio"])
+        return found
+
+    monkeypatch.setattr(Toy, "measure", kept)
+    found = summaries(TASK, one, ["ratio"], 3, resamples=999)["ratio"]
+    [ratios] = [values for values in resampled if values.shape == (999,)]
+
+    def ratio(items, axis):
+        return one["right"][items].sum(axis=axis) / one["made"][items].sum(axis=axis)
+
+    items = (np.arange(70),)
+    first = stats.bootstrap(items, ratio, n_resamples=2, method="percentile", rng=np.random.default_rng(0))
+    first.bootstrap_distribution = ratios
+    theirs = stats.bootstrap(items, ratio, n_resamples=0, bootstrap_result=first, method="BCa").confidence_interval
+    assert found.low == pytest.approx(theirs.low, abs=1e-12)
+    assert found.high == pytest.approx(theirs.high, abs=1e-12)
+    # And on samples of its own it is the same but for chance.
+    own = stats.bootstrap(
+        items, ratio, n_resamples=4000, method="BCa", rng=np.random.default_rng(4)
+    ).confidence_interval
+    noise = 0.1 * (own.high - own.low)
+    assert (found.low, found.high) == (pytest.approx(own.low, abs=noise), pytest.approx(own.high, abs=noise))
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    # 3 edits on average, each right with 0.6: the ratio of sums is 0.6 in the long run. 200 samples of 40 items;
+    # 95 % +- 3 standard errors is 90.4 to 99.6, and the bootstrap of 40 items falls a little short.
+    generator = np.random.default_rng(2)
+    held = 0
+    for _ in range(200):
+        made = generator.integers(0, 7, 40)
+        found = summaries(TASK, tallies(generator.binomial(made, 0.6), made), ["ratio"], 0, resamples=500)["ratio"]
+        held += found.low <= 0.6 <= found.high
+    assert 0.88 <= held / 200 <= 0.996
+
+
+def test_what_is_absent_has_no_interval_and_is_in_no_others_way():
+    one = drawn(3, 40)
+    found = summaries(TASK, one, ["absent", "ratio"], 0)
+    assert np.isnan([found["absent"].mean, found["absent"].low, found["absent"].high]).all()
+    assert found["ratio"] == summaries(TASK, one, ["ratio"], 0)["ratio"]
+    assert list(summaries(TASK, one, ["absent"], 0)) == ["absent"]
+
+
+def test_too_little_to_go_by_is_said():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = summaries(TASK, tallies([1], [2]), ["ratio"], 0)["ratio"]
+        assert (found.mean, found.n) == (0.5, 1)
+        assert np.isnan([found.low, found.high]).all()
+        found = summaries(TASK, tallies([1] * 12, [2] * 12), ["ratio"], 0)["ratio"]
+        assert (found.low, found.high, found.note) == (0.5, 0.5, "all items have the same value")
+        found = summaries(TASK, tallies([0, 1, 2], [2, 2, 2]), ["ratio"], 0)["ratio"]
+        assert (found.low, found.high, found.note) == (0, 1, "percentile interval: fewer than 10 items")
+
+
+def test_an_item_that_makes_no_difference_alone_may_with_another():
+    """2 of 12 items try anything, and both are right: leaving one out changes nothing, but (10 / 12)^12 = 11 % of the
+    samples draw neither, and then the ratio is 0."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = summaries(TASK, tallies([1, 1] + [0] * 10, [1, 1] + [0] * 10), ["ratio"], 0)["ratio"]
+    assert (found.mean, found.low, found.high) == (1, 0, 1)
+    assert found.note == "percentile interval: BCa is undefined"
+
+
+def test_a_measure_of_few_items_is_told_of_the_samples_that_have_any():
+    """2 of 20 items have the rare measure, 0 and 1: samples without one are left out, (18 / 20)^20 = 12 % of them."""
+    rare = [0.0, 1.0] + [None] * 18
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = summaries(TASK, tallies([1] * 20, rare=rare), ["rare_mean", "mean"], 0)
+    assert (found["rare_mean"].mean, found["rare_mean"].n) == (0.5, 2)
+    assert (found["rare_mean"].low, found["rare_mean"].high) == (0, 1)
+    said = re.fullmatch(r"percentile interval: undefined in (\d+) of 2000 samples", found["rare_mean"].note)
+    assert said
+    assert 185 <= int(said[1]) <= 302  # 243 +- 4 standard deviations
+    assert (found["mean"].n, found["mean"].low, found["mean"].high) == (20, 1, 1)
+
+
+def test_samples_without_any_are_left_out_of_the_percentiles():
+    """5 of 40 items have the rare measure: against the percentiles of other samples, taken item by item."""
+    values, generator = [0.1, 0.3, 0.35, 0.6, 0.9], np.random.default_rng(1)
+    found = summaries(TASK, tallies([1] * 40, rare=[*values, *[None] * 35]), ["rare_mean"], 0)["rare_mean"]
+    samples = np.array([*values, *[np.nan] * 35])[generator.integers(0, 40, (4000, 40))]
+    means = np.nanmean(samples[~np.isnan(samples).all(axis=1)], axis=1)
+    assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.03)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(10, 60))
+def test_an_interval_holds_what_was_seen(seed, n):
+    found = summaries(TASK, drawn(seed, n), ["mean", "ratio"], 0, resamples=300)
+    for one in found.values():
+        assert one.low <= one.mean + 1e-12
+        assert one.mean <= one.high + 1e-12
+
+
+def test_measures_of_a_part_are_those_of_its_items_alone():
+    one = tallies([1, 0, 2], [2, 3, 2], [None, 0.25, None])
+    rows = np.array([True, False, True])
+    assert measured(TASK, one, rows)["ratio"] == 3 / 4
+    assert measured(TASK, one)["ratio"] == 3 / 7
+    assert np.isnan(measured(TASK, one, rows)["rare_mean"])
+    assert [entering(TASK, one, name, rows) for name in ("ratio", "rare_mean")] == [2, 0]
+    assert [entering(TASK, one, name) for name in ("ratio", "rare_mean")] == [3, 1]
+
+
+# ---- the public part
+
+
+def test_the_public_part_is_drawn_from_each_kind_alike_whatever_the_order():
+    ids = tuple(f"i{number}" for number in range(50))
+    kinds = tuple("조사" if number < 30 else "맞춤법" for number in range(50))
+    order = np.random.default_rng(0).permutation(50)
+    one = Judgement(ids, kinds, {}, {})
+    other = Judgement(tuple(ids[i] for i in order), tuple(kinds[i] for i in order), {}, {})
+    public = in_public(one, 0, 0.4)
+    assert (public[:30].sum(), public[30:].sum()) == (12, 8)
+    assert (in_public(other, 0, 0.4) == public[order]).all()
+    assert (in_public(one, 1, 0.4) != public).any()
+    assert strata(kinds).tolist() == [1] * 30 + [0] * 20
+
+
+# ---- two submissions
+
+
+def by_scipy(first, second, measure, resamples=np.inf):
+    """The p of scipy's paired permutation test: the items of two submissions change places."""
+    stats = pytest.importorskip("scipy.stats")
+    n = len(first["items"])
+    both = {name: np.concatenate([first[name], second[name]]) for name in NAMES}
+
+    def gap(one, other, axis):
+        found = [
+            TASK.measure({name: both[name][items.astype(int)].sum(axis=axis) for name in NAMES})[measure]
+            for items in (one, other)
+        ]
+        return np.abs(found[0] - found[1])
+
+    items = (np.arange(n), np.arange(n, 2 * n))
+    return stats.permutation_test(
+        items, gap, permutation_type="samples", n_resamples=resamples, alternative="greater", vectorized=True
+    ).pvalue
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_exact_p_is_scipys(seed):
+    first, second = drawn(seed, 9), drawn(seed + 100, 9, 0.3)
+    found, exact = randomisation_test(TASK, first, second, ["mean", "ratio"], 0, 1000)
+    assert exact
+    assert found[0] == pytest.approx(by_scipy(first, second, "mean"), abs=1e-12)
+    assert found[1] == pytest.approx(by_scipy(first, second, "ratio"), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [10, 12, 13])  # where the last bits are not the same
+def test_gaps_that_differ_by_rounding_are_equal(seed):
+    """Everything swapped, two submissions lie as far apart as they did, but for the last bits of fractions."""
+    first, second = (tallies(np.random.default_rng(seed + shift).random(9)) for shift in (0, 100))
+    p, _ = randomisation_test(TASK, first, second, ["mean"], 0, 1000)
+    assert p[0] == pytest.approx(by_scipy(first, second, "mean"), abs=1e-12)
+    assert p[0] * 512 == pytest.approx(2 * round(p[0] * 256))
+
+
+def test_an_exact_p_by_hand():
+    # Right / made: 3/4 = 0.75 against 1/4 = 0.25, item by item 1/2, 2/2 against 1/2, 0/2. Only the second item differs:
+    # swapped, it is 1/4 against 3/4, as far apart. p = 2/2.
+    p, exact = randomisation_test(TASK, tallies([1, 2], [2, 2]), tallies([1, 0], [2, 2]), ["ratio"], 0, 10)
+    assert (p.tolist(), exact) == ([1.0], True)
+    # Three items of 1/1 against 0/1: of 8 ways to swap, none and all are as far apart as 1; the others 1/3. p = 2/8.
+    p, _ = randomisation_test(TASK, tallies([1, 1, 1]), tallies([0, 0, 0]), ["ratio", "mean"], 0, 10)
+    assert p.tolist() == [0.25, 0.25]
+    # Ratios are no means: 2/4 and 0/0 against 0/0 and 1/1, that is 0.5 and 1. Ways: (.5, 1), (0/0, 3/5), (3/5, 0/0),
+    # (1, .5): 0 for the empty one, so that the two in the middle lie 0.6 apart. p = 4/4.
+    first, second = tallies([2, 0], [4, 0]), tallies([0, 1], [0, 1])
+    assert randomisation_test(TASK, first, second, ["ratio"], 0, 10)[0].tolist() == [1.0]
+
+
+def test_a_drawn_p_is_close_to_the_exact_one():
+    # 14 items that differ: 16,384 ways. Of 9,000 drawn a share of p is off by sqrt(p (1 - p) / 9000) at one sigma.
+    first, second = drawn(5, 14), drawn(55, 14, 0.2)
+    second["made"] += 1  # each item differs
+    wanted = ["mean", "ratio"]
+    exact, all_of_them = randomisation_test(TASK, first, second, wanted, 0, 1 << 14)
+    found, none = randomisation_test(TASK, first, second, wanted, 0, 9000)
+    assert (all_of_them, none) == (True, False)
+    assert ((exact > 0.005) & (exact < 0.9)).all()  # or there would be nothing to see
+    assert (np.abs(found - exact) < 4 * np.sqrt(exact * (1 - exact) / 9000) + 1e-3).all()
+    assert (found != randomisation_test(TASK, first, second, wanted, 1, 9000)[0]).any()
+    assert (found == randomisation_test(TASK, first, second, wanted, 0, 9000)[0]).all()
+
+
+def test_a_drawn_p_is_never_0():
+    first, second = tallies([1] * 40), tallies([0] * 40)
+    p, exact = randomisation_test(TASK, first, second, ["ratio"], 0, 99)
+    assert (p.tolist(), exact) == ([0.01], False)  # the one seen of 100
+
+
+@pytest.mark.parametrize("n", [8, 30])
+def test_p_does_not_depend_on_who_comes_first_nor_on_the_order_of_the_tallies(n):
+    first, second = drawn(8, n), drawn(9, n)
+    wanted = ["mean", "ratio"]
+    found = randomisation_test(TASK, first, second, wanted, 0, 2000)[0]
+    assert found.tolist() == randomisation_test(TASK, second, first, wanted, 0, 2000)[0].tolist()
+    mixed = [{name: one[name] for name in reversed(NAMES)} for one in (first, second)]
+    assert found.tolist() == randomisation_test(TASK, *mixed, wanted, 0, 2000)[0].tolist()
+
+
+def test_the_same_submission_twice():
+    one = drawn(4, 30)
+    found = gaps(TASK, [one, drawn(4, 30)], ["mean", "ratio"], 0, 500)[0, 1]
+    for gap in found.values():
+        assert (gap.mean, gap.low, gap.high, gap.p, gap.p_holm, gap.exact) == (0, 0, 0, 1, 1, True)
+        assert (gap.wins, gap.ties, gap.losses, gap.note) == (0, 30, 0, "the submissions are the same")
+
+
+def test_one_item():
+    gap = gaps(TASK, [tallies([1], [2]), tallies([0], [2])], ["ratio"], 0, 100)[0, 1]["ratio"]
+    assert (gap.n, gap.mean, gap.wins, gap.p, gap.note) == (1, 0.5, 1, 1, "one item: no interval")
+    assert np.isnan([gap.low, gap.high]).all()
+
+
+def test_wins_and_losses_are_of_items():
+    # 2/2, 0/1, 1/2, 0/0 against 1/2, 1/1, 1/2, 0/3: better, worse, equal, and equal with 0 both.
+    first, second = tallies([2, 0, 1, 0], [2, 1, 2, 0]), tallies([1, 1, 1, 0], [2, 1, 2, 3])
+    gap = gaps(TASK, [first, second], ["ratio"], 0, 100)[0, 1]["ratio"]
+    assert (gap.wins, gap.ties, gap.losses) == (1, 2, 1)
+    assert gap.mean == pytest.approx(3 / 5 - 3 / 8)
+    assert gap.note == "percentile interval: fewer than 10 items"
+
+
+def test_few_differing_items_are_said():
+    second = drawn(6, 40)
+    second["right"] = second["right"].copy()
+    second["right"][:3] += 1
+    gap = gaps(TASK, [drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
+    assert (gap.losses, gap.exact) == (3, True)
+    assert gap.note == "fewer than 20 items differ: the interval is too narrow, go by p"
+    assert gap.p == 0.25  # none and all of the three swapped, of 8 ways
+
+
+def test_a_measure_of_few_items_is_compared_on_the_samples_that_have_any():
+    first, second = (tallies([1] * 20, rare=[*rare, *[None] * 18]) for rare in ([0.5, 1.0], [0.25, 0.5]))
+    gap = gaps(TASK, [first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
+    # Differences of 1/4 and 1/2: 3/8 in the mean, and of the four ways to swap two are as far apart.
+    assert (gap.mean, gap.low, gap.high, gap.p) == (0.375, 0.25, 0.5, 0.5)
+    assert re.fullmatch(r"percentile interval: undefined in \d+ of 1000 samples", gap.note)
+
+
+def test_p_is_corrected_over_all_pairs_in_each_measure():
+    found = gaps(TASK, [drawn(1, 12), drawn(2, 12, 0.3), drawn(3, 12, -0.3)], ["mean", "ratio"], 0, 5000)
+    assert list(found) == [(0, 1), (0, 2), (1, 2)]
+    for name in ("mean", "ratio"):
+        p = [measures[name].p for measures in found.values()]
+        assert len(set(p)) == 3
+        # Holm by hand: the least three times, the next twice, none less than the one before, none above 1.
+        least, middle, most = sorted(p)
+        expected = {least: min(1, 3 * least)}
+        expected[middle] = max(expected[least], min(1, 2 * middle))
+        expected[most] = max(expected[middle], most)
+        assert [measures[name].p_holm for measures in found.values()] == [expected[one] for one in p]
+        assert holm(np.array(p)).tolist() == [expected[one] for one in p]
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(2, 40))
+def test_the_other_way_round_everything_is_the_negative(seed, n):
+    first, second = drawn(seed, n), drawn(seed + 1, n, 0.2)
+    wanted = ["mean", "ratio", "rare_mean"]
+    ours = gaps(TASK, [first, second], wanted, 0, 200)[0, 1]
+    theirs = gaps(TASK, [second, first], wanted, 0, 200)[0, 1]
+    for name in wanted:
+        one, other = ours[name], theirs[name]
+        assert one.mean == pytest.approx(-other.mean, abs=1e-12)
+        assert (one.low, one.high) == (pytest.approx(-other.high, abs=1e-9), pytest.approx(-other.low, abs=1e-9))
+        assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
+        assert (one.p, one.exact, one.note) == (other.p, other.exact, other.note)
+        assert 0 < one.p <= 1
+        assert one.low <= one.mean + 1e-12
+        assert one.mean <= one.high + 1e-12
+
+
+def test_a_pair_does_not_depend_on_who_else_is_compared():
+    three = [drawn(seed, 25) for seed in range(3)]
+    alone = gaps(TASK, three[:2], ["ratio"], 0, 300)[0, 1]["ratio"]
+    among = gaps(TASK, three, ["ratio", "mean"], 0, 300)[0, 1]["ratio"]
+    assert {**vars(alone), "p_holm": None} == {**vars(among), "p_holm": None}
+
+
+def test_in_parts_as_at_once(monkeypatch):
+    """Draws and swaps are made a few rows at a time: the samples do not depend on how many, p but for chance."""
+    first, second = drawn(11, 30), drawn(12, 30)
+    whole = gaps(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
+    monkeypatch.setattr("harness.evaluation.bootstrap._CELLS", 30 * 700)
+    monkeypatch.setattr("harness.tasks.statistics._CELLS", 30 * 700)
+    parts = gaps(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
+    assert (parts.low, parts.high) == (pytest.approx(whole.low, abs=1e-12), pytest.approx(whole.high, abs=1e-12))
+    assert parts.p == pytest.approx(whole.p, abs=0.05)

@@ -1,0 +1,280 @@
+"""What MLflow holds of a run, and that the store survives many processes."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.tracker import RunRecord
+from retrievers.base import BadInput
+
+RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+
+
+@pytest.fixture
+def logged(harness, toy, tmp_path):
+    found = harness(*RUN, "gate=score", "gate.threshold=1").json
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    return tracker.client.get_run(found["run_id"]), tracker.client, found
+
+
+def test_params_tags_metrics_and_inputs(logged):
+    run, _, found = logged
+    params, tags, metrics = run.data.params, run.data.tags, run.data.metrics
+    assert (params["retriever"], params["tokenizer"], params["gate"]) == ("bm25", "char_ngram", "score")
+    assert (params["gate.threshold"], params["retriever.bm25.k1"], params["tokenizer.low"]) == ("1", "1.5", "2")
+    assert not [name for name in params if "_target_" in name or "tracking" in name or "outputs" in name]
+    assert tags["harness.verb"] == "run"
+    assert run.info.run_name == "bm25-char_ngram-score gate.threshold=1"
+    assert len(tags["trial_key"]) == len(tags["data.documents"]) == 64
+    assert {"version.retrieval-harness", "version.numpy", "git.commit"} <= set(tags)
+    assert metrics["modified_map_at_3"] == found["metrics"]["modified_map@3"]
+    assert {"public/ndcg_at_3", "private/ndcg_at_3", "loss/misranked", "ceiling/oracle_gate", "seconds/retrieve",
+            "peak_memory_mb", "index_mb", "queries/scored"} <= set(metrics)  # fmt: skip
+    inputs = {one.tags[0].value: one for one in run.inputs.dataset_inputs}
+    assert set(inputs) == {"documents", "queries", "qrels"}
+    assert {tag.key: tag.value for tag in inputs["documents"].tags}["sha256"] == tags["data.documents"]
+
+
+def test_files_and_the_table_of_queries(logged):
+    run, client, _ = logged
+    names = {file.path for file in client.list_artifacts(run.info.run_id)}
+    assert names == {
+        "config.yaml", "gate.png", "overview.png", "predictions.jsonl", "queries.json", "report.html",
+        "requirements.txt", "run.trec", "scores.csv",
+    }  # fmt: skip
+    table = json.loads(Path(client.download_artifacts(run.info.run_id, "queries.json")).read_text("utf-8"))
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [row["query_id"] for row in rows] == ["7", "3", "5"]
+    assert [row["kept"] for row in rows] == [True, True, False]
+    assert [row["first_hit"] for row in rows] == [1, 1, None]
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "queries.json", "type": "table"}]
+
+
+@pytest.mark.local
+def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
+    run, _, _ = logged
+    assert run.info.artifact_uri.startswith((tmp_path / "outputs" / "artifacts").as_uri())
+
+
+def test_the_same_trial_has_the_same_key_wherever_it_writes(harness, toy, tmp_path):
+    keys = set()
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    for words in ((), ("run_name=other", "experiment_name=f"), (f"dataset.path={toy}",)):
+        keys.add(tracker.client.get_run(harness(*RUN, *words).json["run_id"]).data.tags["trial_key"])
+    assert len(keys) == 1
+    other = harness(*RUN, "gate=score", "gate.threshold=2").json["run_id"]
+    assert tracker.client.get_run(other).data.tags["trial_key"] not in keys
+
+
+def test_a_server_that_is_not_there(harness, toy, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "before")  # restored afterwards
+    done = harness(*RUN, "tracking.uri=http://user:sec%3Aret@127.0.0.1:9")
+    assert done.code == 2
+    assert "tracking.uri=http://127.0.0.1:9 cannot be used" in done.err
+    assert "ret@" not in done.err
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "sec:ret"
+
+
+def test_passwords_are_never_shown():
+    assert redacted("postgresql://user:secret@host:5432/x") == "postgresql://host:5432/x"
+    assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
+
+
+def test_long_params_are_cut_and_many_fit(tmp_path):
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path)
+    record = RunRecord("e", "n", params={f"p{i}": i for i in range(150)} | {"long": "x" * 9000})
+    run_id = tracker.begin(record)
+    tracker.finish(run_id, record, "FINISHED")
+    params = tracker.client.get_run(run_id).data.params
+    assert len(params) == 151
+    assert len(params["long"]) == 6000
+
+
+def test_a_deleted_experiment_is_said(tmp_path):
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path)
+    record = RunRecord("gone", "n")
+    tracker.begin(record)
+    tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
+    later = MlflowTracker()
+    later.connect(tmp_path)
+    with pytest.raises(BadInput, match="is deleted"):
+        later.begin(record)
+
+
+@pytest.mark.local
+def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
+    """Its tables are made under another name; a journal that is left must not be played into the next one."""
+    (tmp_path / "mlflow.db.unfinished").write_bytes(b"half of a database")
+    (tmp_path / "mlflow.db.unfinished-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" * 64)
+    tracker = MlflowTracker()
+    assert not tracker.exists(tmp_path)
+    tracker.connect(tmp_path)
+    record = RunRecord("e", "n", metrics={"m": 1.0})
+    tracker.finish(tracker.begin(record), record, "FINISHED")
+    assert [run.status for run in tracker.runs("e", {})] == ["FINISHED"]
+    assert tracker.exists(tmp_path)
+
+
+@pytest.mark.local
+@pytest.mark.slow
+def test_many_processes_on_a_fresh_store(tmp_path):
+    """Without the lock every one of them fails, and the store stays broken."""
+    code = (
+        "from pathlib import Path\nfrom harness.tracking.mlflow_tracker import MlflowTracker\n"
+        "from harness.tracking.tracker import RunRecord\n"
+        f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
+        "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
+        "tracker.finish(tracker.begin(record), record, 'FINISHED')"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code], env=os.environ) for _ in range(4)]
+    assert [process.wait(120) for process in started] == [0] * 4
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path)
+    found = tracker.client.get_experiment_by_name("e")
+    runs = tracker.client.search_runs([found.experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED"] * 4
+
+
+# What runs are chosen by
+
+
+@pytest.fixture
+def tracker(tmp_path, fresh_store):
+    found = MlflowTracker()
+    found.connect(tmp_path / "outputs")
+    return found
+
+
+def log(tracker, status="FINISHED", verb="run", **metrics):
+    """A run of experiment e with metrics by short names; its id."""
+    names = {"all": "map@3", "oof": "oof/map@3", "public": "public/map@3", "oof_public": "oof/public/map@3"}
+    record = RunRecord("e", "n", tags={"harness.verb": verb}, metrics={names[k]: v for k, v in metrics.items()})
+    run_id = tracker.begin(record)
+    tracker.finish(run_id, record, status)
+    return run_id
+
+
+def paged(tracker, monkeypatch, size):
+    """Make the tracker's store answer in pages of `size` runs; how many pages were asked for is counted."""
+    plain, asked = tracker.client.search_runs, []
+
+    @functools.wraps(plain)
+    def search(*arguments, **named):
+        asked.append(1)
+        return plain(*arguments, **named | {"max_results": min(size, named.get("max_results", size))})
+
+    monkeypatch.setattr(tracker.client, "search_runs", search)
+    return asked
+
+
+def test_a_fitted_run_counts_with_what_it_scores_out_of_fold(tracker):
+    log(tracker, all=0.9, oof=0.4)
+    plain = log(tracker, all=0.5)
+    assert tracker.best("e", "map@3").run_id == plain
+    fitted = log(tracker, all=0.6, oof=0.55)
+    assert tracker.best("e", "map@3").run_id == fitted
+    log(tracker, all=0.99, oof=0.2)
+    assert tracker.best("e", "map@3").run_id == fitted
+
+
+def test_the_best_by_the_public_part(tracker):
+    log(tracker, all=0.9, public=0.1)
+    public = log(tracker, all=0.1, public=0.5)
+    log(tracker, all=0.99)  # has no public score
+    fitted = log(tracker, all=0.2, public=0.95, oof=0.995, oof_public=0.45)
+    assert tracker.best("e", "map@3", select_on="public").run_id == public
+    assert tracker.best("e", "map@3").run_id == fitted
+    better = log(tracker, all=0.2, public=0.1, oof_public=0.6)
+    assert tracker.best("e", "map@3", select_on="public").run_id == better
+
+
+def test_of_equals_the_earliest(tracker, monkeypatch):
+    """Fitted or not; times are set apart, since two runs may begin in the same millisecond."""
+    times = iter(range(1000, 2000))
+    monkeypatch.setattr("harness.tracking.mlflow_tracker._now", lambda: next(times))
+    first = log(tracker, all=0.9, oof=0.5)
+    log(tracker, all=0.5)
+    log(tracker, all=0.7, oof=0.5)
+    assert tracker.best("e", "map@3").run_id == first
+    other = MlflowTracker()
+    other.connect(Path(tracker.uri.removeprefix("sqlite:///")).parent)
+    assert other.best("e", "map@3").run_id == first
+
+
+def test_what_did_not_finish_or_was_no_run_is_not_chosen(tracker):
+    log(tracker, "FAILED", all=0.9)
+    log(tracker, "KILLED", all=0.9, oof=0.9)
+    log(tracker, verb="score", all=0.9)
+    log(tracker, verb="sweep", all=0.9)
+    with pytest.raises(BadInput, match="no finished run of experiment 'e' has it"):
+        tracker.best("e", "map@3")
+    only = log(tracker, all=0.1)
+    assert tracker.best("e", "map@3").run_id == only
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_the_best_may_be_pages_behind_runs_that_count_otherwise(tracker, monkeypatch, size):
+    """Seven fitted runs score higher in sample than the one that was not fitted, and lower out of fold."""
+    for n in range(7):
+        log(tracker, all=0.9 + n / 100, oof=0.1 + n / 100)
+    plain = log(tracker, all=0.5)
+    log(tracker, all=0.4)
+    asked = paged(tracker, monkeypatch, size)
+    assert tracker.best("e", "map@3").run_id == plain
+    if size == 1:
+        assert len(asked) == 8 + 1  # as far as the one that is wanted; the best of the fitted is on the first page
+
+
+def test_where_all_runs_are_fitted_every_page_is_looked_at_and_there_is_an_end(tracker, monkeypatch):
+    ids = [log(tracker, all=0.9 - n / 100, oof=0.1 + n / 100) for n in range(6)]
+    asked = paged(tracker, monkeypatch, 2)
+    assert tracker.best("e", "map@3").run_id == ids[-1]
+    assert len(asked) == 1 + 3
+
+
+def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
+    ids = [log(tracker, all=0.5) for _ in range(5)]
+    paged(tracker, monkeypatch, 2)
+    assert sorted(run.run_id for run in tracker.runs("e", {"harness.verb": "run"})) == sorted(ids)
+
+
+def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
+    assert [tracker.peek("e"), tracker.peek("e", 5), tracker.peek("f"), tracker.peek("e", 0)] == [1, 6, 1, 6]
+    later = MlflowTracker()
+    later.connect(tmp_path / "outputs")
+    assert later.peek("e") == 7
+
+
+@pytest.mark.local
+def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "a.txt").write_text("달")
+    record = RunRecord("e", "n", folder=tmp_path / "made")
+    run_id = tracker.begin(record)
+    assert tmp_path / "outputs" / "artifacts" in tracker.place(run_id).parents
+    tracker.finish(run_id, record, "FINISHED")
+    later = MlflowTracker()
+    later.connect(tmp_path / "outputs")
+    assert later.place(run_id) is None, "it has not been read here"
+    folder = tmp_path / "fetched"
+    folder.mkdir()
+    assert later.download(run_id, "a.txt", folder).read_text() == "달"
+    [run] = later.runs("e", {})
+    kept = later.download(run.run_id, "a.txt", folder)
+    assert kept.read_text() == "달"
+    assert tmp_path / "outputs" / "artifacts" in kept.parents, "not copied"
+    with pytest.raises(BadInput, match=r"has no file 'b\.txt'"):
+        later.download(run_id, "b.txt", folder)

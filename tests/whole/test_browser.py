@@ -1,0 +1,229 @@
+"""What people see: MLflow's pages of a sweep and its runs, and a run's own page, in a real browser.
+
+Skipped where there is no Chromium. HARNESS_PICTURES=docs/pictures keeps the screenshots.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
+         "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]  # fmt: skip
+PATIENCE = 90_000  # ms until a page must show what is waited for
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.local,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory, fresh_database):
+    """A folder with a sweep of three trials and two runs of the sample, a trace of each error of the first."""
+    folder = tmp_path_factory.mktemp("browser")
+    (folder / "outputs").mkdir()
+    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+    verbs = "sweep gate=score gate.threshold=1,5,10\nrun gate=auto trace=errors\nrun retriever=hybrid_lexical"
+    return folder, *told(folder, verbs)
+
+
+def told(folder, verbs):
+    """The JSON documents of commands, a line each, that one process runs in a folder."""
+    code = (
+        "import sys; from harness.cli import call\n"
+        "for words in sys.argv[1].splitlines(): assert call(words.split()[0], words.split()[1:] + ['format=json']) == 0"
+    )
+    done = subprocess.run([sys.executable, "-c", code, verbs], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def pages(work):
+    """The addresses that `harness ui` tells, while it runs; it ends with Ctrl-C and leaves no process behind."""
+    command = [sys.executable, "-c", "from harness.cli import main; main()", "ui", "format=json", "port=5123"]
+    server = subprocess.Popen(command, cwd=work[0], stdout=subprocess.PIPE, text=True)
+    try:
+        yield json.loads(server.stdout.readline())
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def tab(browser):
+    opened = browser.new_page(viewport={"width": 1500, "height": 950})
+    opened.set_default_timeout(PATIENCE)
+    errors = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    yield opened
+    opened.close()
+    assert not errors
+
+
+def keep(tab, name):
+    """Keep a screenshot where that was asked for, without MLflow's assistant."""
+    if folder := os.environ.get("HARNESS_PICTURES"):
+        for close in tab.get_by_role("button", name="Close", exact=True).all()[:1]:
+            close.click()
+        tab.wait_for_timeout(2000)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tab.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def run_page(pages, run_id, inside=""):
+    return f"{pages['url'].partition('?')[0]}/{run_id}{inside}?workflowType=machine_learning"
+
+
+def test_the_experiment_shows_its_runs_with_their_scores(tab, pages, work):
+    _, _, auto, hybrid = work
+    tab.goto(pages["url"])
+    tab.get_by_role("link", name="sweep gate.threshold").wait_for()
+    for run in (auto, hybrid):
+        assert tab.locator(f"a[href*='{run['run_id']}']").first.is_visible()
+    tab.get_by_text(f"{hybrid['metrics']['modified_map@3']:.6f}"[:6]).first.wait_for()  # a column without a click
+    sweep_row = tab.get_by_role("link", name="sweep gate.threshold").locator("xpath=../..")
+    sweep_row.get_by_role("button").click()  # its trials stand below it
+    tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
+    keep(tab, "experiment")
+
+
+def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
+    sweep = work[1]
+    tab.goto(pages["sweep"])
+    rows = tab.locator("a", has_text="gate.threshold=")
+    rows.first.wait_for()
+    names = [row.inner_text() for row in rows.all()]
+    assert names == [f"{' '.join(one['overrides'])}" for one in sweep["top"]]
+    assert tab.get_by_text("Parameters", exact=True).is_visible()  # what was swept has a column
+    keep(tab, "sweep")
+
+
+def test_the_page_of_a_sweep_leads_to_its_trials(tab, pages, work):
+    tab.goto(run_page(pages, work[1]["run_id"]))
+    tab.get_by_role("link", name="their runs, the best first").click()
+    tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
+
+
+def test_the_page_of_a_run_tells_what_was_run(tab, pages, work):
+    auto = work[2]
+    tab.goto(run_page(pages, auto["run_id"]))
+    tab.get_by_text("Show more").click()
+    text = tab.locator("table", has_text="needs no retrieval").first
+    text.wait_for()  # the gate's counts, as a table
+    assert tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.is_visible()
+    text.scroll_into_view_if_needed()
+    keep(tab, "run")
+
+
+def test_the_table_of_queries_and_the_figures_show(tab, pages, work):
+    auto = work[2]
+    tab.goto(run_page(pages, auto["run_id"], "/artifacts/queries.json"))
+    tab.get_by_role("columnheader", name="query_id").wait_for()
+    keep(tab, "queries")
+    tab.get_by_text("gate.png").first.click()
+    picture = tab.locator("img[src*='blob'], img[src*='gate.png']").first
+    picture.wait_for()
+    assert picture.evaluate("one => one.complete && one.naturalWidth") > 500
+    keep(tab, "gate")
+
+
+def test_the_own_page_of_a_run_answers(tab, pages, work):
+    """In MLflow's sandboxed frame: scripts run, the table sorts and filters, the threshold moves the counts."""
+    auto = work[2]
+    tab.goto(run_page(pages, auto["run_id"], "/artifacts/report.html"))
+    frame = tab.frame_locator("iframe").first
+    frame.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
+    readout = frame.locator("#gate .big.number")
+    assert readout.inner_text() == f"{auto['metrics']['modified_map@3']:.4f}"  # the gate as it ran
+    slider = frame.get_by_role("slider", name="threshold")
+    slider.focus()
+    slider.press("End")  # nothing passes: what is left are the queries that need no retrieval, 12 of 60
+    assert readout.inner_text() == "0.2000"
+    slider.press("Home")  # everything passes
+    assert readout.inner_text() == "0.5750"  # BM25 without a gate, as docs/results.md has it
+    rows = frame.locator("#queries tr.row")
+    frame.get_by_label("filter").fill("132")
+    assert rows.count() == 1
+    rows.first.click()
+    assert len(frame.locator("#queries tr[data-of]").inner_text()) > 100  # its documents, in their words
+    frame.get_by_label("filter").fill("")
+    head = frame.locator("#queries th button", has_text=re.compile("^modified_map@3"))
+    head.click()
+    first = [cell.inner_text() for cell in rows.first.locator("td").all()]
+    head.click()
+    assert first != [cell.inner_text() for cell in rows.first.locator("td").all()]  # the other way round
+    keep(tab, "report")
+
+
+def test_the_own_page_of_a_run_opens_from_the_disk(tab, work):
+    auto = work[2]
+    tab.goto((Path(auto["files"]["folder"]) / "report.html").as_uri())
+    tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
+    keep(tab, "report-alone")
+
+
+def test_two_runs_are_compared(tab, pages, work):
+    _, _, auto, hybrid = work
+    ids = json.dumps([auto["run_id"], hybrid["run_id"]]).replace(" ", "")
+    tab.goto(pages["url"].partition("#")[0] + f"#/compare-runs?runs={ids}&experiments=[%22{experiment(pages)}%22]")
+    tab.get_by_text("Comparing 2 Runs").wait_for()
+    tab.get_by_text("hybrid_lexical-kiwi").first.wait_for()
+    keep(tab, "compare")
+
+
+def test_traces_of_a_run_show(tab, pages, work):
+    auto = work[2]
+    assert auto["traces"]
+    tab.goto(run_page(pages, auto["run_id"], "/traces"))
+    tab.get_by_text("retrieval", exact=True).first.wait_for()
+    keep(tab, "traces")
+
+
+@pytest.fixture(scope="module")
+def submissions(work):
+    """Two submissions of the sample's corrections, the second one's document, and their comparison's."""
+    folder = Path(__file__).resolve().parents[2] / "harness" / "sample" / "corrections"
+    score = f"score task=corrections references={folder / 'references.csv'} predictions="
+    verbs = [f"{score}{folder / 'careful.csv'}", f"{score}{folder / 'eager.csv'}", "compare task=corrections"]
+    return told(work[0], "\n".join(verbs))[1:]
+
+
+def test_the_page_of_corrections_shows_every_edit(tab, submissions):
+    [eager, _] = submissions
+    tab.goto((Path(eager["files"]["folder"]) / "report.html").as_uri())
+    tab.get_by_text(f"{eager['metrics']['correction_recall']:.4f}").first.wait_for()
+    tab.get_by_text("the worst by correction_recall first").evaluate("one => one.scrollIntoView()")
+    assert tab.locator("table .tp").first.is_visible()
+    keep(tab, "corrections")
+
+
+def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
+    tab.goto(Path(submissions[1]["files"]["html"]).as_uri())
+    picture = tab.get_by_role("img", name="shake_up")
+    picture.scroll_into_view_if_needed()
+    assert picture.evaluate("one => one.complete && one.naturalWidth") > 500
+    keep(tab, "leaderboards")
+
+
+def experiment(pages):
+    return pages["url"].partition("experiments/")[2].partition("/")[0]

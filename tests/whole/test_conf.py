@@ -1,0 +1,130 @@
+"""Every shipped config is composed, checked and run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny_models
+import yaml
+from chat_server import ChatServer
+
+from harness.cli import VERBS
+from harness.config import canonical, check, components, keys
+from harness.config.components import PARTS, target_class
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+QUIET = ("tracking=none", "format=json")
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word")
+CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml"))]
+
+
+def test_the_configs_of_a_checkout_are_found():
+    assert components.conf_folder() == CONF
+
+
+# What else a choice needs, so that it is made use of.
+WITH = {
+    "encoder": ["retriever=dense"],
+    "index": ["retriever=dense", "encoder=lsa"],
+    "fusion": ["retriever=hybrid_lexical"],
+    "gate": [],
+    "rerank": [],
+    "retriever": [],
+    "tokenizer": [],
+}
+LEARNT = {"rule": {"features": [[None, "query_characters"]], "k": 10, "levels": [3, 0], "thresholds": [4.0]}}
+ALSO = {
+    ("gate", "fitted"): ["gate.file=gate.json"],
+    ("gate", "llm"): ["gate.model=tiny"],
+    ("encoder", "local"): ["encoder.path=model"],
+    ("index", "ivf_pq"): ["index.bits=4", "encoder.dimensions=32"],
+}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A hub's cache in which a tiny model stands for every model that a config names."""
+    folder = tmp_path_factory.mktemp("hub")
+    with pytest.MonkeyPatch.context() as patch:  # as long as the configs ask for
+        patch.setattr(tiny_models, "LENGTH", 8192)
+        patch.setitem(tiny_models.HIDDEN, "max_position_embeddings", 8194)
+        encoder = tiny_models.tiny_bge_m3(folder / "encoder")
+        reranker = tiny_models.tiny_cross_encoder(folder / "reranker")
+    nodes = [yaml.safe_load((CONF / group / f"{choice}.yaml").read_text("utf-8")) for group, choice in CHOICES]
+    parts = [part for node in nodes for part in (node, *node.values()) if _names_model(part)]
+    for name, revision in {(part["model"], part["revision"]) for part in parts}:
+        commit = revision if revision and len(revision) == 40 else tiny_models.COMMIT
+        tiny_models.hub_cache(folder / "cache", name, reranker if "reranker" in name else encoder, commit)
+    return folder
+
+
+def _names_model(part):
+    return isinstance(part, dict) and isinstance(part.get("model"), str) and "revision" in part
+
+
+@pytest.fixture(scope="module")
+def chat():
+    with ChatServer(lambda text, time: "no" if "안녕" in text else "yes") as server:
+        yield server
+
+
+@pytest.fixture
+def models(hub, monkeypatch, tmp_path):
+    tiny_models.use_hub_cache(monkeypatch, hub / "cache")
+    (tmp_path / "model").symlink_to(hub / "encoder")
+
+
+@pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
+def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, tmp_path, group, choice):
+    (tmp_path / "gate.json").write_text(json.dumps(LEARNT))
+    words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
+    if choice == "llm":
+        words += [f"gate.base_url={chat.url}"]
+    if group != "index":  # three documents are no corpus to approximate
+        words += ["dataset=contest", "dataset.path=toy"]
+    if group != "tokenizer":
+        words += ["tokenizer=word"]
+    assert harness("run", *words).json["counts"]["scored"] == (60 if group == "index" else 3)
+
+
+def test_every_group_of_choices_is_tried():
+    assert {group for group, _ in CHOICES} == {*WITH, "dataset", "task", "tracking", "sweep", "search", "experiment"}
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "experiment"])
+def test_every_experiment_runs(harness, toy, models, choice):
+    assert harness("run", *QUIET, *TOY, f"experiment={choice}").json["counts"]["scored"] == 3
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "sweep"])
+def test_every_named_sweep_runs(harness, toy, choice):
+    few = ["retriever.bm25.k1=0.9,1.5"] if choice == "bm25_k1_b" else []  # each needs an index of its own
+    found = harness("sweep", *QUIET, *TOY[: 2 if choice == "tokenizer" else 3], f"sweep={choice}", *few).json
+    assert found["trials"]["finished"] == found["trials"]["asked"] > 3
+    assert found["best"]["value"] > 0
+
+
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "search"])
+def test_every_sampler_searches(harness, toy, choice):
+    few = [] if choice == "grid" else ["search.trials=3", "search.batch=2"]
+    found = harness("sweep", *QUIET, *TOY, f"search={choice}", *few, "gate=score", "gate.threshold=1,2,3").json
+    assert found["trials"]["finished"] == 3
+
+
+def test_every_dataset_names_a_source_that_exists():
+    for _, choice in [one for one in CHOICES if one[0] == "dataset"]:
+        node = yaml.safe_load((CONF / "dataset" / f"{choice}.yaml").read_text("utf-8"))
+        assert target_class(node, "dataset").__module__ == "harness.data.source"
+
+
+@pytest.mark.parametrize("verb", [check.primary(verb) for verb in VERBS])
+def test_every_key_is_known_to_the_checks(verb):
+    """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
+    content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))
+    plain = canonical.flatten({k: v for k, v in content.items() if k not in ("defaults", "hydra", *PARTS)})
+    assert not [key for key in plain if not {key, f"{verb}.{key}"} & set(keys.KEYS)]
+
+
+def test_every_yaml_says_what_it_is():
+    for path in CONF.rglob("*.yaml"):
+        assert path.read_text("utf-8").lstrip().startswith("#"), path

@@ -1,0 +1,139 @@
+"""Who may import whom, read from the sources: the rooms of `harness` in one order, and `retrievers` below them."""
+
+import ast
+import importlib
+import pkgutil
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import harness
+import retrievers
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ("progress", "config", "data", "evaluation", "gates", "pipeline", "tasks", "reports", "tracking", "commands")
+LAYERS += ("cli",)
+RETRIEVERS = ("base", "testing", "lexical", "dense", "combine")
+HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
+         "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
+         "optuna", "sqlalchemy", "yaml"}  # fmt: skip
+COMPILED = {"_alignment_kernels", "_bm25_kernels", "_vector_kernels"}  # numba at the top; imported where they are used
+SERVED = {"model_code", "harness_sweeper"}  # loaded by MLflow and by Hydra alone
+
+
+def modules(package):
+    """Dotted name -> file of every module that is no `__init__`; Hydra's plugins have no package."""
+    found = sorted((ROOT / package).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in found if path.stem != "__init__"}
+
+
+HARNESS, BELOW = modules("harness"), modules("retrievers")
+EVERY = HARNESS | BELOW
+
+
+def imported(source):
+    """Dotted names that a source imports, anywhere in it: of modules or of names in them."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, "imports name their module in full"
+            assert not node.level, "imports name their module in full"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def upward(module, source):
+    """What is wrong with the imports of a module of `harness`: later rooms, other commands."""
+    here = module.split(".")[1:]
+    for name in imported(source):
+        if name.startswith("harness."):
+            there = name.split(".")[1:]
+            if LAYERS.index(there[0]) > LAYERS.index(here[0]):
+                yield f"{module} imports {name}, of a later room"
+            if here[0] == there[0] == "commands" and here[1] != there[1]:
+                yield f"{module} imports {name}, another command"
+
+
+def graph(sources):
+    """Module -> modules of this project that it imports when it is loaded or called."""
+    found = {}
+    for module, source in sources.items():
+        names = set(imported(source))
+        found[module] = {one for one in sources if one != module and any(f"{n}.".startswith(f"{one}.") for n in names)}
+    return found
+
+
+@pytest.mark.parametrize("module", HARNESS)
+def test_imports_point_to_earlier_rooms(module):
+    assert not list(upward(module, HARNESS[module].read_text("utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "complaint"),
+    [
+        ("harness.data.files", "from harness.pipeline import cache", "later room"),
+        ("harness.reports.page", "def f():\n    from harness.tracking.tracker import Tracker", "later room"),
+        ("harness.commands.search", "import harness.commands.run", "another command"),
+        ("harness.commands.sweep.plan", "from harness.commands.compare import page", "another command"),
+    ],
+)
+def test_an_import_that_points_up_is_found(module, line, complaint):
+    [found] = upward(module, line)
+    assert complaint in found
+
+
+def test_there_are_no_circles():
+    sources = {module: path.read_text("utf-8") for module, path in EVERY.items()}
+    order = list(TopologicalSorter(graph(sources)).static_order())
+    assert len(order) == len(EVERY)
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph(sources | {"harness.data.files": "import harness.data.trec"})).prepare()
+
+
+def test_the_order_is_the_one_that_the_package_states():
+    assert " < ".join(LAYERS) in harness.__doc__
+    rooms = {
+        path.stem for path in (ROOT / "harness").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert rooms - {"__init__"} == set(LAYERS)
+
+
+@pytest.mark.parametrize("module", BELOW)
+def test_retrievers_know_nothing_of_the_harness(module):
+    here = module.split(".")[1]
+    for name in imported(BELOW[module].read_text("utf-8")):
+        assert not name.startswith("harness")
+        if name.startswith("retrievers."):
+            assert RETRIEVERS.index(name.split(".")[1]) <= RETRIEVERS.index(here), name
+
+
+@pytest.mark.parametrize("module", EVERY)
+def test_heavy_imports_happen_where_they_are_used(module):
+    tops = [
+        node
+        for node in ast.parse(EVERY[module].read_text("utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = {alias.name for node in tops if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in tops if isinstance(node, ast.ImportFrom) and node.module}
+    found = {name.partition(".")[0] for name in names} & HEAVY
+    assert not found or module.rpartition(".")[2] in COMPILED | SERVED, found
+
+
+@pytest.mark.parametrize("module", EVERY)
+def test_modules_stay_readable_and_safe(module):
+    text = EVERY[module].read_text("utf-8")
+    assert len(text.splitlines()) <= 450
+    assert "pickle" not in text.replace("allow_pickle=False", "")
+
+
+@pytest.mark.parametrize("package", [harness, retrievers])
+def test_packages_hold_a_docstring_and_no_code(package):
+    names = [
+        package.__name__,
+        *(one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.") if one.ispkg),
+    ]
+    for name in names:
+        [docstring] = ast.parse(Path(importlib.import_module(name).__file__).read_text("utf-8")).body
+        assert isinstance(docstring.value, ast.Constant), name

@@ -1,0 +1,65 @@
+"""Every command of the README is run, as it stands there, in the order it stands there."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "harness" / "sample"
+BLOCK = re.compile(r"```bash\n(.*?)```", re.S)
+BLOCKING = {"ui"}  # started, probed and stopped in test_ui.py
+
+
+def commands(name: str) -> list[str]:
+    text = (ROOT / name).read_text("utf-8")
+    return [line for block in BLOCK.findall(text) for line in block.splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+def test_the_commands_of_the_readme_work_in_order(harness, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    (tmp_path / "data").mkdir()
+    for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl"):
+        shutil.copyfile(SAMPLE / name, tmp_path / "data" / name)
+    for name, file in {
+        "references.csv": "corrections/references.csv",
+        "careful.csv": "corrections/careful.csv",
+        "eager.csv": "corrections/eager.csv",
+        "answers_wanted.json": "answers/references.json",
+        "answers.json": "answers/first.json",
+    }.items():
+        shutil.copyfile(SAMPLE / file, tmp_path / "data" / name)
+    verbs = []
+    for command in commands("README.md"):
+        program, verb, *words = shlex.split(command, comments=True)
+        assert program == "harness", command
+        if words and f"{verb} {words[0]}" in cli.VERBS:
+            verb, words = f"{verb} {words[0]}", words[1:]
+        verbs.append(verb)
+        if verb not in BLOCKING:
+            done = harness(verb, *words)
+            assert done.code == 0, f"{command}\n{done.err}"
+    assert set(verbs) == set(cli.VERBS)
+
+
+def test_both_readmes_show_the_same_commands():
+    assert commands("README.md") == commands("README.ko.md")
+
+
+def test_the_two_commands_are_what_ci_runs():
+    ci = (ROOT / ".ci" / "run").read_text()
+    for name in ("README.md", "README.ko.md"):
+        assert all(f"make {target}" in (ROOT / name).read_text("utf-8") for target in ("run", "test"))
+    assert "make run\nmake test" in ci
+
+
+def test_links_of_the_documents_lead_somewhere():
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text("utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"

@@ -1,0 +1,39 @@
+"""The harness works as an installed wheel too: configs and sample travel inside the package."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_a_wheel_runs_in_an_empty_folder(tmp_path):
+    def call(*words, **env):
+        done = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, cwd=tmp_path / "empty", env=os.environ | env
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (tmp_path / "empty").mkdir()
+    call("-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT))
+    [wheel] = tmp_path.glob("*.whl")
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert names == {"harness", "retrievers", wheel.name.rpartition("-py3")[0] + ".dist-info"}
+
+    site = tmp_path / "site"
+    call("-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel))
+    # The installed copy comes first on the path, before this checkout.
+    code = "import harness, sys; from harness.cli import main; print(harness.__file__, file=sys.stderr); main()"
+    out = call("-c", code, "run", "format=json", "tokenizer=word", PYTHONPATH=str(site))
+    found = json.loads(out)
+    assert found["counts"]["scored"] == 60
+    assert Path(found["files"]["predictions"]).is_relative_to(tmp_path / "empty" / "outputs")
+    assert (tmp_path / "empty" / "outputs" / "mlflow.db").is_file()
+    assert str(site) in call("-c", "import harness; print(harness.__file__)", PYTHONPATH=str(site))
