@@ -173,7 +173,7 @@ def _hydra(verb: str, words: Sequence[str]) -> None:
             function: Callable[..., Any] = getattr(importlib.import_module(module), name)
             job = HydraConfig.get()
             choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
-            return function(plain, check.Asked(choices, tuple(job.overrides.task)))
+            return function(plain, check.Invocation(choices, tuple(job.overrides.task)))
         except Exception as error:
             if multirun:
                 raise

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tasks.alignment import compare
 from harness.tasks.corrections import Corrections
 
@@ -117,7 +117,7 @@ def main(size: int = 100_000) -> None:
         references = write(folder / "references.csv", source=texts[0], reference=texts[1])
         predictions = write(folder / "predictions.csv", prediction=texts[2])
         task = Corrections()
-        judging = lambda: task.judge(predictions, references, task.measures, Store(folder / "store"))  # noqa: E731
+        judging = lambda: task.judge(predictions, references, task.measures, Cache(folder / "store"))  # noqa: E731
         rows.append(("ours: the whole task, from files to table", best_of(1, judging)[0]))
     theirs, counts = best_of(1, lambda: [plain_counts(*row) for row in zip(*texts, strict=True)])
     rows.append(("difflib: scheme token", theirs))

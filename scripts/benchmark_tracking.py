@@ -135,7 +135,7 @@ def bare(tracker: MlflowTracker, record: RunRecord) -> None:
         run_id,
         [Metric(mlflow_name(name), value, now, 0) for name, value in record.metrics.items()],
         [Param(name, str(value)) for name, value in record.params.items()],
-        [RunTag(name, value) for name, value in record.found.items()],
+        [RunTag(name, value) for name, value in record.end_tags.items()],
     )
     inputs = (
         []
@@ -161,7 +161,7 @@ def single(tracker: MlflowTracker, record: RunRecord) -> None:
     client = tracker.client
     found = client.get_experiment_by_name("bench")
     run_id = client.create_run(found.experiment_id, run_name=record.name).info.run_id
-    for name, value in (record.tags | record.found).items():
+    for name, value in (record.tags | record.end_tags).items():
         client.set_tag(run_id, name, value)
     for name, value in record.params.items():
         client.log_param(run_id, name, str(value))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import digest_texts
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.dataset import load, search_queries
 from harness.evaluation.scores import Scores
 from harness.pipeline import steps
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.reports import terminal
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.outbox import looks
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """One experiment: retrieve, gate, score, log. Returns the JSON document of `harness run format=json`."""
     began = time.perf_counter()
     clock = steps.Clock()
     config = retrieval_run.absolute(config)
     with clock.stage("read"):
-        dataset = load(build(config["dataset"], where="dataset"), asked.choices["dataset"])
+        dataset = load(build(config["dataset"], where="dataset"), invocation.choices["dataset"])
     steps.check(config, dataset)
     traces.check(config, dataset.qrels is not None)
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     key = retrieval_run.trial_key(config, dataset.fingerprints, digest_texts(query.text for query in queries))
     record = RunRecord(
         config["experiment_name"],
-        config["run_name"] or retrieval_run.run_name(config, asked),
-        params=retrieval_run.params(config, asked.choices),
+        config["run_name"] or retrieval_run.run_name(config, invocation),
+        params=retrieval_run.params(config, invocation.choices),
         tags=provenance.provenance(dataset.fingerprints, config)
         | {"harness.verb": "run", "trial_key": key, "objective": config["objective"]},
         inputs=retrieval_run.inputs(dataset, config["dataset"]),
     )
-    store = Store(Path(config["store"]["path"]))
+    cache = Cache(Path(config["store"]["path"]))
     light = config["tracking"]["detail"] == "light"
     with recording.tracked(config, record) as (tracker, run_id, unfinished, folder):
-        outcome = steps.run(config, dataset, store, clock)
-        record.found |= retrieval_run.write_files(unfinished, config, dataset, outcome, light)
+        outcome = steps.run(config, dataset, cache, clock)
+        record.end_tags |= retrieval_run.write_files(unfinished, config, dataset, outcome, light)
         if not light:
             retrieval_run.write_page(unfinished, record, run_id, config, dataset, outcome)
         record.metrics |= retrieval_run.logged(outcome, config, light) | retrieval_run.machine(
-            config, dataset, store, clock
+            config, dataset, cache, clock
         )
     folder = record.unsent / "files" if record.unsent else folder
-    peeks = tracker.peek(config["experiment_name"]) if looks(record.metrics) and not record.unsent else 0
-    traced = traces.write(config, dataset, outcome, store, tracker, run_id) if run_id and not record.unsent else 0
+    peeks = tracker.count_private_view(config["experiment_name"]) if looks(record.metrics) and not record.unsent else 0
+    traced = traces.write(config, dataset, outcome, cache, tracker, run_id) if run_id and not record.unsent else 0
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
@@ -86,7 +86,7 @@ def run(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         if run_id:
             console.print(f"Run {run_id} of experiment {config['experiment_name']!r}. Next:")
             console.print(f"  harness ui experiment_name='{config['experiment_name']}'")
-            if asked.choices["gate"] == "none" and outcome.scores:
+            if invocation.choices["gate"] == "none" and outcome.scores:
                 console.print("  the same command with gate=auto, to withhold documents where that scores better")
             console.print(f"  harness export run={run_id}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
 from harness.data.predictions import read_predictions
@@ -20,7 +20,7 @@ from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import plain
 from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.reports import run_page, terminal
-from harness.tasks.scored_file import Submission, absolute, judge
+from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
 from harness.tracking.tracker import NOTE, RunRecord, as_note
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """The verb `score` of a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
-    for word in asked.overrides:
+    for word in invocation.overrides:
         if (key := word.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
-            raise BadInput(f"{word}: {key} is about retrieval. Leave it out with task={asked.choices['task']}.")
+            raise BadInput(f"{word}: {key} is about retrieval. Leave it out with task={invocation.choices['task']}.")
     config = absolute(config)
     submission = judge(config)
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or Path(config["predictions"]).name,
-        params=params(config, asked.choices["task"]),
+        params=params(config, invocation.choices["task"]),
         tags=provenance.provenance({}, config) | tags(config, submission),
         inputs=inputs(config, submission),
     )
@@ -50,7 +50,7 @@ def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     folder = record.unsent / "files" if record.unsent else folder
     peeks = 0
     if not record.unsent:
-        peeks = tracker.peek(config["experiment_name"])
+        peeks = tracker.count_private_view(config["experiment_name"])
         save_view(tracker, config)
     document = {
         "run_id": run_id,
@@ -66,7 +66,7 @@ def score(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return document
 
 
-def _told(submission: Submission) -> dict[str, Any]:
+def _told(submission: ScoredFile) -> dict[str, Any]:
     """The submission in numbers as JSON takes them: what is absent or undefined is null."""
     summary = {name: asdict(one) for name, one in submission.summary.items()}
     return plain(
@@ -85,7 +85,7 @@ def _told(submission: Submission) -> dict[str, Any]:
     )
 
 
-def _show(console: Console, submission: Submission, document: Mapping[str, Any]) -> None:
+def _show(console: Console, submission: ScoredFile, document: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -123,10 +123,10 @@ def _number(value: float) -> str:
     return "–" if np.isnan(value) else f"{value:.4f}"
 
 
-def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Score a predictions file that was made elsewhere, logged like a run."""
     if "task" in config:
-        return score(config, asked)
+        return score(config, invocation)
     for name in [*config["metrics"], config["objective"]]:
         measures.parse(name)
     config = retrieval_run.absolute(config)
@@ -138,10 +138,10 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or path.name,
-        params=retrieval_run.params(config, asked.choices),
+        params=retrieval_run.params(config, invocation.choices),
         tags=provenance.provenance({"predictions": lists_digest(predictions), "qrels": labels})
         | {"harness.verb": "score", "objective": config["objective"]},
-        inputs={"qrels": (asked.choices["dataset"], labels, where, len(qrels.grades))},
+        inputs={"qrels": (invocation.choices["dataset"], labels, where, len(qrels.grades))},
         metrics=retrieval_run.scored(scores),
     )
     with recording.tracked(config, record) as (tracker, run_id, unfinished, _):
@@ -150,9 +150,9 @@ def score_file(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         write_text(unfinished / "scores.csv", table_text(scores))
         write_text(unfinished / "requirements.txt", provenance.requirements())
         source = {"Predictions": path.name, "Labels": where}
-        record.found[NOTE] = as_note(run_page.write_scored(unfinished, scores, source, config["objective"]))
+        record.end_tags[NOTE] = as_note(run_page.write_scored(unfinished, scores, source, config["objective"]))
     if not record.unsent:
-        tracker.peek(config["experiment_name"])
+        tracker.count_private_view(config["experiment_name"])
     numbers = scores.to_json()
     document = {"run_id": run_id, "experiment": config["experiment_name"]}
     document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.gates.signals import random_queries
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.pipeline.searcher import Searcher
 from harness.reports import markup, terminal
 from retrievers.base import BadInput, Query
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def search(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
     text = config["query"].strip()
     if not text:
@@ -27,8 +27,8 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
     searcher = Searcher(
         {**config, "query": {"text": "user_turns", "file": None}},
-        Dataset(asked.choices["dataset"], documents, (), None),
-        Store(Path(config["store"]["path"])),
+        Dataset(invocation.choices["dataset"], documents, (), None),
+        Cache(Path(config["store"]["path"])),
         lambda: random_queries([document.indexed_text for document in documents], source.queries()),
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])
@@ -52,7 +52,9 @@ def search(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         if not found:
             console.print("No document shares a term with the query.")
         signal = "" if document["signal"] is None else f", signal {document['signal']:.4f}"
-        console.print(f"Gate {asked.choices['gate']}{signal}: {'retrieves' if kept else 'withholds the documents'}.")
+        console.print(
+            f"Gate {invocation.choices['gate']}{signal}: {'retrieves' if kept else 'withholds the documents'}."
+        )
 
     terminal.emit(config["format"], document, show)
     return document

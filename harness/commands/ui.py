@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120  # a cold start takes 12 to 31
 
 
-def ui(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Start the server, say where its pages are once it answers, stop it on Ctrl-C. One that runs is only named."""
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(Path(config["outputs"]).absolute())

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.config.canonical import _leaves, _nodes
-from harness.config.components import PARTS, build, check_part, conf_folder, target_class
+from harness.config.components import PARTS, build, check_component, conf_folder, target_class
 from harness.config.keys import KEYS, Key, check_value
 from retrievers.base import BadInput, did_you_mean
 
 
 @dataclass(frozen=True)
-class Asked:
+class Invocation:
     """What was asked on the command line, beside the config that came of it.
 
     choices: config group -> the choice, such as retriever -> bm25. overrides: the words key=value.
@@ -58,11 +58,11 @@ def check(config: Mapping[str, Any], verb: str) -> None:
         check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task has measures of its own
     for name in PARTS:
         if name in config:
-            check_part(config[name], name)
+            check_component(config[name], name)
     if not config.get("retriever", True):
         raise BadInput("retriever holds no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
     for name, node in config.get("retriever", {}).items():
-        check_part(node, f"retriever.{name}")
+        check_component(node, f"retriever.{name}")
     if "retriever" in config:
         build(config["gate"], where="gate").check(config["retriever"])
         if len(config["retriever"]) > 1:

@@ -127,7 +127,7 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def used(config: Mapping[str, Any]) -> list[str]:
+def active_groups(config: Mapping[str, Any]) -> list[str]:
     """The groups beside `retriever` and `gate` that have a say in a run: parts in use by a retriever or the gate,
     fusion of several, reranking."""
     nodes = config["retriever"].values()
@@ -165,7 +165,7 @@ def _installed(package: str, target: str) -> str:
         ) from None
 
 
-def check_part(node: Any, where: str) -> None:
+def check_component(node: Any, where: str) -> None:
     """The keys and values of a part against its constructor's signature, then against the constructor itself.
 
     Constructors check their arguments and load nothing, so that this costs next to nothing.

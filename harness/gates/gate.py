@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.gates.calibration import Curve
 from harness.gates.payoff import Payoff
-from harness.gates.signals import Evidence, kind_of, signal_of
+from harness.gates.signals import GateInputs, kind_of, signal_of
 from retrievers.base import BadInput, did_you_mean
 
 ALL = np.iinfo(np.int32).max  # documents shown where a gate sets no number
@@ -53,7 +53,7 @@ class Gate(Protocol):
     def check(self, names: Collection[str]) -> None:
         """BadInput where the gate does not fit raw rankings of these names."""
 
-    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision: ...
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision: ...
 
 
 class NoGate:
@@ -66,8 +66,8 @@ class NoGate:
     def check(self, names: Collection[str]) -> None:
         pass
 
-    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
-        signal = signal_of(evidence, "top_score", next(iter(evidence.rankings)), 1)
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
+        signal = signal_of(inputs, "top_score", next(iter(inputs.rankings)), 1)
         return Decision(np.full(len(signal), ALL, np.int64), signal)
 
 
@@ -92,12 +92,10 @@ class ScoreGate:
         self._source_of(names)
         check_comparable(self.signal, names)
 
-    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
-        source = self._source_of(evidence.rankings)
-        signal = signal_of(evidence, self.signal, source, self.k)
-        found = np.any(
-            [ranking.lengths > 0 for name, ranking in evidence.rankings.items() if source in (name, None)], 0
-        )
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
+        source = self._source_of(inputs.rankings)
+        signal = signal_of(inputs, self.signal, source, self.k)
+        found = np.any([ranking.lengths > 0 for name, ranking in inputs.rankings.items() if source in (name, None)], 0)
         return Decision(np.where((signal >= self.threshold) & found, ALL, 0), signal)
 
     def _source_of(self, names: Collection[str]) -> str | None:

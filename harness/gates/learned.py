@@ -17,7 +17,7 @@ from harness.gates import calibration
 from harness.gates.gate import Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.rule import Rule, _written
-from harness.gates.signals import SIGNALS, Evidence, choices, signal_of
+from harness.gates.signals import SIGNALS, GateInputs, choices, signal_of
 from retrievers.base import BadInput
 
 QUICK = tuple(name for name, kind in SIGNALS.items() if not kind.slow)
@@ -57,7 +57,7 @@ class _Learner:
         if not choices(self.signals, self.sources or names):
             check_comparable(self.signals[0], names)
 
-    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         if payoff is None:
             raise ValueError("a gate that learns needs a payoff")
         rows = payoff.rows
@@ -68,8 +68,8 @@ class _Learner:
             )
         everything = np.ones((1, len(rows)))
         inner = [_dealt(payoff, INNER, repeat) for repeat in range(self.repeats)]
-        rule = self.rules(evidence, payoff, everything, inner)[0]
-        signal = rule.signal(evidence)
+        rule = self.rules(inputs, payoff, everything, inner)[0]
+        signal = rule.signal(inputs)
         shown = rule.shown(signal)
         held_out = None
         if len(rows) > 1:
@@ -77,13 +77,13 @@ class _Learner:
             for repeat in range(self.repeats):
                 fold = _dealt(payoff, self.folds, self.repeats + repeat)
                 learn = calibration.held_out(everything, fold)[0][0]
-                others = self.rules(evidence, payoff, learn, [inner[repeat]])
+                others = self.rules(inputs, payoff, learn, [inner[repeat]])
                 for number, other in enumerate(others):
                     mine = rows[fold == number]
-                    held_out[repeat, mine] = other.shown(other.signal(evidence))[mine]
+                    held_out[repeat, mine] = other.shown(other.signal(inputs))[mine]
         return Decision(shown, signal, self._told(rule, payoff, signal), held_out, self._curve(rule, payoff, signal))
 
-    def rules(self, evidence: Evidence, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
+    def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         """A rule for each row of `weights` (float64 [B, n]; 0 = not to be looked at), learnt from nothing else.
 
         inner: ways to deal the n queries into folds, to choose by.
@@ -93,8 +93,8 @@ class _Learner:
     def levels(self, payoff: Payoff) -> tuple[int, ...]:
         return (payoff.values.shape[1] - 1, 0)
 
-    def tried(self, evidence: Evidence) -> list[tuple[str | None, str]]:
-        return choices(self.signals, self.sources or list(evidence.rankings))
+    def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
+        return choices(self.signals, self.sources or list(inputs.rankings))
 
     def _curve(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> calibration.Curve:
         """The objective at every threshold between withholding and the greatest number of documents."""
@@ -144,10 +144,10 @@ class AutoGate(_Learner):
     ) -> None:
         super().__init__(signals, sources, k, folds, repeats)
 
-    def rules(self, evidence: Evidence, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
-        tried, levels = self.tried(evidence), self.levels(payoff)
+    def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
+        tried, levels = self.tried(inputs), self.levels(payoff)
         earned = payoff.levels(levels)
-        columns = [signal_of(evidence, name, source, self.k)[payoff.rows] for source, name in tried]
+        columns = [signal_of(inputs, name, source, self.k)[payoff.rows] for source, name in tried]
         totals = np.zeros((len(tried), len(weights)))
         if len(tried) > 1 and len(payoff.rows) > 1:
             for number, column in enumerate(columns):
@@ -197,14 +197,14 @@ class ClassifierGate(_Learner):
         self.embedding = embedding
         self.parts += ("encoder",) if embedding else ()
 
-    def rules(self, evidence: Evidence, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
+    def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         from threadpoolctl import threadpool_limits
 
-        features, rows = tuple(self.tried(evidence)), payoff.rows
-        columns = np.stack([signal_of(evidence, name, source, self.k)[rows] for source, name in features], axis=1)
+        features, rows = tuple(self.tried(inputs)), payoff.rows
+        columns = np.stack([signal_of(inputs, name, source, self.k)[rows] for source, name in features], axis=1)
         width = columns.shape[1]
         if self.embedding:
-            columns = np.hstack([columns, evidence.embeddings()[rows]])
+            columns = np.hstack([columns, inputs.embeddings()[rows]])
         share = np.ones(columns.shape[1])
         share[width:] = math.sqrt(max(columns.shape[1] - width, 1))
         needs, levels = payoff.needs[rows], self.levels(payoff)

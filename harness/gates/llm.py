@@ -31,7 +31,7 @@ from retrievers.base import BadInput, Progress, Query
 
 if TYPE_CHECKING:
     from harness.gates.payoff import Payoff
-    from harness.gates.signals import Evidence
+    from harness.gates.signals import GateInputs
 
 
 log = logging.getLogger(__name__)
@@ -105,18 +105,18 @@ class LlmGate:
         decides = {name: getattr(self, name) for name in ("version", "model", "base_url", "prompt", "request")}
         return {"target": self.recorded_as, **decides}
 
-    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         """Keep what the model said yes to; the signal is 1.0 for yes and 0.0 for no."""
-        texts = [transcript(query) for query in evidence.conversations]
+        texts = [transcript(query) for query in inputs.conversations]
         keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
 
         def compute(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            asked = [evidence.conversations[place] for place in missing]
+            asked = [inputs.conversations[place] for place in missing]
             with watch("gate") as progress:
                 for place, answer in self.ask(asked, progress, kept=len(set(keys)) - len(asked)):
                     yield np.array([place]), np.array([answer])
 
-        signal = evidence.answers(self.identity(), keys, compute)
+        signal = inputs.answers(self.identity(), keys, compute)
         return Decision(np.where(signal >= 0.5, ALL, 0), signal)
 
     def ask(

@@ -14,7 +14,7 @@ import numpy as np
 from harness.gates import calibration
 from harness.gates.gate import Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
-from harness.gates.signals import Evidence, signal_of
+from harness.gates.signals import GateInputs, signal_of
 from retrievers.base import BadInput
 
 
@@ -40,15 +40,15 @@ class Rule:
     embedding_centre: tuple[float, ...] = ()
     embedding_scale: tuple[float, ...] = ()
 
-    def signal(self, evidence: Evidence) -> np.ndarray:
+    def signal(self, inputs: GateInputs) -> np.ndarray:
         """float64 [Q]."""
-        columns = np.stack([signal_of(evidence, name, source, self.k) for source, name in self.features], axis=1)
+        columns = np.stack([signal_of(inputs, name, source, self.k) for source, name in self.features], axis=1)
         if self == self.plain():  # one signal as it is
             return columns[:, 0]
         # Row by row: a matrix product rounds by the number of queries, and a query would depend on those beside it.
         found = ((columns - self.centre) / self.scale * self.weights).sum(axis=1) + self.intercept
         if self.embedding:
-            vectors = (evidence.embeddings() - np.array(self.embedding_centre)) / self.embedding_scale
+            vectors = (inputs.embeddings() - np.array(self.embedding_centre)) / self.embedding_scale
             found = found + (vectors * self.embedding).sum(axis=1)
         return found
 
@@ -105,8 +105,8 @@ class FittedGate:
     def check(self, names: Collection[str]) -> None:
         self.rule.check(names)
 
-    def decide(self, evidence: Evidence, payoff: Payoff | None = None) -> Decision:
-        signal = self.rule.signal(evidence)
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
+        signal = self.rule.signal(inputs)
         return Decision(self.rule.shown(signal), signal)
 
 

@@ -25,7 +25,7 @@ Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]  # p
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class GateInputs:
     """What a gate may look at. All rankings and signals have the rows of `queries` (Q).
 
     queries:    as they are searched for. conversations: the same with all their turns.
@@ -95,7 +95,7 @@ def kind_of(name: str) -> Kind:
     return SIGNALS[name]
 
 
-def signal_of(evidence: Evidence, name: str, source: str | None, k: int) -> np.ndarray:
+def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.ndarray:
     """float64 [Q], finite; never to be changed in place.
 
     source: name of a raw ranking; a signal of the query alone does not look at it.
@@ -103,7 +103,7 @@ def signal_of(evidence: Evidence, name: str, source: str | None, k: int) -> np.n
 
     Raises BadInput for an unknown name and for `agreement` where there is only one ranking.
     """
-    return kind_of(name).compute(evidence, source=source, k=k)
+    return kind_of(name).compute(inputs, source=source, k=k)
 
 
 def choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
@@ -154,78 +154,78 @@ def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
 
 
 @_signal("ranking")
-def top_score(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def top_score(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Score of the first document."""
-    return _head(evidence.rankings[source], k=1).top
+    return _head(inputs.rankings[source], k=1).top
 
 
 @_signal("ranking")
-def margin(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def margin(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Score of the first document minus that of the second."""
-    head = _head(evidence.rankings[source], k=1)
+    head = _head(inputs.rankings[source], k=1)
     return head.top - head.second
 
 
 @_signal("ranking", places=True)
-def mean_top_k(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def mean_top_k(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Mean score of the first k places."""
-    return _head(evidence.rankings[source], k=k).mean
+    return _head(inputs.rankings[source], k=k).mean
 
 
 @_signal("ranking", places=True)
-def std_top_k(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def std_top_k(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Standard deviation (population) of the first k scores (Pérez-Iglesias and Araujo 2010)."""
-    return _head(evidence.rankings[source], k=k).std
+    return _head(inputs.rankings[source], k=k).std
 
 
 @_signal("ranking", places=True)
-def zscore(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def zscore(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """(First score - mean of the first k) / their standard deviation; 0 where they are all equal."""
-    head = _head(evidence.rankings[source], k=k)
+    head = _head(inputs.rankings[source], k=k)
     flat = head.std <= _FLAT * np.abs(head.top)
     return np.where(flat, 0.0, (head.top - head.mean) / np.where(flat, 1.0, head.std))
 
 
 @_signal("ranking", places=True)
-def nqc(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Normalised query commitment (Shtok, Kurland, Carmel, Raiber and Markovits 2012).
 
     Standard deviation (population) of the first k scores / |score of the corpus|; 0 where that is 0. The score of the
     corpus is estimated by the mean of the whole retrieved row, all K columns.
     """
-    ranking = evidence.rankings[source]
+    ranking = inputs.rankings[source]
     corpus, zero = _corpus(ranking)
     return np.where(zero, 0.0, _head(ranking, k=k).std / np.where(zero, 1.0, np.abs(corpus)))
 
 
 @_signal("ranking", places=True)
-def wig(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Weighted information gain (Zhou and Croft 2007).
 
     (Mean of the first k scores - score of the corpus) / sqrt(words of the query, at least 1). The score of the corpus
     is estimated by the mean of the whole retrieved row, all K columns.
     """
-    ranking = evidence.rankings[source]
-    return (_head(ranking, k=k).mean - _corpus(ranking)[0]) / np.sqrt(_lengths(evidence.queries))
+    ranking = inputs.rankings[source]
+    return (_head(ranking, k=k).mean - _corpus(ranking)[0]) / np.sqrt(_lengths(inputs.queries))
 
 
 # Several rankings
 
 
 @_signal("rankings", places=True)
-def agreement(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Mean share, over the other raw rankings, of the first k documents that both have; in [0, 1].
 
     The share is |both| / the longer of the two lists of at most k; 0 if both are empty. Rankings that disagree are a
     sign of a query that is hard for this corpus (Aslam and Pavlu 2007, there by the divergence of scores).
     """
-    others = [ranking for name, ranking in evidence.rankings.items() if name != source]
+    others = [ranking for name, ranking in inputs.rankings.items() if name != source]
     if not others:
         raise BadInput(
             "The gate's signal agreement compares raw rankings, and this retriever has only one. "
             "Choose another signal, or a retriever with several rankings, such as retriever=hybrid_lexical."
         )
-    ranking = evidence.rankings[source]
+    ranking = inputs.rankings[source]
     return np.mean([_overlap(ranking, other, k=k) for other in others], axis=0)
 
 
@@ -245,15 +245,15 @@ def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
 
 
 @_signal("query")
-def query_words(evidence: Evidence, *, source: str | None, k: int) -> np.ndarray:
+def query_words(inputs: GateInputs, *, source: str | None, k: int) -> np.ndarray:
     """White-space words of the query."""
-    return _words(evidence.queries).astype(np.float64)
+    return _words(inputs.queries).astype(np.float64)
 
 
 @_signal("query")
-def query_characters(evidence: Evidence, *, source: str | None, k: int) -> np.ndarray:
+def query_characters(inputs: GateInputs, *, source: str | None, k: int) -> np.ndarray:
     """Characters (code points) of the query, white space included."""
-    return np.array([len(query.text) for query in evidence.queries], np.float64)
+    return np.array([len(query.text) for query in inputs.queries], np.float64)
 
 
 def _words(queries: Sequence[Query]) -> np.ndarray:
@@ -269,36 +269,36 @@ def _lengths(queries: Sequence[Query]) -> np.ndarray:
 
 
 @_signal("ranking", slow=True)
-def coverage(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def coverage(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Share of the query's distinct terms that occur in its first document, in [0, 1].
 
     0 without a document or without terms.
     """
-    head = evidence.rankings[source].top(1)
-    found = iter(evidence.texts([head.doc_ids[doc] for doc in head.docs[head.docs >= 0].tolist()]))
+    head = inputs.rankings[source].top(1)
+    found = iter(inputs.texts([head.doc_ids[doc] for doc in head.docs[head.docs >= 0].tolist()]))
     tops = [next(found) if length else "" for length in head.lengths.tolist()]  # no document has no terms
-    asked = [query.text for query in evidence.queries]
+    asked = [query.text for query in inputs.queries]
 
     def compute() -> np.ndarray:
-        pairs = zip(map(set, evidence.tokens(asked)), evidence.tokens(tops), strict=True)
+        pairs = zip(map(set, inputs.tokens(asked)), inputs.tokens(tops), strict=True)
         return np.array([len(terms.intersection(told)) / max(len(terms), 1) for terms, told in pairs], np.float64)
 
     decides = {"queries": digest_texts(asked), "documents": digest_texts(tops)}
-    return evidence.keep({"signal": "coverage", "version": _VERSION, "source": source, **decides}, compute)
+    return inputs.keep({"signal": "coverage", "version": _VERSION, "source": source, **decides}, compute)
 
 
 @_signal("ranking", slow=True)
-def background(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
+def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """How far the top score lies above what random queries of its length get from the same retriever.
 
     (top - a - b sqrt(words)) / s: a and b are the least squares of the random queries' top scores on the square root
     of their words (at least 1), s is the standard deviation of the residuals. b = 0 where all random queries are
     equally long. s = 0 gives 0.
     """
-    top, words = _head(evidence.rankings[source], k=1).top, _lengths(evidence.queries)
+    top, words = _head(inputs.rankings[source], k=1).top, _lengths(inputs.queries)
 
     def compute() -> np.ndarray:
-        queries, ranking = evidence.background(source)
+        queries, ranking = inputs.background(source)
         seen, lengths = _head(ranking, k=1).top, _lengths(queries)
         x, mean = np.sqrt(lengths), seen.mean()
         off = x - x.mean()
@@ -309,7 +309,7 @@ def background(evidence: Evidence, *, source: str, k: int) -> np.ndarray:
         return (top - mean - slope * (np.sqrt(words) - x.mean())) / spread
 
     decides = {"queries": digest(words.tolist()), "scores": digest(top.tolist())}
-    return evidence.keep({"signal": "background", "version": _VERSION, "source": source, **decides}, compute)
+    return inputs.keep({"signal": "background", "version": _VERSION, "source": source, **decides}, compute)
 
 
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:

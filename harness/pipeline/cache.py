@@ -45,7 +45,7 @@ class Entry:
     identity: Mapping[str, Any]  # empty where it is unfinished
 
 
-class Store:
+class Cache:
     """root: the cache folder, made if it is not there."""
 
     def __init__(self, root: Path) -> None:
@@ -215,7 +215,7 @@ class Store:
         )
 
 
-class SealedStore(Store):
+class SealedCache(Cache):
     """A store that is only read: what is missing or has changed is refused with a BadInput, and never made again."""
 
     def __init__(self, root: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.config.canonical import digest_texts
 from harness.config.components import Wrap, identity, target_class
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 
 if TYPE_CHECKING:
     from retrievers.base import Progress
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 
-def keeping(store: Store, corpus: str, progress: Progress) -> Wrap:
+def caching(cache: Cache, corpus: str, progress: Progress) -> Wrap:
     """For `config.build`: tokenizers and encoders that keep their results.
 
     corpus: fingerprint of the documents, part of the identity of what an encoder learns from them.
@@ -28,19 +28,19 @@ def keeping(store: Store, corpus: str, progress: Progress) -> Wrap:
 
     def wrap(key: str, part: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         if key == "tokenizer":
-            return KeptTokenizer(store, part, make, progress)
-        return KeptEncoder(store, part, make, corpus) if key == "encoder" else make()
+            return CachedTokenizer(cache, part, make, progress)
+        return CachedEncoder(cache, part, make, corpus) if key == "encoder" else make()
 
     return wrap
 
 
-class KeptTokenizer:
+class CachedTokenizer:
     """A tokenizer whose tokens are kept by tokenizer and texts."""
 
     def __init__(
-        self, store: Store, part: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
+        self, cache: Cache, part: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
     ) -> None:
-        self._store, self._part, self._make, self._progress = store, part, make, progress
+        self._cache, self._part, self._make, self._progress = cache, part, make, progress
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         from retrievers.lexical.tokenize import Tokens
@@ -49,14 +49,14 @@ class KeptTokenizer:
             self._make()(texts, progress or self._progress).save(folder)
 
         asked = {"tokenizer": identity(self._part), "texts": digest_texts(texts)}
-        return Tokens.load(self._store.folder("tokens", asked, tokenize))
+        return Tokens.load(self._cache.folder("tokens", asked, tokenize))
 
 
-class KeptEncoder:
+class CachedEncoder:
     """An encoder whose embeddings are kept by encoder and texts; the model is loaded once, if at all."""
 
-    def __init__(self, store: Store, part: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:
-        self._store, self._part, self._make, self._corpus = store, part, make, corpus
+    def __init__(self, cache: Cache, part: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:
+        self._cache, self._part, self._make, self._corpus = cache, part, make, corpus
         self._made: Encoder | None = None
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
@@ -72,7 +72,7 @@ class KeptEncoder:
             self._encoder().encode_documents(texts, into, progress)
 
         asked = {"encoder": identity(self._part), "texts": digest_texts(texts)}
-        return self._store.folder("embeddings", asked, encode, resume=True)
+        return self._cache.folder("embeddings", asked, encode, resume=True)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         def encode(into: Path) -> None:
@@ -82,7 +82,7 @@ class KeptEncoder:
         asked = {"encoder": identity(self._part), "queries": digest_texts(texts)}
         if getattr(target_class(self._part, "encoder"), "learns", False):
             asked["corpus"] = self._corpus
-        kept = self._store.folder("query_embeddings", asked, encode)
+        kept = self._cache.folder("query_embeddings", asked, encode)
         return np.load(kept / "embeddings.npy", mmap_mode="r", allow_pickle=False)
 
     def _encoder(self) -> Encoder:

@@ -14,10 +14,10 @@ import numpy as np
 from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.gates.gate import Decision, Gate
-from harness.gates.signals import Answer, Evidence
+from harness.gates.signals import Answer, GateInputs
 from harness.pipeline import steps
-from harness.pipeline.cache import Store
-from harness.pipeline.cached_parts import KeptEncoder, keeping
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import CachedEncoder, caching
 from harness.progress import watch
 from retrievers.base import BadInput, Document, Query, Ranking
 
@@ -51,19 +51,19 @@ class Searcher:
     """
 
     def __init__(
-        self, config: Mapping[str, Any], dataset: Dataset, store: Store, drawn: Callable[[], Sequence[Query]]
+        self, config: Mapping[str, Any], dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]
     ) -> None:
         steps.check_gate({**config, "objective": ""}, labelled=False)
         self._config, self._dataset, self._drawn = config, dataset, drawn
         self.folders: list[Path] = []
-        self._retrievers = {name: self._retriever(name, node, store) for name, node in config["retriever"].items()}
+        self._retrievers = {name: self._retriever(name, node, cache) for name, node in config["retriever"].items()}
         self._reranker: Reranker = build(config["rerank"], where="rerank")
         self._gate: Gate = build(config["gate"], where="gate")
         if "tokenizer" in self._gate.parts:
             self._tokenizer: Tokenizer = build(config["tokenizer"], where="tokenizer")
         if "encoder" in self._gate.parts:
             self._encoder: Encoder = build(config["encoder"], where="encoder")
-            self._learnt = self._learnt_folder(store)
+            self._learnt = self._learnt_folder(cache)
         self._backgrounds: dict[str, tuple[Sequence[Query], Ranking]] = {}
 
     @property
@@ -106,13 +106,13 @@ class Searcher:
 
     def _evidence(
         self, queries: tuple[Query, ...], conversations: tuple[Query, ...], rankings: Mapping[str, Ranking]
-    ) -> Evidence:
+    ) -> GateInputs:
         by_id = self._dataset.by_id
 
         def embeddings() -> np.ndarray:
             return np.array(self._encoder.encode_queries([query.text for query in queries], self._learnt), float)
 
-        return Evidence(
+        return GateInputs(
             queries,
             conversations,
             rankings,
@@ -130,24 +130,24 @@ class Searcher:
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]
 
-    def _retriever(self, name: str, node: Mapping[str, Any], store: Store) -> Retriever:
+    def _retriever(self, name: str, node: Mapping[str, Any], cache: Cache) -> Retriever:
         """One that keeps nothing, on the index that one which keeps its parts has left in the store or leaves now."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         with watch(name) as progress:
-            builder = build(node, keeping(store, str(index["documents"]), progress), where)
+            builder = build(node, caching(cache, str(index["documents"]), progress), where)
             builder.progress = progress
-            self.folders.append(steps.index_folder(builder, index, self._dataset, store))
+            self.folders.append(steps.index_folder(builder, index, self._dataset, cache))
         retriever: Retriever = build(node, where=where)
         retriever.load(self.folders[-1])
         return retriever
 
-    def _learnt_folder(self, store: Store) -> Path:
+    def _learnt_folder(self, cache: Cache) -> Path:
         """What the gate's encoder has learnt from the documents; one that learns nothing reads no folder."""
         node, corpus = self._config["encoder"], str(self._dataset.fingerprints["documents"])
         if not getattr(target_class(node, "encoder"), "learns", False):
             return Path()
         with watch("gate") as progress:
-            kept = KeptEncoder(store, node, lambda: build(node, where="encoder"), corpus)
+            kept = CachedEncoder(cache, node, lambda: build(node, where="encoder"), corpus)
             texts = [document.indexed_text for document in self._dataset.documents]
             self.folders.append(kept.documents(texts, progress))
         return self.folders[-1]

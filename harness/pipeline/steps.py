@@ -25,9 +25,9 @@ from harness.evaluation.scores import Scores, averaged, score
 from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import fixed_mean, payoffs
 from harness.gates.signals import Answer
-from harness.pipeline.cache import Store
-from harness.pipeline.cached_parts import keeping
-from harness.pipeline.evidence import gather
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import caching
+from harness.pipeline.inputs import gate_inputs
 from harness.progress import watch
 from retrievers.base import BadInput, Query, Ranking
 
@@ -94,11 +94,11 @@ def check_gate(config: Mapping[str, Any], labelled: bool) -> None:
         fixed_mean(config["objective"])
 
 
-def run(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: Clock) -> Outcome:
+def run(config: Mapping[str, Any], dataset: Dataset, cache: Cache, clock: Clock) -> Outcome:
     """The road, from a data set to scores. `config` is a checked run config."""
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
-    rankings = retrieve(config["retriever"], dataset, queries, config["depth"], store, clock)
-    return conclude(config, rankings, dataset, queries, store, clock)
+    rankings = retrieve(config["retriever"], dataset, queries, config["depth"], cache, clock)
+    return conclude(config, rankings, dataset, queries, cache, clock)
 
 
 def conclude(
@@ -106,7 +106,7 @@ def conclude(
     rankings: Mapping[str, Ranking],
     dataset: Dataset,
     queries: tuple[Query, ...],
-    store: Store,
+    cache: Cache,
     clock: Clock,
     detailed: Collection[str] | None = None,
     candidates: Ranking | None = None,
@@ -116,9 +116,9 @@ def conclude(
     detailed: the measures that get an interval and a public and a private part; None = all. candidates: what `order`
     gave for the same `ordering`, if that was done before.
     """
-    candidates = candidates or order(ordering(config), rankings, dataset, queries, store, clock)
+    candidates = candidates or order(ordering(config), rankings, dataset, queries, cache, clock)
     with clock.stage("gate"):
-        decision = decide(config, rankings, candidates, dataset, queries, store)
+        decision = decide(config, rankings, candidates, dataset, queries, cache)
     final = candidates.cut(np.minimum(decision.shown, config["top_k"]))
 
     def scored(shown: np.ndarray, signal: np.ndarray | None) -> Scores:
@@ -141,7 +141,7 @@ def decide(
     candidates: Ranking,
     dataset: Dataset,
     queries: tuple[Query, ...],
-    store: Store,
+    cache: Cache,
 ) -> Decision:
     """What the gate decides, learnt from the labels where it learns."""
     gate: Gate = build(config["gate"], where="gate")
@@ -159,9 +159,9 @@ def decide(
         )
 
     def search(source: str, asked: Sequence[Query]) -> Ranking:
-        return retrieve({source: config["retriever"][source]}, dataset, asked, 1, store, Clock())[source]
+        return retrieve({source: config["retriever"][source]}, dataset, asked, 1, cache, Clock())[source]
 
-    return gate.decide(gather(config, rankings, dataset, queries, store, search), payoff)
+    return gate.decide(gate_inputs(config, rankings, dataset, queries, cache, search), payoff)
 
 
 def ordering(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,18 +174,18 @@ def order(
     rankings: Mapping[str, Ranking],
     dataset: Dataset,
     queries: Sequence[Query],
-    store: Store,
+    cache: Cache,
     clock: Clock,
 ) -> Ranking:
     """The ranking that is gated and cut: fused and reranked."""
     with clock.stage("fuse"):
         fused = fuse(asked["fusion"], rankings, asked["depth"])
     with clock.stage("rerank"):
-        return rerank(asked["rerank"], fused, dataset, queries, store)
+        return rerank(asked["rerank"], fused, dataset, queries, cache)
 
 
 def retrieve(
-    retrievers: Mapping[str, Any], dataset: Dataset, queries: Sequence[Query], depth: int, store: Store, clock: Clock
+    retrievers: Mapping[str, Any], dataset: Dataset, queries: Sequence[Query], depth: int, cache: Cache, clock: Clock
 ) -> dict[str, Ranking]:
     """name -> raw ranking of `queries` at `depth`. Nothing is built for a ranking that is kept already."""
     asked = asked_of(queries)
@@ -198,7 +198,7 @@ def retrieve(
         ) -> Ranking:
             with watch(name) as progress:
                 with clock.stage("index"):
-                    retriever = _indexed(node, name, index, dataset, store, progress)
+                    retriever = _indexed(node, name, index, dataset, cache, progress)
                 with clock.stage("search"):
                     began = time.perf_counter()
                     found = retriever.search(queries, depth)
@@ -206,7 +206,7 @@ def retrieve(
             return replace(found, measured={**found.measured, MS: took})
 
         with clock.stage("retrieve"):  # index and search are parts of it; both are absent where the ranking was kept
-            rankings[name] = store.ranking(ranking_identity(index, asked), depth, search)
+            rankings[name] = cache.ranking(ranking_identity(index, asked), depth, search)
     return rankings
 
 
@@ -234,18 +234,18 @@ def fuse(node: Mapping[str, Any], rankings: Mapping[str, Ranking], depth: int) -
 
 
 def rerank(
-    node: Mapping[str, Any], candidates: Ranking, dataset: Dataset, queries: Sequence[Query], store: Store
+    node: Mapping[str, Any], candidates: Ranking, dataset: Dataset, queries: Sequence[Query], cache: Cache
 ) -> Ranking:
     """The first `depth` documents of each query in the order of the reranker's scores, the others below them.
 
     A pair of query and document text is scored once for all runs. depth = 0: nothing is reranked.
     """
     reranker: Reranker = build(node, where="rerank")
-    found = reranked(reranker, partial(store.pairs, identity(node)), candidates, dataset, queries)
+    found = reranked(reranker, partial(cache.pairs, identity(node)), candidates, dataset, queries)
     if found is candidates:
         return candidates
     pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
-    took = 1000 * store.pair_seconds(identity(node)) * pairs / len(queries)
+    took = 1000 * cache.pair_seconds(identity(node)) * pairs / len(queries)
     return replace(found, measured={MS: took})
 
 
@@ -317,23 +317,23 @@ def _indexed(
     name: str,
     index: Mapping[str, Any],
     dataset: Dataset,
-    store: Store,
+    cache: Cache,
     progress: Progress,
 ) -> Retriever:
     """A retriever that is ready to search, its index built or taken from the store."""
-    retriever = build(node, keeping(store, str(index["documents"]), progress), f"retriever.{name}")
+    retriever = build(node, caching(cache, str(index["documents"]), progress), f"retriever.{name}")
     retriever.progress = progress
-    retriever.load(index_folder(retriever, index, dataset, store))
+    retriever.load(index_folder(retriever, index, dataset, cache))
     return retriever
 
 
-def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, store: Store) -> Path:
+def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, cache: Cache) -> Path:
     """The folder of a retriever's index in the store, built on a miss."""
 
     def build_index(folder: Path) -> None:
         retriever.index(dataset.documents, folder)
 
-    return store.folder("indexes", index, build_index, getattr(type(retriever), "resumes", False))
+    return cache.folder("indexes", index, build_index, getattr(type(retriever), "resumes", False))
 
 
 def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:

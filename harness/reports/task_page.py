@@ -18,7 +18,7 @@ import numpy as np
 from harness.evaluation.scores import Summary
 from harness.reports.markup import bullets, description, finite, grid, interval, marked, result
 from harness.reports.page import filled
-from harness.tasks.task import Judgement
+from harness.tasks.task import JudgedItems
 
 TEMPLATE = Path(__file__).parent / "templates" / "task.html"
 LIMIT = 1000  # items on a page
@@ -44,7 +44,7 @@ def page(
     private: Summaries,
     counts: Mapping[str, float],
     by_kind: Mapping[str, Mapping[str, tuple[int, float]]],
-    judged: Judgement,
+    judged: JudgedItems,
     values: np.ndarray,
     shown: str,
 ) -> str:
@@ -80,7 +80,7 @@ def note(
     public: Summaries,
     private: Summaries,
     counts: Mapping[str, float],
-    judged: Judgement,
+    judged: JudgedItems,
     shown: str,
     files: Iterable[str],
 ) -> str:
@@ -127,7 +127,7 @@ def _counted(of: tuple[int, float] | None) -> tuple[int, float | None]:
     return (of[0], finite(of[1])) if of else (0, None)
 
 
-def _items(judged: Judgement, values: np.ndarray, shown: str) -> dict[str, Any]:
+def _items(judged: JudgedItems, values: np.ndarray, shown: str) -> dict[str, Any]:
     """The worst items, the worst first: columns of texts and of numbers, and a row each.
 
     A row is [id, kind, *texts, *numbers]; a text that is marked is a list of pieces, each [text, mark].

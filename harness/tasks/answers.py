@@ -11,11 +11,11 @@ import numpy as np
 
 from harness.config.components import build
 from harness.data.files import check_pairs, field, identifier, json_objects, no_rows, optional_text, required, some
-from harness.pipeline.cache import Store
-from harness.pipeline.cached_parts import KeptTokenizer
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import CachedTokenizer
 from harness.progress import watch
 from harness.tasks.model_measures import ModelAbsent
-from harness.tasks.task import Judgement
+from harness.tasks.task import JudgedItems
 from harness.tasks.text_measures import accuracy, alternatives, exact_match, nfc, rouge_1, split_reason
 from retrievers.base import BadInput, did_you_mean
 
@@ -34,7 +34,7 @@ Compared = dict[str, tuple[str, str]]  # part -> what is compared there: of the 
 class TextScorer(Protocol):
     """A model that scores pairs of texts; raises ModelAbsent where it is not to be had."""
 
-    def score(self, predictions: Sequence[str], references: Sequence[str], store: Store) -> np.ndarray: ...
+    def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Answers:
         self.counts = tuple(self._scheme.measures)
         self.part = {name: part for part, names in self._scheme.measures.items() for name in names}
 
-    def judge(self, predictions: Path, references: Path, wanted: Sequence[str], store: Store) -> Judgement:
+    def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """As `TextTask.judge`. tallies: for each part how many items have it, for each measure its sum over them."""
         asked, answered = read_references(references), read_predictions(predictions)
         check_pairs(predictions, answered, references, asked)
@@ -144,7 +144,7 @@ class Answers:
             "reference": [one.answer for one in asked.values()],
             "prediction": texts,
         }
-        tallies, absent = self._tally(compared, self._needed(wanted), store)
+        tallies, absent = self._tally(compared, self._needed(wanted), cache)
         for part, names in self._scheme.measures.items():
             for name in [name for name in names if name in tallies]:
                 values = zip(tallies[name].tolist(), tallies[part].tolist(), strict=True)
@@ -152,7 +152,7 @@ class Answers:
         absent |= {name: why for name, why in self._absent_averages(tallies, absent).items() if name in wanted}
         empty = texts.count("")
         notes = (f"{empty} of {len(texts)} predictions are empty.",) if empty else ()
-        return Judgement(tuple(asked), kinds, tallies, table, absent=absent, notes=notes)
+        return JudgedItems(tuple(asked), kinds, tallies, table, absent=absent, notes=notes)
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every measure from sums of tallies [...], in [0, 1] but for `bleurt`, which may leave it a little.
@@ -193,7 +193,7 @@ class Answers:
         return plain & {*wanted, *(TEXT if "descriptive_avg" in wanted else ())}
 
     def _tally(
-        self, compared: Sequence[Compared], needed: Collection[str], store: Store
+        self, compared: Sequence[Compared], needed: Collection[str], cache: Cache
     ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """The tallies, and why needed measures are absent: those that lack a model are not tallied."""
         tallies, absent = {}, {}
@@ -207,28 +207,28 @@ class Answers:
                     absent[name] = f"no question is of the type {KINDS[part]}"
                 else:
                     try:
-                        tally[here] = self._score(name, ours, theirs, store)
+                        tally[here] = self._score(name, ours, theirs, cache)
                     except ModelAbsent as error:
                         absent[name] = str(error)
                         continue
                 tallies[name] = tally
         return tallies, absent
 
-    def _score(self, name: str, ours: Sequence[str], theirs: Sequence[str], store: Store) -> np.ndarray:
+    def _score(self, name: str, ours: Sequence[str], theirs: Sequence[str], cache: Cache) -> np.ndarray:
         """float64 [n]; a model is not asked about an empty prediction, which scores 0."""
         if name in self._plain:
             return self._plain[name](ours, theirs)
         if name == "rouge_1":  # references are tokenised once for all that is held against them
             with watch(name) as progress:
                 part = self._tokenizer
-                return rouge_1(ours, theirs, KeptTokenizer(store, part, lambda: build(part), progress))
+                return rouge_1(ours, theirs, CachedTokenizer(cache, part, lambda: build(part), progress))
         model = self._models[name]
         if model is None:
             raise ModelAbsent(f"task.{name} is null: no model is named")
         there = [i for i, text in enumerate(ours) if text]
         values = np.zeros(len(ours))
         if there:
-            values[there] = model.score([ours[i] for i in there], [theirs[i] for i in there], store)
+            values[there] = model.score([ours[i] for i in there], [theirs[i] for i in there], cache)
         return values
 
     def _absent_averages(self, tallies: Mapping[str, np.ndarray], absent: Mapping[str, str]) -> dict[str, str]:

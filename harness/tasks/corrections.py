@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from harness.data.files import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, unique_rows
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.progress import watch
 from harness.tasks.alignment import Compared, Scheme, compare
-from harness.tasks.task import Judgement, Marked
+from harness.tasks.task import JudgedItems, Marked
 from retrievers.base import BadInput, did_you_mean
 
 COLUMNS = {"id": "id", "source": "source", "reference": "reference", "prediction": "prediction", "type": "error_type"}
@@ -81,7 +81,7 @@ class Corrections:
         self._scheme, self._merge_gap = scheme, merge_gap
         self._columns = _columns(columns or {})
 
-    def judge(self, predictions: Path, references: Path, wanted: Sequence[str], store: Store) -> Judgement:
+    def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """One item a sentence, its tallies tp, fp, fn, fr, which take so little time that nothing is stored.
 
         Raises BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
@@ -115,7 +115,7 @@ class Corrections:
             **dict(zip(COUNTS, compared.counts.T.tolist(), strict=True)),
             "correction_recall": correction_recall(tallies).tolist(),
         }
-        return Judgement(ids, tuple(kinds), tallies, table, marked, notes=_notes(compared, made_texts))
+        return JudgedItems(ids, tuple(kinds), tallies, table, marked, notes=_notes(compared, made_texts))
 
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
         """Both measures, from sums of tp, fp, fn and fr of any shape."""

@@ -17,7 +17,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.progress import watch
 from harness.tasks.pair_models import Encoder, Pair, PairModel, Regression
 from retrievers.base import BadInput, Progress
@@ -61,7 +61,7 @@ class _PairMeasure:
         except ModelAbsent:
             return {"model": arguments["model"], "revision": arguments["revision"], "absent": True}
 
-    def score(self, predictions: Sequence[str], references: Sequence[str], store: Store) -> np.ndarray:
+    def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
         """float64 [N], each pair computed once for all runs; the model is loaded only for pairs that are not kept.
 
         ModelAbsent where the model or a package is not to be had; BadInput where the model cannot be used.
@@ -75,7 +75,7 @@ class _PairMeasure:
                 yield from self._computed([pairs[place] for place in places], progress)
 
         asked = {"measure": self._name, "version": self.version, **self._decides()}
-        return store.pairs(asked, keys, compute)
+        return cache.pairs(asked, keys, compute)
 
     def _decides(self) -> dict[str, Any]:
         for package in self._packages:

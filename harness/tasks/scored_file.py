@@ -14,9 +14,9 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.evaluation.scores import Summary
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tasks.statistics import entering, in_public, measured, summaries
-from harness.tasks.task import Judgement, TextTask
+from harness.tasks.task import JudgedItems, TextTask
 from retrievers.base import BadInput, did_you_mean
 
 GIVEN = ("kind", "question", "source", "reference")  # columns of items that the references give
@@ -24,11 +24,11 @@ FILES = ("predictions", "references")
 
 
 @dataclass(frozen=True, eq=False)
-class Submission:
+class ScoredFile:
     """Predictions as they were scored. public: bool [N], which items the public part has."""
 
     task: TextTask
-    judged: Judgement
+    judged: JudgedItems
     public: np.ndarray
     summary: dict[str, Summary]
     objective: str
@@ -71,7 +71,7 @@ class Submission:
         return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
 
 
-def fingerprints(judged: Judgement) -> dict[str, str]:
+def fingerprints(judged: JudgedItems) -> dict[str, str]:
     """sha256 of what the references say, and of the predictions, however their files look and in whatever order."""
     table, ids = judged.table, judged.item_ids
     order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -90,18 +90,18 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config} | {name: os.path.abspath(config[name]) for name in FILES}  # noqa: PTH100
 
 
-def judge(config: Mapping[str, Any]) -> Submission:
+def judge(config: Mapping[str, Any]) -> ScoredFile:
     """Read, pair and score the two files of a checked config."""
-    task = named(config)
+    task = task_of(config)
     wanted = measures(task, config)
     predictions, references = (Path(config[name]) for name in FILES)
-    judged = task.judge(predictions, references, wanted, Store(Path(config["store"]["path"])))
+    judged = task.judge(predictions, references, wanted, Cache(Path(config["store"]["path"])))
     public = in_public(judged, config["seed"], config["public"])
     summary = summaries(task, judged.tallies, wanted, config["seed"])
-    return Submission(task, judged, public, summary, config["objective"])
+    return ScoredFile(task, judged, public, summary, config["objective"])
 
 
-def named(config: Mapping[str, Any]) -> TextTask:
+def task_of(config: Mapping[str, Any]) -> TextTask:
     """The task of a config."""
     task: TextTask = build(config["task"], where="task")
     return task

@@ -17,7 +17,7 @@ from harness.evaluation.bootstrap import bca, draws
 from harness.evaluation.leaderboard import split
 from harness.evaluation.scores import RESAMPLES, Summary
 from harness.evaluation.significance import FEW, holm
-from harness.tasks.task import Judgement, Tallies, TextTask
+from harness.tasks.task import JudgedItems, Tallies, TextTask
 
 _CELLS = 1 << 22  # swaps held at once: bounds the memory
 _EQUAL = 1e-12  # measures that differ by less differ by rounding
@@ -51,7 +51,7 @@ def strata(kinds: Sequence[str]) -> np.ndarray:
     return np.unique(np.array(kinds, dtype=object), return_inverse=True)[1]
 
 
-def in_public(judged: Judgement, seed: int, public: float) -> np.ndarray:
+def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
     """bool [N]: the public part, by ids and kinds alone, so that it is the same for every submission."""
     return split(judged.item_ids, strata(judged.kinds), seed, public)
 

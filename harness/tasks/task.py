@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 
 Tallies = Mapping[str, np.ndarray]  # name -> float64 [N]
 
@@ -17,7 +17,7 @@ Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, "" for 
 
 
 @dataclass(frozen=True, eq=False)
-class Judgement:
+class JudgedItems:
     """Predictions held against references: N items, in the order of the references.
 
     kinds:   the kind of each item, such as its question type; the public part is drawn from each kind alike.
@@ -51,7 +51,7 @@ class TextTask(Protocol):
     part: Mapping[str, str]
     version: int
 
-    def judge(self, predictions: Path, references: Path, wanted: Sequence[str], store: Store) -> Judgement:
+    def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """Read both files, pair by id, tally. wanted: measures; what none of them needs is not computed."""
         ...
 

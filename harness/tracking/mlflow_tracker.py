@@ -110,7 +110,7 @@ class MlflowTracker:
         """Log params, metrics, inputs, files and tables."""
         if run_id is None:
             raise RuntimeError("begin() comes first")
-        tags = dict(record.found)
+        tags = dict(record.end_tags)
         if record.tables:  # by this tag MLflow's pages find tables; its own log_table appends to what is there
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
         self._log_batch(run_id, record.params, record.metrics, tags)
@@ -218,7 +218,7 @@ class MlflowTracker:
                 return None
 
     @reaching
-    def peek(self, experiment: str, count: int = 1) -> int:
+    def count_private_view(self, experiment: str, count: int = 1) -> int:
         """Add to how many runs of an experiment have shown their private scores; return how many it is now."""
         experiment_id = self._experiment_id(experiment)
         seen = int(self.client.get_experiment(experiment_id).tags.get(PEEKS, "0")) + count

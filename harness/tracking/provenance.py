@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.config.components import recorded, target_class, used
+from harness.config.components import active_groups, recorded, target_class
 from harness.evaluation import measures
 
 
@@ -53,7 +53,7 @@ def packages(config: Mapping[str, Any]) -> set[str]:
     if "task" in config:
         parts = [config["task"]]
     else:
-        parts = [*config["retriever"].values(), config["gate"], *(config[group] for group in used(config))]
+        parts = [*config["retriever"].values(), config["gate"], *(config[group] for group in active_groups(config))]
     found: set[str] = set()
     while parts:
         part = parts.pop()

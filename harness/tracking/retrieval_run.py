@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import digest, flatten
-from harness.config.check import Asked
-from harness.config.components import SHARED, build, identity, recorded_name, target_class, used
+from harness.config.check import Invocation
+from harness.config.components import SHARED, active_groups, build, identity, recorded_name, target_class
 from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
 from harness.data.submissions import bare_text, submission_rows
@@ -21,7 +21,7 @@ from harness.evaluation import measures
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores
 from harness.pipeline import steps
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.reports import run_page
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import NOTE, RunRecord, as_note
@@ -54,7 +54,7 @@ def trial_key(
     asked: digest of the texts that are searched for. identify: `config.identity`, or one that remembers.
     """
     read = build(config["gate"], where="gate").parts
-    parts = {group: config[group] for group in used(config) if group in ("fusion", "rerank", *read)}
+    parts = {group: config[group] for group in active_groups(config) if group in ("fusion", "rerank", *read)}
     apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
     decides = {k: v for k, v in config.items() if k not in apart}
     decides["gate"] = identify(config["gate"])
@@ -63,17 +63,17 @@ def trial_key(
     return digest([decides, retrievers, depth, asked, fingerprints, measures.VERSION])
 
 
-def run_name(config: Mapping[str, Any], asked: Asked) -> str:
+def run_name(config: Mapping[str, Any], invocation: Invocation) -> str:
     """What was chosen, and what was set besides: `bm25-kiwi-score gate.threshold=5`."""
-    chosen = "-".join(asked.choices[group] for group in ("retriever", *used(config), "gate"))
-    unsaid = (*asked.choices, *ELSEWHERE, "metrics", "objective")
-    said = [word for word in asked.overrides if word.partition("=")[0] not in unsaid]
+    chosen = "-".join(invocation.choices[group] for group in ("retriever", *active_groups(config), "gate"))
+    unsaid = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
+    said = [word for word in invocation.overrides if word.partition("=")[0] not in unsaid]
     return " ".join([chosen, *(word for word in said if not word.startswith(("dataset.", "tracking.", "store.")))])
 
 
 def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
     """The choices by group and every plain value that decides a result."""
-    unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(used(config)) if "retriever" in config else ()))
+    unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(active_groups(config)) if "retriever" in config else ()))
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
     for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
@@ -136,7 +136,7 @@ def write_page(
     write_text(folder / "requirements.txt", requirements())
     table, note = run_page.write(folder, record.name, run_id, config, dataset, outcome)
     record.tables[run_page.TABLE] = table
-    record.found[NOTE] = as_note(note)
+    record.end_tags[NOTE] = as_note(note)
 
 
 def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
@@ -164,9 +164,9 @@ def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = T
     return {name: value for name, value in values.items() if value == value}
 
 
-def machine(config: Mapping[str, Any], dataset: Dataset, store: Store, clock: steps.Clock) -> dict[str, float]:
+def machine(config: Mapping[str, Any], dataset: Dataset, cache: Cache, clock: steps.Clock) -> dict[str, float]:
     """Seconds of each stage, MB of the process at its greatest and of the indexes of all retrievers."""
-    sizes = [store.size("indexes", steps.index_identity(node, dataset)) for node in config["retriever"].values()]
+    sizes = [cache.size("indexes", steps.index_identity(node, dataset)) for node in config["retriever"].values()]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

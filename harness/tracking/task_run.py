@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from harness.config.canonical import digest
-from harness.config.components import check_part, recorded
+from harness.config.components import check_component, recorded
 from harness.data.files import csv_text, opened, write_text
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.reports import task_page
-from harness.tasks.scored_file import FILES, Submission, fingerprints, named
+from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.tracker import NOTE, LoggedRun, RunRecord, Tracker, as_note
 from retrievers.base import BadInput
@@ -33,7 +33,7 @@ DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide
 
 def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
     """The experiment's page lists the task's runs, the best first, with its measures as columns."""
-    task, objective = named(config), config["objective"]
+    task, objective = task_of(config), config["objective"]
     shown = [objective, *(name for name in task.measures if name != objective)]
     tracker.view(config["experiment_name"], "runs", {"task": task.name}, shown, ["task.scheme", "predictions"])
 
@@ -47,10 +47,10 @@ def validated(tracker: Tracker, run: LoggedRun) -> tuple[str, dict[str, Any], in
 
     with tempfile.TemporaryDirectory() as folder:
         resolved = yaml.safe_load(tracker.download(run.run_id, "config.yaml", Path(folder)).read_text("utf-8"))
-        check_part(resolved["task"], "task")
+        check_component(resolved["task"], "task")
         file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
-        store = Store(Path(resolved["store"]["path"]))
-        judged = named(resolved).judge(file, Path(resolved["references"]), [], store)
+        cache = Cache(Path(resolved["store"]["path"]))
+        judged = task_of(resolved).judge(file, Path(resolved["references"]), [], cache)
         for name, sha256 in fingerprints(judged).items():
             if sha256 != run.tags[f"data.{name}"]:
                 raise BadInput(
@@ -67,7 +67,7 @@ def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
     return retrieval_run.params(asked, {"task": choice})
 
 
-def tags(config: Mapping[str, Any], submission: Submission) -> dict[str, str]:
+def tags(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, str]:
     """What a run of a text task is found and compared by."""
     task = submission.task
     return {f"data.{name}": sha256 for name, sha256 in submission.fingerprints.items()} | {
@@ -87,7 +87,7 @@ def trial_key(config: Mapping[str, Any]) -> str:
             files.append(hashlib.sha256(file.read()).hexdigest())
     made_with = provenance.versions(provenance.packages(config))
     asked = [config[key] for key in DECIDES[1:]]
-    return digest([recorded(_rules(config["task"])), named(config).version, asked, files, made_with])
+    return digest([recorded(_rules(config["task"])), task_of(config).version, asked, files, made_with])
 
 
 def _rules(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _rules(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _rules(value) if isinstance(value, Mapping) else value for name, value in kept.items()}
 
 
-def inputs(config: Mapping[str, Any], submission: Submission) -> dict[str, tuple[str, str, str, int]]:
+def inputs(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, tuple[str, str, str, int]]:
     """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
     n, sha256 = len(submission.judged.item_ids), submission.fingerprints
     return {name: (Path(config[name]).name, sha256[name], config[name], n) for name in FILES}
@@ -106,7 +106,7 @@ def write(
     folder: Path,
     record: RunRecord,
     config: Mapping[str, Any],
-    submission: Submission,
+    submission: ScoredFile,
     light: bool = False,
 ) -> None:
     """A run's files and numbers. light: without what is only looked at: page, figure, table of items, versions."""
@@ -135,7 +135,7 @@ def write(
     worst = np.argsort(submission.values, kind="stable")[:WORST]
     record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in judged.table.items()}
     names = [path.name for path in folder.iterdir()] + list(record.tables)
-    record.found[NOTE] = as_note(task_page.note(*told, judged, shown, names))
+    record.end_tags[NOTE] = as_note(task_page.note(*told, judged, shown, names))
 
 
 def stored(predictions: str) -> str:
@@ -144,7 +144,7 @@ def stored(predictions: str) -> str:
     return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
 
 
-def logged(submission: Submission) -> dict[str, float]:
+def logged(submission: ScoredFile) -> dict[str, float]:
     """The numbers of a run by their logged names; what is absent is left out."""
     found = {name: one.mean for name, one in submission.summary.items()}
     for end in ("low", "high"):
@@ -155,7 +155,7 @@ def logged(submission: Submission) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-def _facts(config: Mapping[str, Any], submission: Submission) -> dict[str, str]:
+def _facts(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, str]:
     """What was scored, for page and description."""
     found = {"Task": submission.task.name, "Scheme": config["task"].get("scheme", "")}
     found |= {"Predictions": Path(config["predictions"]).name, "References": Path(config["references"]).name}
@@ -164,6 +164,6 @@ def _facts(config: Mapping[str, Any], submission: Submission) -> dict[str, str]:
     return {name: said for name, said in found.items() if said}
 
 
-def _means_of(submission: Submission, measure: str) -> dict[str, tuple[int, float]]:
+def _means_of(submission: ScoredFile, measure: str) -> dict[str, tuple[int, float]]:
     """Kind of items -> (how many, the measure)."""
     return {kind: (means[measure].n, means[measure].mean) for kind, means in submission.by_kind.items()}

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.components import build, used
+from harness.config.components import active_groups, build
 from harness.data.dataset import Dataset
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
 from harness.evaluation.measures import Family, parse
-from harness.pipeline.cache import Store
-from harness.pipeline.cached_parts import KeptTokenizer
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import CachedTokenizer
 from harness.pipeline.steps import MS, Outcome, fuse
 from harness.progress import watch
 from harness.tracking.mlflow_spans import Span, Trace
@@ -48,12 +48,12 @@ def check(config: Mapping[str, Any], labelled: bool) -> None:
 
 
 def write(
-    config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, store: Store, tracker: Tracker, run_id: str
+    config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str
 ) -> int:
     """Write the traces that the config asks for, and return how many. They are linked to the run."""
     if not (rows := chosen(config, outcome)):
         return 0
-    tracer = Tracer(config, dataset, outcome, store)
+    tracer = Tracer(config, dataset, outcome, cache)
     with watch("traces") as progress:
         for done in range(0, len(rows), BATCH):
             batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
@@ -76,15 +76,15 @@ def chosen(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
 class Tracer:
     """Makes the traces of a run. Tokens are taken from the store, where its retrievers left them."""
 
-    def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, store: Store) -> None:
+    def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
         self.config, self.dataset, self.outcome = config, dataset, outcome
-        self.steps = used(config)
+        self.steps = active_groups(config)
         self.fused = fuse(config["fusion"], outcome.rankings, config["depth"])  # an outcome has it reranked alone
         self.scores = _by_query(outcome, config["objective"])
         self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
         texts = [query.text for query in outcome.queries]
         self.tokens = {
-            name: _tokens(node["tokenizer"], texts, store)
+            name: _tokens(node["tokenizer"], texts, cache)
             for name, node in config["retriever"].items()
             if "tokenizer" in node
         }
@@ -164,9 +164,9 @@ class Tracer:
         return qrels.grades.get(self.outcome.queries[row].query_id) if qrels else None
 
 
-def _tokens(node: Mapping[str, Any], texts: Sequence[str], store: Store) -> list[list[str]]:
+def _tokens(node: Mapping[str, Any], texts: Sequence[str], cache: Cache) -> list[list[str]]:
     with watch("tokens") as progress:
-        kept = KeptTokenizer(store, node, lambda: build(node, where="tokenizer"), progress)
+        kept = CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)
         found: list[list[str]] = kept(texts).lists()
     return found
 

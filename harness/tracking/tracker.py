@@ -44,8 +44,8 @@ class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); MLflow's spelling is the tracker's business.
 
     inputs: context ("documents", "queries", "qrels") -> (name, sha256, source, number of rows).
-    tables: file name -> column -> values. folder: its files become the run's artifacts. found: tags that are known
-    when the run ends. began, ended: ms since 1970; 0 = when it is told to the store. unsent: where the run is kept
+    tables: file name -> column -> values. folder: its files become the run's artifacts. end_tags: tags that are
+    known when the run ends. began, ended: ms since 1970; 0 = when it is told to the store. unsent: where the run is kept
     because its store was not there to take it.
     """
 
@@ -53,7 +53,7 @@ class RunRecord:
     name: str
     params: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    found: dict[str, str] = field(default_factory=dict)
+    end_tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     inputs: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
     tables: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Tracker(Protocol):
         self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all", task: str | None = None
     ) -> LoggedRun: ...
     def has(self, run_id: str) -> bool: ...
-    def peek(self, experiment: str, count: int = 1) -> int: ...
+    def count_private_view(self, experiment: str, count: int = 1) -> int: ...
     def page(self, experiment: str) -> str: ...
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str], metrics: Sequence[str], params: list[str]
@@ -148,7 +148,7 @@ class NoTracker:
     def has(self, run_id: str) -> bool:
         return False
 
-    def peek(self, experiment: str, count: int = 1) -> int:
+    def count_private_view(self, experiment: str, count: int = 1) -> int:
         return 0
 
     def page(self, experiment: str) -> str:

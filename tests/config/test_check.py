@@ -23,7 +23,7 @@ def test_near_misses_of_a_target():
     with pytest.raises(BadInput, match="Did you mean 'ScoreGate'"):
         components.target_class({"_target_": "harness.gates.gate.ScoreGat"}, "gate")
     with pytest.raises(BadInput, match="no module"):
-        components.target_class({"_target_": "harness.gates.ScoreGate"}, "gate")
+        components.target_class({"_target_": "harness.gates.gat.ScoreGate"}, "gate")
 
 
 def test_build_makes_inner_parts_first_and_splices_runtime():
@@ -83,7 +83,7 @@ def test_values_are_checked_with_words(value, key, message):
 )
 def test_parts_are_checked_against_their_constructor(node, message):
     with pytest.raises(BadInput, match=message):
-        components.check_part(node, "gate")
+        components.check_component(node, "gate")
 
 
 def test_shipped_keys_follow_the_defaults(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from harness.config import components, parts
 from harness.gates import llm
 from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, parse_answer, transcript
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from retrievers.base import BadInput, Query, Turn
 
 KEY = "sk-secret-0123456789"
@@ -369,7 +369,7 @@ def test_a_run_that_is_started_again_asks_for_the_rest(tmp_path, parallel):
     def answer(text, time):
         return Reply(400, "no") if broken and text.endswith("5") else by_length(text, time)
 
-    store = Store(tmp_path / "cache")
+    store = Cache(tmp_path / "cache")
     with ChatServer(answer) as server:
         with pytest.raises(RuntimeError, match=r"query 'q5'.* (\d) of 9 answers are kept") as caught:
             decide(server, questions(*"012345678"), store.pairs, parallel=parallel)
@@ -445,7 +445,7 @@ def test_a_key_that_is_missing_or_broken(monkeypatch):
 def test_the_key_shows_up_nowhere(status, caplog, tmp_path, monkeypatch):
     """The endpoint repeats the key in all that it says."""
     monkeypatch.setattr(llm, "TOLD_SECONDS", 0.0)
-    store = Store(tmp_path)
+    store = Cache(tmp_path)
     echo = Reply(
         status, {"error": {"message": f"key {KEY}"}, "choices": [{"message": {"content": KEY}}]}, {"X-Key": KEY}
     )
@@ -478,8 +478,8 @@ def test_the_shipped_config_says_the_defaults():
 
     node = yaml.safe_load((components.conf_folder() / "gate" / "llm.yaml").read_text("utf-8"))
     with pytest.raises(BadInput, match=r"gate\.model is missing\. Give it on the command line: gate\.model="):
-        parts.check_part(node, "gate")
-    parts.check_part(node | {"model": "tiny"}, "gate")
+        parts.check_component(node, "gate")
+    parts.check_component(node | {"model": "tiny"}, "gate")
     made, plain = parts.build(node | {"model": "tiny"}), LlmGate("tiny")
     assert vars(made) == vars(plain)
     made.check(["bm25", "dense"])  # it fits any rankings

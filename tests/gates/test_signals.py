@@ -9,7 +9,7 @@ from fakes import evidence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.gates.signals import SIGNALS, Evidence, choices, kind_of, random_queries, signal_of
+from harness.gates.signals import SIGNALS, GateInputs, choices, kind_of, random_queries, signal_of
 from retrievers.base import BadInput, Query, Ranking
 
 RANKED = [name for name, kind in SIGNALS.items() if kind.reads == "ranking" and not kind.slow]
@@ -146,7 +146,7 @@ def test_background_is_the_least_squares_line(drawn):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def kept(given: Evidence, name: str) -> dict:
+def kept(given: GateInputs, name: str) -> dict:
     """What is said to decide a signal."""
     asked = []
     signal_of(replace(given, keep=lambda decides, compute: asked.append(decides) or compute()), name, "bm25", 3)

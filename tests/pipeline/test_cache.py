@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.config.canonical import digest
-from harness.pipeline.cache import Store, load_ranking, save_ranking
+from harness.pipeline.cache import Cache, load_ranking, save_ranking
 from retrievers.base import BadInput, Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -29,25 +29,25 @@ class Counter:
 
 def test_built_once_and_found_again(tmp_path):
     build = Counter()
-    first = Store(tmp_path).folder("things", {"a": 1}, build)
-    again = Store(tmp_path).folder("things", {"a": 1}, build)
+    first = Cache(tmp_path).folder("things", {"a": 1}, build)
+    again = Cache(tmp_path).folder("things", {"a": 1}, build)
     assert first == again
     assert build.calls == 1
-    assert Store(tmp_path).folder("things", {"a": 2}, build) != first
+    assert Cache(tmp_path).folder("things", {"a": 2}, build) != first
     assert build.calls == 2
 
 
 def test_order_of_keys_is_no_difference(tmp_path):
     build = Counter()
-    Store(tmp_path).folder("things", {"a": 1, "b": 2}, build)
-    Store(tmp_path).folder("things", {"b": 2, "a": 1}, build)
+    Cache(tmp_path).folder("things", {"a": 1, "b": 2}, build)
+    Cache(tmp_path).folder("things", {"b": 2, "a": 1}, build)
     assert build.calls == 1
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "delete", "manifest"])
 def test_a_damaged_entry_is_built_again(tmp_path, harm, caplog):
     build = Counter()
-    folder = Store(tmp_path).folder("things", {}, build)
+    folder = Cache(tmp_path).folder("things", {}, build)
     data = folder / "data.txt"
     if harm == "truncate":
         data.write_text("내")
@@ -57,7 +57,7 @@ def test_a_damaged_entry_is_built_again(tmp_path, harm, caplog):
         data.unlink()
     else:
         (folder / "manifest.json").write_text("{")
-    Store(tmp_path).folder("things", {}, build)
+    Cache(tmp_path).folder("things", {}, build)
     assert build.calls == 2
     assert data.read_text() == "내용"
     assert "damaged" in caplog.text
@@ -69,7 +69,7 @@ def test_a_failing_builder_leaves_nothing(tmp_path):
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        Store(tmp_path).folder("things", {}, fail)
+        Cache(tmp_path).folder("things", {}, fail)
     assert not [path for path in (tmp_path / "things").iterdir() if path.is_dir()]
 
 
@@ -78,7 +78,7 @@ def test_a_full_disk_is_said_in_words(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(BadInput, match=r"No space left.*store\.path"):
-        Store(tmp_path).folder("things", {}, fill)
+        Cache(tmp_path).folder("things", {}, fill)
     assert not [path for path in (tmp_path / "things").iterdir() if path.is_dir()]
 
 
@@ -89,7 +89,7 @@ def _slow_build(root, counts):
         time.sleep(0.3)
         (folder / "data.txt").write_text("x")
 
-    Store(root).folder("things", {}, build)
+    Cache(root).folder("things", {}, build)
 
 
 def test_two_processes_build_once(tmp_path):
@@ -108,7 +108,7 @@ def _killed_build(root):
         (folder / "half.txt").write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Store(root).folder("things", {}, build)
+    Cache(root).folder("things", {}, build)
 
 
 def test_a_killed_builder_is_not_believed(tmp_path):
@@ -117,7 +117,7 @@ def test_a_killed_builder_is_not_believed(tmp_path):
     process.join(20)
     assert process.exitcode == -signal.SIGKILL
     build = Counter()
-    assert (Store(tmp_path).folder("things", {}, build) / "data.txt").read_text() == "내용"
+    assert (Cache(tmp_path).folder("things", {}, build) / "data.txt").read_text() == "내용"
     assert build.calls == 1
 
 
@@ -130,8 +130,8 @@ def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
 
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            Store(tmp_path).folder("things", {}, build, resume=True)
-    entry = Store(tmp_path).folder("things", {}, build, resume=True)
+            Cache(tmp_path).folder("things", {}, build, resume=True)
+    entry = Cache(tmp_path).folder("things", {}, build, resume=True)
     assert sorted(path.name for path in entry.iterdir()) == ["manifest.json", "part0", "part1", "part2"]
 
 
@@ -139,7 +139,7 @@ def test_leftovers_are_cleared_for_a_builder_that_does_not_resume(tmp_path):
     left = tmp_path / "things" / f"{digest({})}.unfinished"
     left.mkdir(parents=True)
     (left / "half.txt").write_text("half")
-    assert not (Store(tmp_path).folder("things", {}, Counter()) / "half.txt").exists()
+    assert not (Cache(tmp_path).folder("things", {}, Counter()) / "half.txt").exists()
 
 
 def test_the_words_for_a_full_disk_come_when_resuming_too(tmp_path):
@@ -148,8 +148,8 @@ def test_the_words_for_a_full_disk_come_when_resuming_too(tmp_path):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with pytest.raises(BadInput, match="No space left"):
-        Store(tmp_path).folder("things", {}, fill, resume=True)
-    assert [entry.finished for entry in Store(tmp_path).entries()] == [False]
+        Cache(tmp_path).folder("things", {}, fill, resume=True)
+    assert [entry.finished for entry in Cache(tmp_path).entries()] == [False]
 
 
 class Searches:
@@ -165,7 +165,7 @@ class Searches:
 
 
 def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
-    search, store = Searches(), Store(tmp_path)
+    search, store = Searches(), Cache(tmp_path)
     assert len(store.ranking({"a": 1}, 4, search).row(0)) == 4
     assert store.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
     assert [doc for doc, _ in store.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
@@ -176,7 +176,7 @@ def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
 
 
 def test_a_damaged_deeper_ranking_is_searched_again_at_its_depth(tmp_path):
-    search, store = Searches(), Store(tmp_path)
+    search, store = Searches(), Cache(tmp_path)
     store.ranking({}, 8, search)
     next((tmp_path / "rankings").glob("*-8")).joinpath("docs.npy").write_bytes(b"")
     assert len(store.ranking({}, 2, search).row(0)) == 2
@@ -205,53 +205,53 @@ def keys(*numbers):
 def test_pairs_are_scored_once(tmp_path):
     asked = keys(5, 3, 5, 9)
     scorer = Scorer(asked)
-    assert Store(tmp_path).pairs({"m": 1}, asked, scorer).tolist() == [5, 3, 5, 9]
+    assert Cache(tmp_path).pairs({"m": 1}, asked, scorer).tolist() == [5, 3, 5, 9]
     assert len(scorer.scored) == 3, "equal keys once"
     more = keys(9, 7, 3)
     scorer = Scorer(more)
-    assert Store(tmp_path).pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
+    assert Cache(tmp_path).pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
     assert scorer.scored == [1]
     scorer = Scorer(more)
-    Store(tmp_path).pairs({"m": 2}, more, scorer)
+    Cache(tmp_path).pairs({"m": 2}, more, scorer)
     assert len(scorer.scored) == 3, "another model, other scores"
-    assert Store(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
+    assert Cache(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
 
 
 def test_pairs_scored_before_a_failure_are_kept(tmp_path):
     asked = keys(1, 2, 3, 4)
     with pytest.raises(RuntimeError, match="interrupted"):
-        Store(tmp_path).pairs({}, asked, Scorer(asked, limit=3))
+        Cache(tmp_path).pairs({}, asked, Scorer(asked, limit=3))
     scorer = Scorer(asked)
-    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2, 3, 4]
+    assert Cache(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2, 3, 4]
     assert len(scorer.scored) == 1
 
 
 def test_a_segment_that_has_no_name_yet_is_left_alone(tmp_path):
     """Its builder is about to rename it, or was killed before it could."""
     asked = keys(1, 2)
-    Store(tmp_path).pairs({}, asked, Scorer(asked))
+    Cache(tmp_path).pairs({}, asked, Scorer(asked))
     segment = next(tmp_path.rglob("scores.npy")).parent
     segment.rename(segment.with_name(segment.name + ".unfinished"))
     scorer = Scorer(asked)
-    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    assert Cache(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
     assert len(scorer.scored) == 2
 
 
 def test_damaged_pairs_are_scored_again(tmp_path, caplog):
     asked = keys(1, 2)
-    Store(tmp_path).pairs({}, asked, Scorer(asked))
+    Cache(tmp_path).pairs({}, asked, Scorer(asked))
     kept = next(tmp_path.rglob("scores.npy"))
     data = bytearray(kept.read_bytes())
     data[-1] ^= 1
     kept.write_bytes(data)
     scorer = Scorer(asked)
-    assert Store(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    assert Cache(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
     assert len(scorer.scored) == 2
     assert "damaged" in caplog.text
 
 
 def test_entries_are_listed_and_removed(tmp_path):
-    store = Store(tmp_path)
+    store = Cache(tmp_path)
     first = store.folder("b_second", {"x": 1}, Counter())
     store.folder("a_first", {"x": 2}, lambda folder: os.link(first / "data.txt", folder / "linked"))
     asked = keys(1)
@@ -279,7 +279,7 @@ def _fail(folder):
 
 
 def test_use_makes_an_entry_young(tmp_path):
-    store = Store(tmp_path)
+    store = Cache(tmp_path)
     place = store.folder("things", {}, Counter())
     os.utime(place / "manifest.json", (0, 0))
     assert store.entries()[0].used == 0
@@ -288,7 +288,7 @@ def test_use_makes_an_entry_young(tmp_path):
 
 
 def test_an_entry_under_work_is_not_removed(tmp_path):
-    store = Store(tmp_path)
+    store = Cache(tmp_path)
     removed = []
 
     def build(folder):

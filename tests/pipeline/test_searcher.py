@@ -13,7 +13,7 @@ from harness.config.components import build
 from harness.data.dataset import load, search_queries
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
-from harness.pipeline.cache import SealedStore, Store
+from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.searcher import Searcher
 from retrievers.base import BadInput, Query, Turn
 
@@ -31,7 +31,7 @@ def composed(*words):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "cache")
+    return Cache(tmp_path / "cache")
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def files(root: Path):
 def test_a_sealed_store_serves_what_it_has_and_builds_nothing(sample, store, tmp_path):
     config = composed()
     [folder] = searcher_of(config, sample, store, tmp_path).folders
-    sealed = SealedStore(store.root)
+    sealed = SealedCache(store.root)
     assert searcher_of(config, sample, sealed, tmp_path).folders == [folder]
     before = files(store.root)
     with pytest.raises(BadInput, match=r"nothing of the kind indexes.*arguments.k1 was 1.5 and is 1.2"):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from harness.evaluation.scores import Summary
 from harness.reports import run_page, task_page
 from harness.reports.page import filled
-from harness.tasks.task import Judgement
+from harness.tasks.task import JudgedItems
 from harness.tracking.tracker import TAG_LIMIT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -83,7 +83,7 @@ def corrections():
         **counts,
     }
     table |= {"correction_recall": [0.5, 1.0, 0.0], "nothing": [None] * 3}
-    return Judgement(ids, kinds, {name: np.array(one, float) for name, one in counts.items()}, table, marked)
+    return JudgedItems(ids, kinds, {name: np.array(one, float) for name, one in counts.items()}, table, marked)
 
 
 def made(judged, values, shown="correction_recall", **given):
@@ -95,7 +95,7 @@ def made(judged, values, shown="correction_recall", **given):
 def answers(texts, **more):
     """A judgement of one answer a text."""
     ids = tuple(f"q{i}" for i in range(len(texts)))
-    return Judgement(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
+    return JudgedItems(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
 
 
 def test_items_stand_worst_first_in_pieces_with_their_marks():
@@ -183,7 +183,7 @@ def test_kinds_have_a_row_each_and_measures_that_are_had_a_column():
 
 
 def test_hostile_texts_are_texts():
-    judged = Judgement(
+    judged = JudgedItems(
         (HOSTILE,),
         (HOSTILE,),
         {},

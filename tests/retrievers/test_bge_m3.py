@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from harness.config import components
 from harness.config import components as config_parts
-from harness.config.components import check_part
+from harness.config.components import check_component
 from retrievers.base import BadInput, Document, Query
 from retrievers.dense import bge_m3, token_weights
 from retrievers.dense.bge_m3 import MultiVector, Sparse
@@ -519,5 +519,5 @@ def test_multi_vector_needs_a_depth():
 def test_the_shipped_config_names_every_argument():
     path = components.conf_folder() / "retriever" / "bge_m3_sparse.yaml"
     (node,) = yaml.safe_load(path.read_text("utf-8")).values()
-    check_part(node, "retriever.bge_m3_sparse")
+    check_component(node, "retriever.bge_m3_sparse")
     assert set(config_parts.arguments(node)) == set(inspect.signature(Sparse).parameters)

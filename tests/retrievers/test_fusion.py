@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config.components import build, check_part
+from harness.config.components import build, check_component
 from retrievers.base import BadInput, Ranking
 from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum, _candidates
 from retrievers.testing import same
@@ -471,7 +471,7 @@ def test_bad_options_are_named(make, options, message):
 def test_shipped_configs_say_the_defaults(name, plain):
     path = Path(__file__).resolve().parents[2] / "conf" / "fusion" / f"{name}.yaml"
     node = yaml.safe_load(path.read_text("utf-8"))
-    check_part(node, "fusion")
+    check_component(node, "fusion")
     made = build(node)
     made.check(["a", "b"])
     assert type(made) is type(plain)

@@ -10,7 +10,7 @@ import yaml
 from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 from tiny_models import SENTENCES, hub_cache, tiny_cross_encoder, use_hub_cache
 
-from harness.config.components import arguments, build, check_part, conf_folder, identity
+from harness.config.components import arguments, build, check_component, conf_folder, identity
 from retrievers.base import BadInput
 from retrievers.combine import rerank
 from retrievers.combine.rerank import CrossEncoder, NoRerank
@@ -162,7 +162,7 @@ def test_nothing_is_reranked():
 @pytest.mark.parametrize("path", sorted((conf_folder() / "rerank").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_shipped_configs_are_checked_and_name_every_argument(path):
     node = yaml.safe_load(path.read_text("utf-8"))
-    check_part(node, "rerank")
+    check_component(node, "rerank")
     made = build(node, where="rerank")
     assert set(arguments(node)) == (set() if path.stem == "none" else set(inspect.signature(type(made)).parameters))
 

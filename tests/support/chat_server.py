@@ -25,7 +25,7 @@ class Reply:
 
 
 @dataclass
-class Asked:
+class Invocation:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
@@ -43,7 +43,7 @@ class ChatServer:
     """
 
     def __init__(self, answer: Callable[[str, int], str | Reply]) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[Invocation] = []
         self.together = 0
         self._answer, self._now, self._times, self._lock = answer, 0, Counter(), threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -62,7 +62,7 @@ class ChatServer:
     def texts(self) -> list[str]:
         return [one.text for one in self.asked]
 
-    def _reply(self, asked: Asked) -> Reply:
+    def _reply(self, asked: Invocation) -> Reply:
         with self._lock:
             self.asked.append(asked)
             self._times[asked.text] += 1
@@ -82,7 +82,7 @@ class ChatServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                reply = server._reply(Asked(self.path, dict(self.headers), body))
+                reply = server._reply(Invocation(self.path, dict(self.headers), body))
                 said = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
                 try:
                     self.send_response(reply.status)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.gates.signals import Evidence
+from harness.gates.signals import GateInputs
 from retrievers.base import Predictions, Query, Ranking
 
 
@@ -24,11 +24,11 @@ def evidence(
     queries: Sequence[str] | None = None,
     texts: dict[str, str] | None = None,
     noise: tuple[list[Query], Ranking] | None = None,
-) -> Evidence:
+) -> GateInputs:
     """Evidence that tokenizes at white space and keeps nothing. queries: their texts; two words each by default."""
     ids = next(iter(rankings.values())).query_ids
     asked = ["two words"] * len(ids) if queries is None else queries
-    return Evidence(
+    return GateInputs(
         queries=tuple(map(Query.of, ids, asked)),
         conversations=tuple(map(Query.of, ids, asked)),
         rankings=rankings,

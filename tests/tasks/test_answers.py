@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config import components, parts
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.model_measures import ModelAbsent
 from retrievers.base import BadInput
@@ -46,7 +46,7 @@ def judge(task, predictions, references, wanted=None, folder=None):
     for name, items in (("p.json", predictions), ("r.json", references)):
         paths.append(folder / name)
         paths[-1].write_text(json.dumps(items, ensure_ascii=False), "utf-8")
-    return task.judge(*paths, wanted or task.measures, Store(folder / "store"))
+    return task.judge(*paths, wanted or task.measures, Cache(folder / "store"))
 
 
 def measures(task, judged):
@@ -348,7 +348,7 @@ def test_arrays_lines_bom_crlf_and_gzip_read_alike(tmp_path):
     tables = []
     for name, text in files.items():
         (tmp_path / name).write_bytes(text.encode())
-        tables.append(Answers().judge(tmp_path / name, packed, ["exact_match"], Store(tmp_path)).table)
+        tables.append(Answers().judge(tmp_path / name, packed, ["exact_match"], Cache(tmp_path)).table)
     assert all(table == tables[0] for table in tables)
     assert tables[0]["exact_match"] == [1, 0, 1, 1]  # the second names both alternatives
 
@@ -356,7 +356,7 @@ def test_arrays_lines_bom_crlf_and_gzip_read_alike(tmp_path):
 def test_ids_are_the_same_as_text_and_number_and_other_keys_are_ignored(tmp_path):
     (tmp_path / "r.json").write_text('[{"id": 7, "input": {"question_type": null}, "output": {"answer": "가"}}]')
     (tmp_path / "p.json").write_text('{"id": "7", "input": 3, "output": {"answer": "가", "seconds": 1.5}, "x": null}')
-    found = Answers().judge(tmp_path / "p.json", tmp_path / "r.json", ["exact_match"], Store(tmp_path))
+    found = Answers().judge(tmp_path / "p.json", tmp_path / "r.json", ["exact_match"], Cache(tmp_path))
     assert found.tallies["exact_match"].tolist() == [1]
     assert (found.kinds, found.table["question"]) == (("answer",), [""])
 
@@ -432,14 +432,14 @@ def test_bad_files_are_refused_with_their_place(tmp_path, monkeypatch, kind, con
         text = content if name == kind else GOOD
         Path(f"{name}.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadInput) as refused:
-        Answers("culture_qa").judge(Path("p.json"), Path("r.json"), ["accuracy"], Store(tmp_path))
+        Answers("culture_qa").judge(Path("p.json"), Path("r.json"), ["accuracy"], Cache(tmp_path))
     assert said.replace("{file}", f"{kind}.json") in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     (tmp_path / "r.json").write_text(GOOD, "utf-8")
     with pytest.raises(BadInput, match=r"q\.json: there is no such file\. Did you mean 'r\.json'\?"):
-        Answers().judge(tmp_path / "q.json", tmp_path / "r.json", ["exact_match"], Store(tmp_path))
+        Answers().judge(tmp_path / "q.json", tmp_path / "r.json", ["exact_match"], Cache(tmp_path))
 
 
 # ---- as a part of a config
@@ -453,7 +453,7 @@ def test_the_shipped_config_builds_and_loads_nothing():
     import yaml
 
     shipped = yaml.safe_load((components.conf_folder() / "task" / "answers.yaml").read_text("utf-8"))
-    parts.check_part(shipped["task"], "task")
+    parts.check_component(shipped["task"], "task")
     task = parts.build(shipped["task"], where="task")
     assert shipped["objective"] in task.measures
     assert shipped["task"]["scheme"] == "rag_qa"
@@ -471,7 +471,7 @@ def test_the_shipped_config_builds_and_loads_nothing():
 )
 def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, said):
     with pytest.raises(BadInput) as refused:
-        parts.check_part(node(**arguments), "task")
+        parts.check_component(node(**arguments), "task")
     assert said in str(refused.value)
 
 

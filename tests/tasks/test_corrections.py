@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.config import components, parts
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tasks.corrections import Corrections, correction_precision, correction_recall
 from retrievers.base import BadInput
 
@@ -37,7 +37,7 @@ def judged(folder, predictions=PREDICTIONS, references=REFERENCES, names=("p.csv
     for path, content in zip(paths, (predictions, references), strict=True):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     task = Corrections(**arguments)
-    return task.judge(*paths, task.measures, Store(folder / "store"))
+    return task.judge(*paths, task.measures, Cache(folder / "store"))
 
 
 def measured(judgement, **arguments):
@@ -250,7 +250,7 @@ def test_bad_files(tmp_path, predictions, references, message):
 
 
 def test_missing_files_and_columns_that_were_asked_for(tmp_path):
-    task, store = Corrections(), Store(tmp_path / "store")
+    task, store = Corrections(), Cache(tmp_path / "store")
     with pytest.raises(BadInput, match=r"r\.csv: there is no such file"):
         task.judge(tmp_path / "p.csv", tmp_path / "r.csv", task.measures, store)
     (tmp_path / "r.csv").write_text(ONE_R)
@@ -285,12 +285,12 @@ def test_bad_arguments(arguments, message):
 def test_the_shipped_config_is_the_default():
     shipped = yaml.safe_load((components.conf_folder() / "task" / "corrections.yaml").read_text("utf-8"))
     node = shipped["task"]
-    parts.check_part(node, "task")
+    parts.check_component(node, "task")
     task = parts.build(node, where="task")
     assert vars(task) == vars(Corrections())
     assert shipped["objective"] in Corrections.measures
     with pytest.raises(BadInput, match=r"task\.scheme='tken' is not one of token, span\. Did you mean 'token'"):
-        parts.check_part(node | {"scheme": "tken"}, "task")
+        parts.check_component(node | {"scheme": "tken"}, "task")
 
 
 # Properties -----------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import COMMIT, SENTENCES, hub_cache, tiny_sentence_model, use_hub_cache
 
-from harness.config.components import check_part, identity
-from harness.pipeline.cache import Store
+from harness.config.components import check_component, identity
+from harness.pipeline.cache import Cache
 from harness.tasks import model_measures, pair_models
 from harness.tasks.model_measures import BertScore, Bleurt, ModelAbsent
 from retrievers.base import BadInput
@@ -38,7 +38,7 @@ def random_pairs(count, seed=0):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "cache")
+    return Cache(tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,7 @@ def test_composed_and_decomposed_texts_are_one(encoder, bleurt, store, monkeypat
     assert decomposed[0] != predictions
     for measure in measures(encoder, bleurt, device="cpu"):
         found = measure.score(predictions, references, store)
-        np.testing.assert_array_equal(measure.score(*decomposed, Store(store.root / measure._name)), found)
+        np.testing.assert_array_equal(measure.score(*decomposed, Cache(store.root / measure._name)), found)
 
 
 def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
@@ -299,7 +299,7 @@ def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
     predictions, references = random_pairs(60)
     one, many = (
         BertScore(path=str(encoder), layer=2, device="cpu", batch_tokens=size).score(
-            predictions, references, Store(store.root / str(size))
+            predictions, references, Cache(store.root / str(size))
         )
         for size in (1, 4000)
     )
@@ -444,7 +444,7 @@ def test_a_folder_that_is_none_is_bad_input(tmp_path, store):
 )
 def test_arguments(target, arguments, words):
     with pytest.raises(BadInput) as error:
-        check_part({"_target_": f"harness.tasks.model_measures.{target}", **arguments}, "task.measure")
+        check_component({"_target_": f"harness.tasks.model_measures.{target}", **arguments}, "task.measure")
     assert words in str(error.value)
 
 

@@ -13,7 +13,7 @@ from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.scores import RESAMPLES
 from harness.evaluation.significance import holm
 from harness.tasks.statistics import entering, gaps, in_public, measured, randomisation_test, strata, summaries
-from harness.tasks.task import Judgement
+from harness.tasks.task import JudgedItems
 
 NAMES = ("right", "made", "items", "rare", "rare_items")
 
@@ -199,8 +199,8 @@ def test_the_public_part_is_drawn_from_each_kind_alike_whatever_the_order():
     ids = tuple(f"i{number}" for number in range(50))
     kinds = tuple("조사" if number < 30 else "맞춤법" for number in range(50))
     order = np.random.default_rng(0).permutation(50)
-    one = Judgement(ids, kinds, {}, {})
-    other = Judgement(tuple(ids[i] for i in order), tuple(kinds[i] for i in order), {}, {})
+    one = JudgedItems(ids, kinds, {}, {})
+    other = JudgedItems(tuple(ids[i] for i in order), tuple(kinds[i] for i in order), {}, {})
     public = in_public(one, 0, 0.4)
     assert (public[:30].sum(), public[30:].sum()) == (12, 8)
     assert (in_public(other, 0, 0.4) == public[order]).all()

@@ -252,10 +252,15 @@ def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
 
 
 def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
-    assert [tracker.peek("e"), tracker.peek("e", 5), tracker.peek("f"), tracker.peek("e", 0)] == [1, 6, 1, 6]
+    assert [
+        tracker.count_private_view("e"),
+        tracker.count_private_view("e", 5),
+        tracker.count_private_view("f"),
+        tracker.count_private_view("e", 0),
+    ] == [1, 6, 1, 6]
     later = MlflowTracker()
     later.connect(tmp_path / "outputs")
-    assert later.peek("e") == 7
+    assert later.count_private_view("e") == 7
 
 
 @pytest.mark.local

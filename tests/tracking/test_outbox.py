@@ -86,7 +86,7 @@ def test_a_run_is_kept_and_sent_whole(harness, toy, tmp_path, store, call):
     assert len(inputs[0]) == len(inputs[1]) == 3
     info = tracker.client.get_run(late.run_id).info
     assert info.start_time <= info.end_time < tracker.client.get_run(plain).info.start_time  # when it ran
-    assert tracker.peek("e", 0) == 2  # the private scores of both have been seen
+    assert tracker.count_private_view("e", 0) == 2  # the private scores of both have been seen
     assert harness("doctor sync", "format=json").json == {"sent": [], "left": []}
     assert not list((tmp_path / "outputs").rglob("*.unsent"))
     assert len(list((tmp_path / "outputs" / "runs").iterdir())) == 2

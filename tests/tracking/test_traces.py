@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.data.dataset import Dataset
 from harness.gates.gate import ALL, Decision
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.pipeline.steps import Outcome
 from harness.tracking import mlflow_spans
 from harness.tracking.mlflow_spans import Span, Trace
@@ -196,7 +196,7 @@ def test_a_rerankers_span_has_what_it_was_given_and_what_came_of_it(tmp_path):
     }  # fmt: skip
     qrels = Qrels({"q": {"z": 1.0, "elsewhere": 1.0}})
     dataset = Dataset("d", documents, (Query.of("q", "text"),), qrels)
-    root = Tracer(config, dataset, outcome, Store(tmp_path)).trace(0, "run").root
+    root = Tracer(config, dataset, outcome, Cache(tmp_path)).trace(0, "run").root
     assert [span.name for span in root.parts] == ["a", "b", "fusion", "rerank", "gate"]
     a, b, fused, rerank, gate = root.parts
     assert [[one["id"] for one in span.outputs] for span in (fused, rerank, root)] == [

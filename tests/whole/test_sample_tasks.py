@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import harness
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tasks.answers import Answers, read_references
 from harness.tasks.corrections import Corrections
 from harness.tasks.statistics import in_public, measured, randomisation_test
-from harness.tasks.task import Judgement
+from harness.tasks.task import JudgedItems
 from harness.tasks.text_measures import alternatives, split_reason
 
 CORRECTIONS, ANSWERS = (Path(harness.__file__).parent / "sample" / name for name in ("corrections", "answers"))
@@ -26,8 +26,8 @@ PLAIN = ("accuracy", "exact_match", "rouge_1")  # measures that need no model
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+def store(tmp_path: Path) -> Cache:
+    return Cache(tmp_path)
 
 
 def table(name: str) -> list[dict[str, str]]:
@@ -35,12 +35,12 @@ def table(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def corrected(store: Store, name: str, scheme: str = "token") -> Judgement:
+def corrected(store: Cache, name: str, scheme: str = "token") -> JudgedItems:
     task = Corrections(scheme)
     return task.judge(CORRECTIONS / f"{name}.csv", CORRECTIONS / "references.csv", task.measures, store)
 
 
-def answered(store: Store, predictions: Path, references: str = "references", **arguments: Any) -> dict[str, Any]:
+def answered(store: Cache, predictions: Path, references: str = "references", **arguments: Any) -> dict[str, Any]:
     """The judgement, how many items each part has, the measures that need no model."""
     task = Answers(tokenizer="whitespace", **arguments)
     wanted = [name for name in task.measures if name in PLAIN]
@@ -50,7 +50,7 @@ def answered(store: Store, predictions: Path, references: str = "references", **
     return {"judged": judged, "counts": counts, "measures": {name: found[name] for name in wanted}}
 
 
-def sums(judged: Judgement, rows: list[int] | slice = slice(None)) -> tuple[int, ...]:
+def sums(judged: JudgedItems, rows: list[int] | slice = slice(None)) -> tuple[int, ...]:
     """tp, fp, fn, fr."""
     return tuple(int(values[rows].sum()) for values in judged.tallies.values())
 
@@ -88,7 +88,7 @@ def test_sentences_have_their_kinds() -> None:
         ("span", "untouched", (0, 0, 56, 0)),
     ],
 )
-def test_corrections_score_as_expected(store: Store, scheme: str, name: str, counts: tuple[int, ...]) -> None:
+def test_corrections_score_as_expected(store: Cache, scheme: str, name: str, counts: tuple[int, ...]) -> None:
     judged = corrected(store, name, scheme)
     tp, fp, fn, fr = counts
     assert sums(judged) == counts
@@ -119,7 +119,7 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("item", "name", "by_token", "by_span"), BY_HAND, ids=lambda value: str(value))
 def test_sentences_worked_by_hand(
-    store: Store, item: str, name: str, by_token: tuple[int, ...], by_span: tuple[int, ...]
+    store: Cache, item: str, name: str, by_token: tuple[int, ...], by_span: tuple[int, ...]
 ) -> None:
     for scheme, counts in (("token", by_token), ("span", by_span)):
         judged = corrected(store, name, scheme)
@@ -127,7 +127,7 @@ def test_sentences_worked_by_hand(
 
 
 @pytest.mark.parametrize("scheme", ["token", "span"])
-def test_the_references_as_predictions_are_perfect(store: Store, scheme: str) -> None:
+def test_the_references_as_predictions_are_perfect(store: Cache, scheme: str) -> None:
     path = CORRECTIONS / "references.csv"
     task = Corrections(scheme, columns={"prediction": "reference"})
     judged = task.judge(path, path, task.measures, store)
@@ -135,13 +135,13 @@ def test_the_references_as_predictions_are_perfect(store: Store, scheme: str) ->
     assert measured(task, judged.tallies) == {"correction_recall": 1, "correction_precision": 1}
 
 
-def test_leaving_all_as_it_was_is_told(store: Store) -> None:
+def test_leaving_all_as_it_was_is_told(store: Cache) -> None:
     told = ("54 of 54 sentences that need correction were left as they were.",)
     assert corrected(store, "untouched").notes == told
     assert corrected(store, "careful").notes == corrected(store, "eager").notes == ()
 
 
-def test_the_public_winner_is_not_the_private_one_and_neither_is_proved(store: Store) -> None:
+def test_the_public_winner_is_not_the_private_one_and_neither_is_proved(store: Cache) -> None:
     task, careful, eager = Corrections(), corrected(store, "careful"), corrected(store, "eager")
     public = in_public(careful, seed=0, public=0.4)
     ahead = [
@@ -188,7 +188,7 @@ def test_answers_have_their_kinds_and_shape() -> None:
     ids=["first", "second", "culture_first"],
 )
 def test_answers_score_as_expected(
-    store: Store, name: str, references: str, scheme: str, counts: dict[str, int], expected: dict[str, float]
+    store: Cache, name: str, references: str, scheme: str, counts: dict[str, int], expected: dict[str, float]
 ) -> None:
     found = answered(store, ANSWERS / f"{name}.json", references, scheme=scheme)
     assert found["counts"] == counts
@@ -208,14 +208,14 @@ def test_answers_score_as_expected(
         ("second", "n22", 0, None),  # right, but for a word that was left out
     ],
 )
-def test_answers_worked_by_hand(store: Store, name: str, item: str, match: int, rouge: float | None) -> None:
+def test_answers_worked_by_hand(store: Cache, name: str, item: str, match: int, rouge: float | None) -> None:
     judged = answered(store, ANSWERS / f"{name}.json")["judged"]
     row = judged.item_ids.index(item)
     assert judged.table["exact_match"][row] == match
     assert rouge is None or judged.table["rouge_1"][row] == pytest.approx(rouge, abs=1e-12)
 
 
-def test_the_references_first_alternatives_are_perfect(store: Store, tmp_path: Path) -> None:
+def test_the_references_first_alternatives_are_perfect(store: Cache, tmp_path: Path) -> None:
     """A prediction is one answer, so that a reference with alternatives is none."""
     for name, scheme in (("references", "rag_qa"), ("culture", "culture_qa")):
         items = []

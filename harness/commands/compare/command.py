@@ -15,7 +15,7 @@ from harness.commands.compare import figures as compare_figures
 from harness.commands.compare import page as compare_page
 from harness.commands.compare import task_page, task_runs
 from harness.commands.compare.retrieval_runs import Compared, comparison
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.files import some, write_text
 from harness.evaluation import measures
@@ -38,9 +38,9 @@ SAME = {"data.qrels": "labels", "data.queries": "queries", "version.measures": "
 TEXT_SAME = {"data.references": "references", "version.measures": "version of the measures"}
 
 
-def compare(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Compare runs pair by pair. Returns the JSON document of `harness compare format=json`."""
-    task = scored_file.named(config) if "task" in config else None
+    task = scored_file.task_of(config) if "task" in config else None
     if not task:
         measures.parse(config["metric"])
     outputs = Path(config["outputs"]).absolute()
@@ -70,7 +70,7 @@ def compare(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     with recording.recording(tracker, record, folder) as (run_id, unfinished):
         files = {name: str(folder / f"comparison.{name}") for name in ("md", "html", "json")}
         document = {"run_id": run_id, "experiment": experiment, **found, "files": files}
-        document["private_peeks"] = tracker.peek(experiment)
+        document["private_peeks"] = tracker.count_private_view(experiment)
         title, whole = page.title(document), page.described(document, whole=True)
         figures = (
             task_page.figures(document)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.components import build, check_part
+from harness.config.components import build, check_component
 from harness.data.dataset import load
 from harness.data.files import json_lines
 from harness.data.predictions import read_predictions
@@ -219,7 +219,7 @@ def _reloaded(runs: Sequence[Compared]) -> tuple[dict[str, str], dict[str, str]]
     if run is None:
         raise BadInput("these runs were scored from files, which name no documents.")
     config = yaml.safe_load(run.config.read_text("utf-8"))
-    check_part(config["dataset"], "dataset")
+    check_component(config["dataset"], "dataset")
     dataset = load(build(config["dataset"], where="dataset"), "dataset")
     for name in ("documents", "queries"):
         if dataset.fingerprints[name] != run.run.tags[f"data.{name}"]:

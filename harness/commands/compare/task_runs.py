@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.commands.compare.retrieval_runs import verdict
-from harness.config.components import arguments, build, check_part
+from harness.config.components import arguments, build, check_component
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.tasks import scored_file
 from harness.tasks.statistics import Gap, gaps, measured, strata
@@ -66,7 +66,7 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
 def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str, Any]:
     """The comparison as one JSON document. config: metric, seed, resamples."""
     metric, first = config["metric"], runs[0]
-    check_part(first.config["task"], "task")
+    check_component(first.config["task"], "task")
     task: TextTask = build(first.config["task"], where="task")
     scored_file.check_measure(task, "metric", metric)
     means = [measured(task, run.tallies) for run in runs]

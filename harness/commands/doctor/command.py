@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
-from harness.pipeline.cache import Entry, Store
+from harness.pipeline.cache import Cache, Entry
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted
 
@@ -37,7 +37,7 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Check versions, tracking store, cache, disk and model hub. Ends with exit code 1 if something is broken."""
     checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (_versions, _tracking, _cache, _disk, _hub)
     findings = [finding for check in checks for finding in check(config)]
@@ -56,15 +56,15 @@ def doctor(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return document
 
 
-def cache(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """List what the cache keeps by size or age, and prune it: first what is long unused, then down to a size."""
-    store = Store(Path(config["store"]["path"]).absolute())
+    cache = Cache(Path(config["store"]["path"]).absolute())
     now = time.time()
-    kept, pruned, busy = _pruned(store, config["prune"]["unused_days"], config["prune"]["keep_gb"], now)
+    kept, pruned, busy = _pruned(cache, config["prune"]["unused_days"], config["prune"]["keep_gb"], now)
     kept.sort(key=lambda entry: -entry.bytes if config["sort"] == "size" else entry.used)
     kinds = {kind: [entry for entry in kept if entry.kind.split("/")[0] == kind] for kind in _kinds(kept)}
     document: dict[str, Any] = {
-        "path": str(store.root),
+        "path": str(cache.root),
         "bytes": sum(entry.bytes for entry in kept),
         "pruned": {"entries": len(pruned), "bytes": sum(entry.bytes for entry in pruned)},
         "busy": len(busy),
@@ -99,18 +99,18 @@ def cache(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return document
 
 
-def _pruned(store: Store, unused_days: float | None, keep_gb: float | None, now: float) -> tuple[list[Entry], ...]:
+def _pruned(cache: Cache, unused_days: float | None, keep_gb: float | None, now: float) -> tuple[list[Entry], ...]:
     """(kept, pruned, those to prune that are in use)."""
     pruned: list[Entry] = []
     while True:  # again after each round: a file that two entries share is freed with the second
         kept, gone, busy = [], [], []
-        entries = sorted(store.entries(), key=lambda entry: entry.used)
+        entries = sorted(cache.entries(), key=lambda entry: entry.used)
         size = sum(entry.bytes for entry in entries)
         for entry in entries:
             old = unused_days is not None and now - entry.used > unused_days * DAY
             if not old and (keep_gb is None or size <= keep_gb * 1e9):
                 kept.append(entry)
-            elif store.remove(entry):
+            elif cache.remove(entry):
                 gone.append(entry)
                 size -= entry.bytes
             else:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.files import write_text
 from harness.progress import watch
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def sync(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Send every run that is kept under `outputs` to the store that it was meant for, or to `tracking.uri`."""
     outputs = Path(config["outputs"]).absolute()
     if not build(config["tracking"], where="tracking").keeps_files:
         raise BadInput("tracking=none takes no runs. Leave tracking out, or name a store: tracking.uri=...")
-    elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in asked.overrides)
+    elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in invocation.overrides)
     waiting = sorted(place.parent for place in outputs.rglob(f"*{ENDING}/{RECORD}"))
     trackers: dict[tuple[str, str], Tracker | BadInput] = {}
     sent, left = [], []
@@ -82,7 +82,7 @@ def _send(tracker: Tracker, place: Path, about: dict[str, Any]) -> str:
         write_text(place / RECORD, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
     tracker.finish(run_id, record, about["status"])
     if looks(record.metrics):
-        tracker.peek(record.experiment)
+        tracker.count_private_view(record.experiment)
     ended = "" if about["status"] == "FINISHED" else f".{about['status'].lower()}"
     folder = place.with_name(place.name.removesuffix(ENDING) + ended)
     if record.folder and not folder.exists():

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness.commands.export.ledger import Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model
-from harness.config.check import Asked
-from harness.config.components import build, check_part
+from harness.config.check import Invocation
+from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, load
 from harness.data.files import write_text
 from harness.data.submissions import validate_against, validate_submission, with_contents
 from harness.evaluation import measures
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.reports import terminal
 from harness.tasks import scored_file
 from harness.tracking import task_run
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger.
 
     It is refused if anything about it is wrong. The same content is the same submission, whatever its file is called.
     """
-    task = scored_file.named(config) if "task" in config else None
+    task = scored_file.task_of(config) if "task" in config else None
     if not task:
         measures.parse(config["metric"])
     if task and (config["model"] or config["against"]):
@@ -73,8 +73,8 @@ def export(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         "model": None,
     }
     if config["model"] and dataset:
-        store, name = Store(Path(config["store"]["path"])), config["model_name"] or run.experiment
-        document["model"] = log_model(tracker, run, resolved, dataset, store, name)
+        cache, name = Cache(Path(config["store"]["path"])), config["model_name"] or run.experiment
+        document["model"] = log_model(tracker, run, resolved, dataset, cache, name)
 
     terminal.emit(config["format"], document, lambda console: _show(console, document, run, submission, unit))
     return document
@@ -129,7 +129,7 @@ def _resolved(file: Path) -> dict[str, Any]:
 
 def _dataset(resolved: Mapping[str, Any], run: LoggedRun) -> Dataset:
     """The data of the run as it is now, which must be what it was then."""
-    check_part(resolved["dataset"], "dataset")
+    check_component(resolved["dataset"], "dataset")
     dataset = load(build(resolved["dataset"], where="dataset"), run.params.get("dataset", "dataset"))
     for name in ("documents", "queries"):
         then = run.tags.get(f"data.{name}")

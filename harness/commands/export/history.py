@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.files import json_file
 from harness.evaluation.measures import OOF
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-def record(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Enter the leaderboard's scores for a file that was exported; a score for the same part takes its place."""
     scores = {part: float(config[part]) for part in PARTS if config[part] is not None}
     if not scores:
@@ -59,7 +59,7 @@ def record(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return document
 
 
-def history(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """All submissions, how far the leaderboard is from our scores, and whether it puts them in the same order."""
     ledger = _ledger(config)
     known: Sequence[Submission] = ()

@@ -155,10 +155,10 @@ def _tell(tracker: Tracker, submission: Submission, run_id: str) -> bool:
         record = RunRecord(
             run.experiment,
             run.name,
-            found={name: value for name, value in tags.items() if run.tags.get(name) != value},
+            end_tags={name: value for name, value in tags.items() if run.tags.get(name) != value},
             metrics={name: score for name, score in scores.items() if run.metrics.get(name) != score},
         )
-        if record.found or record.metrics:
+        if record.end_tags or record.metrics:
             tracker.log(run_id, record)
     except Unreachable as error:
         log.warning("The run of %s will be told by the next command: %s", submission.about, error)

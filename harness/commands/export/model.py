@@ -20,7 +20,7 @@ from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
 from harness.gates.signals import random_queries
-from harness.pipeline.cache import SealedStore, Store, verify
+from harness.pipeline.cache import Cache, SealedCache, verify
 from harness.pipeline.cached_parts import link
 from harness.pipeline.searcher import Searcher
 from harness.tracking import provenance, retrieval_run
@@ -41,7 +41,7 @@ ASKED = ("query", "messages", "query_id")  # columns of a request
 
 
 def log_model(
-    tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, store: Store, name: str
+    tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, name: str
 ) -> dict[str, Any]:
     """Pack a run, register it under `name` and give the new version the alias `champion`.
 
@@ -56,7 +56,7 @@ def log_model(
     _registered(tracker, name)
     experiment = client.get_run(run.run_id).info.experiment_id
     with tempfile.TemporaryDirectory() as folder:
-        packed, requirements = _packed(tracker, run, config, dataset, queries, store, Path(folder))
+        packed, requirements = _packed(tracker, run, config, dataset, queries, cache, Path(folder))
         plain = NOT_IN_MODEL_NAMES.sub("_", name)
         logged = client.create_logged_model(experiment, plain, run.run_id, model_type="retrieval")
         try:
@@ -90,7 +90,7 @@ def load(folder: Path) -> Searcher:
         config = _with_rule(config, folder / "gate.json")
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
-    return Searcher(config, Dataset("served", documents, (), None), SealedStore(folder / "store"), lambda: drawn)
+    return Searcher(config, Dataset("served", documents, (), None), SealedCache(folder / "store"), lambda: drawn)
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
@@ -153,13 +153,13 @@ def _packed(
     config: Mapping[str, Any],
     dataset: Dataset,
     queries: tuple[Query, ...],
-    store: Store,
+    cache: Cache,
     folder: Path,
 ) -> tuple[Path, list[str]]:
     """(the package, made in `folder`; the requirements of what it serves)."""
     gate = _gate_file(tracker, run, config, folder)
     served = _with_rule(config, gate) if gate else config
-    searcher = Searcher(served, dataset, store, tuple)
+    searcher = Searcher(served, dataset, cache, tuple)
     drawn = random_queries([document.indexed_text for document in dataset.documents], queries)
 
     def fill(into: Path) -> None:
@@ -177,7 +177,7 @@ def _packed(
         for kept in dict.fromkeys(searcher.folders):
             shutil.copytree(kept, into / "store" / kept.parent.name / kept.name, copy_function=_linked)
 
-    made = Store(folder).folder("packages", {"run": run.run_id}, fill)
+    made = Cache(folder).folder("packages", {"run": run.run_id}, fill)
     return made.rename(folder / "package"), _requirements(served)
 
 

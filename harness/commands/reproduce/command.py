@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.reproduce.proof import LISTED, Proof
-from harness.config.check import Asked, check, shipped_keys
+from harness.config.check import Invocation, check, shipped_keys
 from harness.config.components import build
 from harness.data.dataset import Dataset, load, search_queries
 from harness.data.predictions import read_predictions
@@ -17,7 +17,7 @@ from harness.data.submissions import submission_rows
 from harness.evaluation.measures import Family, parse
 from harness.evaluation.scores import score
 from harness.pipeline import file_scores, steps
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # what must be as it was, by the run's verb
 
 
-def reproduce(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Make `run` again and compare, or with `verify_only` hold what is stored against its hashes and scores.
 
     Returns the JSON document of `harness reproduce format=json`. Raises SystemExit(1) where something differs.
@@ -50,8 +50,8 @@ def reproduce(config: dict[str, Any], asked: Asked) -> dict[str, Any]:
         else:
             proof = _verified_run(tracker, run, rebuilt, dataset, scratch)
         if not config["verify_only"]:
-            cache = scratch / "cache" if config["fresh"] else Path(config["store"]["path"])
-            _repeat(run, rebuilt, dataset, Store(cache), proof)
+            place = scratch / "cache" if config["fresh"] else Path(config["store"]["path"])
+            _repeat(run, rebuilt, dataset, Cache(place), proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})
     document = {
@@ -193,10 +193,10 @@ def _verified_scores(
     return proof
 
 
-def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, store: Store, proof: Proof) -> None:
+def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
     """Run the pipeline, and hold its predictions and numbers against those of the run, those of time left out."""
     steps.check(config, dataset)
-    outcome = steps.run(config, dataset, store, steps.Clock())
+    outcome = steps.run(config, dataset, cache, steps.Clock())
     proof.hold_repeated(list(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False)))
     logged = retrieval_run.logged(outcome, config)
     proof.hold_metrics(run.metrics, {k: value for k, value in logged.items() if not k.startswith(steps.MS)})

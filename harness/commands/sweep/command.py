@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.sweep import plan
-from harness.commands.sweep.optimism import judged_by_luck
+from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.plan import Composer, Planner, Trial
 from harness.commands.sweep.report import Summary, objective_values, show, watch, write_files
 from harness.commands.sweep.search import Direction, Grid, Search, Study, axis_of
 from harness.commands.sweep.trials import Context, Jobs, Result, Runner, fail, owned, read_journal, take, write_journal
 from harness.config.canonical import digest
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.config.components import build
 from harness.evaluation import measures
 from harness.reports import terminal
@@ -62,7 +62,7 @@ class Seam:
     trials_per_job: int | None
 
 
-def unplanned(config: dict[str, Any], asked: Asked) -> None:
+def unplanned(config: dict[str, Any], invocation: Invocation) -> None:
     """What Hydra calls where another sweeper than ours was chosen."""
     raise BadInput(
         "harness sweep plans its trials itself: leave out hydra/sweeper and hydra.mode. "
@@ -124,7 +124,7 @@ class Sweep:
             raise BadInput(f"objectives={names} must begin with the objective, which is {self.settings['objective']}.")
         for name in names:
             if "task" in self.settings:
-                scored_file.check_measure(scored_file.named(self.settings), "objectives", name)
+                scored_file.check_measure(scored_file.task_of(self.settings), "objectives", name)
             elif not name.startswith(LESS_IS_BETTER) and measures.parse(name).name not in self.settings["metrics"]:
                 raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
         return [(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
@@ -195,7 +195,7 @@ class Sweep:
             set(self.skipped),
             self.objectives,
             self.settings["select_on"],
-            None if raised else judged_by_luck(self.results, tracker, self.context, self.settings),
+            None if raised else optimism_of(self.results, tracker, self.context, self.settings),
         )
         failed = [result for result in summary.results.values() if result.status == "FAILED"]
         best_folder: Path | None = None
@@ -205,14 +205,14 @@ class Sweep:
         files = write_files(summary, self.context.folder / "summary")
         record.metrics = completed | summary.parent_metrics()
         record.tables = {"trials.json": summary.table()}
-        record.found = summary.parent_tags(self._page(tracker, summary))
+        record.end_tags = summary.parent_tags(self._page(tracker, summary))
         status = "KILLED" if killed else "FAILED" if failed or raised else "FINISHED"
         recording.close(tracker, parent, record, status, self.context.folder / "parent", files)
         unsent = [*self.context.folder.glob("trials/*.unsent"), *([record.unsent] if record.unsent else [])]
         document = summary.to_json() | {
             "plan": self._plan(list(self.trials.values())),
             "files": {"folder": str(self.context.folder), "best": best_folder and str(best_folder)},
-            "private_peeks": 0 if record.unsent else tracker.peek(record.experiment, summary.peeks),
+            "private_peeks": 0 if record.unsent else tracker.count_private_view(record.experiment, summary.peeks),
             "unsent": len(unsent),
             "seconds": round(time.perf_counter() - self.began, 3),
         }
@@ -353,7 +353,7 @@ class Sweep:
         todo = [trial for key, trial in different.items() if key not in self.skipped]
         depths = plan.depths(sound)
         if sound:
-            kept = plan.kept(self.planner.rankings, depths, plan.store_of(sound[0]))
+            kept = plan.kept(self.planner.rankings, depths, plan.cache_of(sound[0]))
             self.retrievals = {need: need in kept for need in depths} | self.retrievals
         jobs = plan.jobs(todo, depths, self._per_job)
         return {

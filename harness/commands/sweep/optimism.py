@@ -121,7 +121,7 @@ def _cross_validated(values: np.ndarray, needs: np.ndarray, seed: int) -> np.flo
 log = logging.getLogger(__name__)
 
 
-def judged_by_luck(
+def optimism_of(
     results: Mapping[int, Result], tracker: Tracker, context: Context, config: Mapping[str, Any]
 ) -> Optimism | None:
     """How much of the best trial's score is luck, from the scores by query that the finished trials left.

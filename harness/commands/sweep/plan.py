@@ -7,22 +7,22 @@ identities. Trials that need the same are run by one job; whatever else they dif
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.sweep.search import Interval, axis_of
 from harness.config import canonical, check
 from harness.config.canonical import digest, digest_texts
-from harness.config.components import build, identity, used
+from harness.config.components import active_groups, build, identity
 from harness.data.dataset import load, search_queries
 from harness.evaluation import measures
 from harness.pipeline import steps
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from retrievers.base import BadInput
@@ -98,9 +98,9 @@ class Composer:
     """
 
     def __init__(self, compose: Callable[[list[str]], DictConfig], group: Callable[[str], bool]) -> None:
-        self._compose, self._group = compose, cache(group)
+        self._compose, self._group = compose, functools.cache(group)
         self._composed: dict[tuple[str, ...], Composed] = {}
-        self._parse = cache(_parsed)
+        self._parse = functools.cache(_parsed)
 
     def __call__(self, fixed: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str | None]]:
         """(resolved config, choices) of the words, those of a sweep last. Raises Hydra's exceptions."""
@@ -195,7 +195,7 @@ class Planner:
         trial.config, trial.choices = config, choices
         if "task" in config:
             trial.config = scored_file.absolute(config)
-            scored_file.measures(scored_file.named(config), config)
+            scored_file.measures(scored_file.task_of(config), config)
             trial.key, trial.part = task_run.trial_key(trial.config), "text"
             return
         data = self._read(config, choices)
@@ -205,7 +205,7 @@ class Planner:
             found = steps.ranking_identity(index, data.asked)
             self.rankings[digest(found)] = found
             trial.needs += (digest(found),)
-        reranked = "rerank" in used(config)
+        reranked = "rerank" in active_groups(config)
         trial.fingerprints = data.fingerprints
         trial.part = digest([data.fingerprints, trial.needs, self._identity(config["rerank"]) if reranked else None])
         trial.key = retrieval_run.trial_key(config, data.fingerprints, data.texts, self._identity)
@@ -302,9 +302,9 @@ def depths(trials: Iterable[Trial]) -> dict[str, int]:
     return found
 
 
-def kept(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], store: Store) -> set[str]:
+def kept(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], cache: Cache) -> set[str]:
     """Those of the raw rankings that the store holds at their depth."""
-    return {need for need, depth in depths.items() if store.holds_ranking(rankings[need], depth)}
+    return {need for need, depth in depths.items() if cache.holds_ranking(rankings[need], depth)}
 
 
 def kinds_of_keys(trials: Sequence[Trial]) -> dict[str, list[str]]:
@@ -321,8 +321,8 @@ def kinds_of_keys(trials: Sequence[Trial]) -> dict[str, list[str]]:
     return found
 
 
-def store_of(trial: Trial) -> Store:
-    return Store(Path(trial.config["store"]["path"]))
+def cache_of(trial: Trial) -> Cache:
+    return Cache(Path(trial.config["store"]["path"]))
 
 
 def _key(word: str) -> str:

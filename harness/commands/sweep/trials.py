@@ -156,7 +156,7 @@ class Runner:
         try:
             with recording.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
                 found, metrics = self.work.light(trial, written)
-                record.found |= found
+                record.end_tags |= found
                 record.metrics |= metrics
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.commands.sweep.plan import Job, Trial, store_of
+from harness.commands.sweep.plan import Job, Trial, cache_of
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import Dataset, load, search_queries
@@ -33,7 +33,7 @@ class Scoring:
     def light(self, trial: Trial, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
         record = RunRecord("", "")
         self._write(trial, folder, record, light=True)
-        return record.found, record.metrics
+        return record.end_tags, record.metrics
 
     def full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
         self._write(trial, folder, record)
@@ -42,7 +42,7 @@ class Scoring:
         submission = scored_file.judge(trial.config)
         if lacking := submission.judged.absent.get(objective := trial.config["objective"]):
             raise BadInput(f"objective={objective} is absent: {lacking}")
-        record.found |= {k: v for k, v in task_run.tags(trial.config, submission).items() if k != "harness.verb"}
+        record.end_tags |= {k: v for k, v in task_run.tags(trial.config, submission).items() if k != "harness.verb"}
         task_run.write(folder, record, trial.config, submission, light)
 
 
@@ -51,7 +51,7 @@ class Retrieving:
 
     def __init__(self, job: Job) -> None:
         config = job.trials[0].config
-        self.store = store_of(job.trials[0])
+        self.cache = cache_of(job.trials[0])
         asked = json.dumps([config["dataset"], dict(job.trials[0].fingerprints)])
         self.dataset = _dataset(asked, job.trials[0].choices["dataset"] or "")
         self.queries = search_queries(self.dataset, config["query"]["text"], config["query"]["file"])
@@ -62,7 +62,7 @@ class Retrieving:
         clock = steps.Clock()
         self._deep: list[Ranking] = []
         for (name, node), depth in zip(config["retriever"].items(), job.depths, strict=True):
-            found = steps.retrieve({name: node}, self.dataset, self.queries, depth, self.store, clock)
+            found = steps.retrieve({name: node}, self.dataset, self.queries, depth, self.cache, clock)
             self._deep += found.values()
         self._at: dict[int, list[Ranking]] = {}
         self._ordered: tuple[dict[str, Any], Ranking] | None = None  # of the trial before: they come sorted by it
@@ -74,7 +74,7 @@ class Retrieving:
 
     def full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
         outcome = self._outcome(trial)
-        record.found |= retrieval_run.write_files(folder, trial.config, self.dataset, outcome)
+        record.end_tags |= retrieval_run.write_files(folder, trial.config, self.dataset, outcome)
         retrieval_run.write_page(folder, record, run_id, trial.config, self.dataset, outcome)
         record.metrics |= retrieval_run.logged(outcome, trial.config)
 
@@ -88,8 +88,8 @@ class Retrieving:
         clock = steps.Clock()
         asked = steps.ordering(config)
         if self._ordered is None or self._ordered[0] != asked:
-            self._ordered = asked, steps.order(asked, rankings, self.dataset, self.queries, self.store, clock)
-        road = (self.dataset, self.queries, self.store, clock, detailed)
+            self._ordered = asked, steps.order(asked, rankings, self.dataset, self.queries, self.cache, clock)
+        road = (self.dataset, self.queries, self.cache, clock, detailed)
         return steps.conclude(config, rankings, *road, self._ordered[1])
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_a_sound_set_up(harness):
 def kept(monkeypatch, tmp_path):
     """A cache of three entries: (kind, bytes, days unused) as named, and one that a killed builder left."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    store = Store(tmp_path / "cache")
+    store = Cache(tmp_path / "cache")
     for kind, size, days in (("tokens", 3_000_000, 1), ("indexes", 1_000_000, 40), ("rankings", 10_000, 20)):
         identity = {"index": {"target": "retrievers.lexical.bm25.BM25", "arguments": {"model": kind}}}
         place = store.folder(kind, identity, lambda folder, size=size: (folder / "data").write_bytes(bytes(size)))

@@ -37,7 +37,7 @@ class Store:
 
     def log(self, run_id, record):
         self.calls += 1
-        self.tags[run_id] |= record.found
+        self.tags[run_id] |= record.end_tags
         self.metrics[run_id] |= record.metrics
 
 

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from harness.commands.reproduce.command import reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
-from harness.config.check import Asked
+from harness.config.check import Invocation
 from harness.tracking import provenance, retrieval_run
 from retrievers.base import BadInput
 
@@ -44,7 +44,7 @@ def prove(capsys, tmp_path):
         capsys.readouterr()
         code = 0
         try:
-            reproduce(config | values, Asked({}, ()))
+            reproduce(config | values, Invocation({}, ()))
         except SystemExit as end:
             code = end.code
         found = json.loads(capsys.readouterr().out)

@@ -23,7 +23,7 @@ from harness import cli
 from harness.commands.sweep import plan
 from harness.commands.sweep.plan import Composer, Planner, Trial
 from harness.config import components
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from harness.tracking import retrieval_run
 from retrievers.base import BadInput, Ranking
 
@@ -386,7 +386,7 @@ def test_a_ranking_is_retrieved_at_the_greatest_depth_that_is_asked():
 
 
 def test_a_ranking_is_kept_if_it_is_deep_enough(tmp_path):
-    store = Store(tmp_path)
+    store = Cache(tmp_path)
     found = Ranking(("q",), ("d",), np.zeros((1, 1), np.int32), np.ones((1, 1)))
     rankings = {name: {"index": name} for name in "xyz"}
     store.ranking(rankings["x"], 20, lambda _: found)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.commands.sweep import trials, work
-from harness.commands.sweep.optimism import judged_by_luck
+from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
 from harness.data import dataset
 from harness.evaluation.score_table import table_text
@@ -312,7 +312,7 @@ SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0}
 
 def luck(folder, results, **settings):
     numbered = {result.number: result for result in results}
-    return judged_by_luck(numbered, NoTracker(), context(folder), SETTINGS | settings)
+    return optimism_of(numbered, NoTracker(), context(folder), SETTINGS | settings)
 
 
 def test_luck_is_judged_by_the_scores_that_trials_left(tmp_path):
@@ -332,7 +332,7 @@ def test_a_fitted_trial_is_judged_by_what_it_scores_out_of_fold(tmp_path):
 
 def test_trials_of_the_same_key_are_one(tmp_path):
     first = scored(tmp_path, 0, {"q1"})
-    assert judged_by_luck({0: first, 1: first}, NoTracker(), context(tmp_path), SETTINGS) is None
+    assert optimism_of({0: first, 1: first}, NoTracker(), context(tmp_path), SETTINGS) is None
 
 
 def test_what_cannot_be_compared_has_no_luck(tmp_path):
@@ -347,6 +347,6 @@ def test_runs_of_an_earlier_version_have_no_scores_by_query(handed, runs, tmp_pa
     [(job, mine)] = handed(*GRID)
     found = {result.number: result for result in run_job(job, mine)}
     runs()
-    assert judged_by_luck(found, runs.tracker, mine, SETTINGS).trials == 3
+    assert optimism_of(found, runs.tracker, mine, SETTINGS).trials == 3
     next((tmp_path / "outputs" / "artifacts").rglob("scores.csv")).unlink()
-    assert judged_by_luck(found, runs.tracker, mine, SETTINGS) is None
+    assert optimism_of(found, runs.tracker, mine, SETTINGS) is None

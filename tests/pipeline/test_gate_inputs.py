@@ -11,7 +11,7 @@ import retrievers.dense.lsa
 import retrievers.lexical.bm25
 import retrievers.lexical.tokenize
 from harness.gates.signals import random_queries
-from harness.pipeline.cache import Store
+from harness.pipeline.cache import Cache
 from retrievers.base import Document, Query
 
 TOY = ("dataset=contest", "dataset.path=toy", "tracking=none", "format=json")
@@ -28,7 +28,7 @@ def own_cache(monkeypatch, tmp_path):
 @pytest.fixture
 def kept(tmp_path):
     """How many results of each kind the store holds."""
-    return lambda: Counter(entry.kind for entry in Store(tmp_path / "cache").entries())
+    return lambda: Counter(entry.kind for entry in Cache(tmp_path / "cache").entries())
 
 
 @pytest.fixture

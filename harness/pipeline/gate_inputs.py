@@ -11,23 +11,23 @@ import numpy as np
 
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset
-from harness.gates.signals import Evidence, random_queries
-from harness.pipeline.cache import Store
-from harness.pipeline.cached_parts import KeptEncoder, keeping
+from harness.gates.signals import GateInputs, random_queries
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import CachedEncoder, caching
 from harness.progress import watch
 from retrievers.base import Query, Ranking
 
 Search = Callable[[str, Sequence[Query]], Ranking]  # (name of a retriever, queries) -> their first documents
 
 
-def gather(
+def gate_inputs(
     config: Mapping[str, Any],
     rankings: Mapping[str, Ranking],
     dataset: Dataset,
     queries: tuple[Query, ...],
-    store: Store,
+    cache: Cache,
     search: Search,
-) -> Evidence:
+) -> GateInputs:
     """The evidence of a run. Nothing slow is done here."""
 
     def tokens(texts: Sequence[str]) -> Sequence[Sequence[str]]:
@@ -53,18 +53,18 @@ def gather(
         def save(folder: Path) -> None:
             np.save(folder / "signal.npy", compute(), allow_pickle=False)
 
-        found: np.ndarray = np.load(store.folder("signals", about, save) / "signal.npy", allow_pickle=False)
+        found: np.ndarray = np.load(cache.folder("signals", about, save) / "signal.npy", allow_pickle=False)
         return found
 
     def embeddings() -> np.ndarray:
         node, corpus = config["encoder"], str(dataset.fingerprints["documents"])
         with watch("gate") as progress, tempfile.TemporaryDirectory() as name:
-            wrap = keeping(store, corpus, progress)
-            encoder = KeptEncoder(store, node, lambda: build(node, wrap, "encoder"), corpus)
+            wrap = caching(cache, corpus, progress)
+            encoder = CachedEncoder(cache, node, lambda: build(node, wrap, "encoder"), corpus)
             if getattr(target_class(node, "encoder"), "learns", False):
                 encoder.encode_documents(
                     [document.indexed_text for document in dataset.documents], Path(name), progress
                 )
             return np.array(encoder.encode_queries([query.text for query in queries], Path(name), progress), float)
 
-    return Evidence(queries, dataset.queries, rankings, tokens, texts, background, keep, store.pairs, embeddings)
+    return GateInputs(queries, dataset.queries, rankings, tokens, texts, background, keep, cache.pairs, embeddings)
