@@ -44,9 +44,9 @@ class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); MLflow's spelling is the tracker's business.
 
     inputs: context ("documents", "queries", "qrels") -> (name, sha256, source, number of rows).
-    tables: file name -> column -> values. folder: its files become the run's artifacts. end_tags: tags that are
-    known when the run ends. began, ended: ms since 1970; 0 = when it is told to the store. unsent: where the run is kept
-    because its store was not there to take it.
+    tables: file name -> column -> values. folder: its files become the run's artifacts. end_tags: tags known when the
+    run ends. began, ended: ms since 1970; 0 = the time of the call. unsent: where the run is saved because the tracking
+    server was down.
     """
 
     experiment: str
