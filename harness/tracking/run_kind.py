@@ -1,4 +1,4 @@
-"""The two kinds of run, retrieval and text task, behind one protocol: all that commands must know to treat them alike."""
+"""The two kinds of run, retrieval and text task, behind one protocol: what commands need to treat them alike."""
 
 from __future__ import annotations
 
