@@ -29,6 +29,7 @@ BM25 = {
     "runtime": {"threads": None},
 }  # fmt: skip
 RUN = {
+    "dataset": {},
     "retriever": {"bigram": BM25},
     "gate": {"_target_": "harness.gates.gate.ScoreGate", "threshold": 4.5, "source": None, "k": 10},
     "rerank": {"_target_": "retrievers.combine.rerank.NoRerank"},
