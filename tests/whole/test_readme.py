@@ -1,5 +1,6 @@
 """Every command of the README is run, as it stands there, in the order it stands there."""
 
+import ast
 import re
 import shlex
 import shutil
@@ -63,3 +64,24 @@ def test_links_of_the_documents_lead_somewhere():
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def layout() -> str:
+    """The packages as an indented tree, each with the first sentence of its docstring."""
+    lines = []
+    for package in ("harness", "retrievers"):
+        for path in sorted((ROOT / package).rglob("__init__.py")):
+            inner = path.parent.relative_to(ROOT)
+            docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+            name = "  " * (len(inner.parts) - 1) + inner.name + "/"
+            lines.append(f"{name:<16}{docstring.partition(chr(10))[0]}")
+    return "\n".join(lines)
+
+
+def test_the_layout_in_the_readme_is_that_of_the_docstrings():
+    assert layout() in (ROOT / "README.md").read_text("utf-8"), f"README.md must show:\n{layout()}"
+
+
+def test_the_korean_readme_shows_the_same_folders():
+    text = (ROOT / "README.ko.md").read_text("utf-8")
+    assert all(f"\n{line.split('/')[0]}/ " in text for line in layout().splitlines())

@@ -1,1 +1,1 @@
-"""`harness sweep`: many runs over a grid or a search; resumable, and each retrieval computed once."""
+"""`harness sweep`: a grid or a search over runs, resumable, each retrieval computed once."""
