@@ -210,9 +210,9 @@ def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp
 
 
 def test_two_processes_encode_once(toy, own, tmp_path):
-    """Both start at once; the log holds each text once."""
+    """Both start at once, from one that has loaded the libraries for them; the log holds each text once."""
     code = (
-        "import sys, retrievers.encoders as encoders\n"
+        "import os, sys, sentence_transformers, retrievers.encoders as encoders\n"
         "from harness.cli import main\n"
         "real = encoders.write_embeddings\n"
         "def write(texts, folder, encode, progress):\n"
@@ -221,11 +221,17 @@ def test_two_processes_encode_once(toy, own, tmp_path):
         "        yield from encode(rows)\n"
         "    real(texts, folder, noted, progress)\n"
         "encoders.write_embeddings = write\n"
-        "main(sys.argv[1:])"
+        "second = os.fork()\n"
+        "sys.stdout = open('first' if second else 'second', 'w')\n"
+        "try:\n"
+        "    main(sys.argv[1:])\n"
+        "finally:\n"
+        "    assert not second or os.waitpid(second, 0)[1] == 0"
     )
     words = [sys.executable, "-c", code, "run", *TOY, *LOCAL, "retriever=dense"]
-    both = [subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-    answers = [json.loads(process.communicate(timeout=120)[0]) for process in both]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads((tmp_path / name).read_text("utf-8")) for name in ("first", "second")]
     assert answers[0]["metrics"] == answers[1]["metrics"]
     assert sorted((tmp_path / "log").read_text().split()) == ["0", "1", "2"]
 

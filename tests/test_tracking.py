@@ -133,14 +133,20 @@ def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
 def test_many_processes_on_a_fresh_store(tmp_path):
     """Without the lock every one of them fails, and the store stays broken."""
     code = (
+        "import mlflow.tracking, multiprocessing\n"  # once for all of them
         "from pathlib import Path\nfrom harness.mlflow_tracker import MlflowTracker\n"
         "from harness.tracking import RunRecord\n"
-        f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
-        "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
-        "tracker.finish(tracker.begin(record), record, 'FINISHED')"
+        "def work():\n"
+        f"    tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
+        "    record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
+        "    tracker.finish(tracker.begin(record), record, 'FINISHED')\n"
+        "started = [multiprocessing.get_context('fork').Process(target=work) for _ in range(4)]\n"
+        "for one in started: one.start()\n"
+        "for one in started: one.join(120)\n"
+        "assert [one.exitcode for one in started] == [0] * 4"
     )
-    started = [subprocess.Popen([sys.executable, "-c", code], env=os.environ) for _ in range(4)]
-    assert [process.wait(120) for process in started] == [0] * 4
+    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    assert subprocess.run([sys.executable, "-c", code], env=quiet).returncode == 0
     tracker = MlflowTracker()
     tracker.connect(tmp_path)
     found = tracker.client.get_experiment_by_name("e")
