@@ -13,7 +13,7 @@ run: .venv/.base  ## set up on a fresh machine and run BM25 on the sample
 
 test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
 	@$(TESTS) $(ARGS)
-	@$(TESTS) --server -m 'not slow' tests/test_tracking.py tests/test_experiment.py tests/test_export.py
+	@$(TESTS) -n 0 --server -m stored tests/test_tracking.py tests/test_experiment.py tests/test_export.py
 
 check: .venv/.dev  ## lint, types and the fast tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(TESTS) -m 'not slow' $(ARGS)

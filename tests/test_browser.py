@@ -67,13 +67,13 @@ def browser():
 
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
+        yield opened.new_context(viewport={"width": 1500, "height": 950})  # one for all: MLflow's scripts are kept
         opened.close()
 
 
 @pytest.fixture
 def tab(browser):
-    opened = browser.new_page(viewport={"width": 1500, "height": 950})
+    opened = browser.new_page()
     opened.set_default_timeout(PATIENCE)
     errors = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
