@@ -132,25 +132,25 @@ def test_dense_on_cranfield_equals_encode_and_numpy(harness, real_data, tmp_path
         assert abs(near["metrics"]["ndcg@10"] - done.json["metrics"]["ndcg@10"]) < 0.1
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        ("index=hnsw",),
-        ("index=ivf_flat", "index.nlist=1", "index.nprobe=1"),
-        ("retriever=hybrid",),
-        ("retriever=hybrid", "fusion=rrf", "fusion.k=3"),
-        ("gate=score", "gate.threshold=0.9"),
-        ("encoder.dtype=float32", "encoder.runtime.batch_tokens=17"),
-        ("top_k=1", "depth=2"),
-        ("depth=200",),
-    ],
-)
-def test_no_text_is_encoded_twice(harness, toy, own, encoded, other):
+OTHERS = [
+    ("index=hnsw",),
+    ("index=ivf_flat", "index.nlist=1", "index.nprobe=1"),
+    ("retriever=hybrid",),
+    ("retriever=hybrid", "fusion=rrf", "fusion.k=3"),
+    ("gate=score", "gate.threshold=0.9"),
+    ("encoder.dtype=float32", "encoder.runtime.batch_tokens=17"),
+    ("top_k=1", "depth=2"),
+    ("depth=200",),
+]
+
+
+def test_no_text_is_encoded_twice(harness, toy, own, encoded):
     harness("run", *TOY, *LOCAL, "retriever=dense")
     assert len(encoded) == 6
     encoded.clear()
-    assert harness("run", *TOY, *LOCAL, "retriever=dense", *other).code == 0
-    assert encoded == []
+    for other in OTHERS:
+        assert harness("run", *TOY, *LOCAL, "retriever=dense", *other).code == 0, other
+        assert encoded == [], other
 
 
 def test_other_embeddings_are_other_embeddings(harness, toy, own, encoded):
@@ -209,6 +209,7 @@ def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp
     assert sorted(encoded) == everything
 
 
+@pytest.mark.slow  # test_store.py has two processes that make a thing once
 def test_two_processes_encode_once(toy, own, tmp_path):
     """Both start at once, from one that has loaded the libraries for them; the log holds each text once."""
     code = (

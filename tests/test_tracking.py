@@ -94,9 +94,7 @@ def test_passwords_are_never_shown():
     assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
 
 
-def test_long_params_are_cut_and_many_fit(tmp_path):
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path)
+def test_long_params_are_cut_and_many_fit(tracker):
     record = RunRecord("e", "n", params={f"p{i}": i for i in range(150)} | {"long": "x" * 9000})
     run_id = tracker.begin(record)
     tracker.finish(run_id, record, "FINISHED")
@@ -105,14 +103,12 @@ def test_long_params_are_cut_and_many_fit(tmp_path):
     assert len(params["long"]) == 6000
 
 
-def test_a_deleted_experiment_is_said(tmp_path):
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path)
+def test_a_deleted_experiment_is_said(tracker, tmp_path):
     record = RunRecord("gone", "n")
     tracker.begin(record)
     tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
     later = MlflowTracker()
-    later.connect(tmp_path)
+    later.connect(tmp_path / "outputs")
     with pytest.raises(BadInput, match="is deleted"):
         later.begin(record)
 
