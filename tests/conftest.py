@@ -1,6 +1,7 @@
 """Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
 
 import copy
+import functools
 import gc
 import json
 import os
@@ -118,7 +119,12 @@ def fresh_database(common):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is written ahead goes into the one file
             connection.close()
             made.touch()
-    return folder / "mlflow.db"
+    import mlflow.store.db.utils
+
+    with pytest.MonkeyPatch.context() as patch:  # it reads all of its migrations for each database that is opened
+        latest = mlflow.store.db.utils._get_latest_schema_revision
+        patch.setattr(mlflow.store.db.utils, "_get_latest_schema_revision", functools.cache(latest))
+        yield folder / "mlflow.db"
 
 
 @pytest.fixture(scope="session")
@@ -212,7 +218,16 @@ def undrawn(request, monkeypatch):
     """Figures are laid out but not drawn, a third of a second for each run, but in tests marked `drawn`."""
     if request.node.get_closest_marker("drawn"):
         return
+    from matplotlib.axis import _LazyTickList
     from matplotlib.figure import Figure
+
+    def no_ticks(self, axis, _):
+        if axis is None:
+            return self
+        setattr(axis, name := "majorTicks" if self._major else "minorTicks", [])
+        return getattr(axis, name)
+
+    monkeypatch.setattr(_LazyTickList, "__get__", no_ticks)  # half of the time of laying out
 
     def blank(self, file, **_):
         file.write(EMPTY_PNG) if hasattr(file, "write") else Path(file).write_bytes(EMPTY_PNG)
