@@ -80,8 +80,8 @@ def test_drawn_flips_come_near_to_all_of_them():
     assert drawn == pytest.approx(whole, abs=5 * math.sqrt(whole * (1 - whole) / 20_000))  # five standard errors
 
 
-@pytest.mark.slow  # ranx compiles for a minute when it is new
-def test_ranx_agrees_but_for_its_seed():
+@pytest.mark.slow  # loads ranx
+def test_ranx_agrees_but_for_its_seed(ranx):
     from ranx.statistical_tests.fisher_randomization_test import fisher_randomization_test
     from ranx.statistical_tests.paired_student_t_test import paired_student_t_test
 

@@ -14,7 +14,7 @@ from chat_server import ChatServer, Reply, completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.gates import llm
 from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, parse_answer, transcript
@@ -478,9 +478,9 @@ def test_the_shipped_config_says_the_defaults():
 
     node = yaml.safe_load((components.conf_folder() / "gate" / "llm.yaml").read_text("utf-8"))
     with pytest.raises(BadInput, match=r"gate\.model is missing\. Give it on the command line: gate\.model="):
-        parts.check_component(node, "gate")
-    parts.check_component(node | {"model": "tiny"}, "gate")
-    made, plain = parts.build(node | {"model": "tiny"}), LlmGate("tiny")
+        components.check_component(node, "gate")
+    components.check_component(node | {"model": "tiny"}, "gate")
+    made, plain = components.build(node | {"model": "tiny"}), LlmGate("tiny")
     assert vars(made) == vars(plain)
     made.check(["bm25", "dense"])  # it fits any rankings
 

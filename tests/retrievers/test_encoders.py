@@ -356,6 +356,11 @@ def test_several_processes_are_stopped_whatever_happens(tiny, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_several_processes_give_the_same(tiny, library, tmp_path, monkeypatch):
+    import torch.multiprocessing as processes
+
+    plain = processes.get_context
+    monkeypatch.setattr(processes, "get_context", lambda _: plain("forkserver"))  # the library is loaded once for both
+    processes.set_forkserver_preload(["sentence_transformers"])
     monkeypatch.setattr(encoders, "CHUNK", 1000)
     monkeypatch.setattr(embeddings, "FLUSH_SECONDS", 0.0)
     texts, told = mixed(60), []

@@ -353,7 +353,7 @@ def drawn(random, complete):
     return {name: {f"q{i}": row() for i in range(20)} for name in ("a", "b")}
 
 
-@pytest.mark.slow  # ranx compiles for a minute when it is new
+@pytest.mark.slow  # loads ranx
 @pytest.mark.parametrize(
     ("fusion", "complete", "asked"),
     [
@@ -368,9 +368,7 @@ def drawn(random, complete):
         (CombMNZ("rank"), False, {"norm": "rank", "method": "mnz"}),
     ],
 )
-def test_ranx_agrees(fusion, complete, asked):
-    import ranx
-
+def test_ranx_agrees(fusion, complete, asked, ranx):
     raw = drawn(np.random.default_rng(11), complete)
     if asked["method"] == "wsum":
         asked = asked | {"params": {"weights": [0.3, 2.0]}}

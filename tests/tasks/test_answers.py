@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.pipeline.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.model_measures import ModelAbsent
@@ -453,8 +453,8 @@ def test_the_shipped_config_builds_and_loads_nothing():
     import yaml
 
     shipped = yaml.safe_load((components.conf_folder() / "task" / "answers.yaml").read_text("utf-8"))
-    parts.check_component(shipped["task"], "task")
-    task = parts.build(shipped["task"], where="task")
+    components.check_component(shipped["task"], "task")
+    task = components.build(shipped["task"], where="task")
     assert shipped["objective"] in task.measures
     assert shipped["task"]["scheme"] == "rag_qa"
 
@@ -471,7 +471,7 @@ def test_the_shipped_config_builds_and_loads_nothing():
 )
 def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, said):
     with pytest.raises(BadInput) as refused:
-        parts.check_component(node(**arguments), "task")
+        components.check_component(node(**arguments), "task")
     assert said in str(refused.value)
 
 

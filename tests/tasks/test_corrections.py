@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.pipeline.cache import Cache
 from harness.tasks.corrections import Corrections, correction_precision, correction_recall
 from retrievers.base import BadInput
@@ -285,12 +285,12 @@ def test_bad_arguments(arguments, message):
 def test_the_shipped_config_is_the_default():
     shipped = yaml.safe_load((components.conf_folder() / "task" / "corrections.yaml").read_text("utf-8"))
     node = shipped["task"]
-    parts.check_component(node, "task")
-    task = parts.build(node, where="task")
+    components.check_component(node, "task")
+    task = components.build(node, where="task")
     assert vars(task) == vars(Corrections())
     assert shipped["objective"] in Corrections.measures
     with pytest.raises(BadInput, match=r"task\.scheme='tken' is not one of token, span\. Did you mean 'token'"):
-        parts.check_component(node | {"scheme": "tken"}, "task")
+        components.check_component(node | {"scheme": "tken"}, "task")
 
 
 # Properties -----------------------------------------------------------------------------------------
