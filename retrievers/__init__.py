@@ -1,1 +1,1 @@
-"""Retrievers, fusions and rerankers. They know nothing of the harness."""
+"""Retrievers, fusions and rerankers, independent of the harness: nothing here imports it."""

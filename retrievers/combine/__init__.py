@@ -1,1 +1,1 @@
-"""What works on rankings alone: fusion and reranking."""
+"""Components that work on rankings: fusion and reranking."""
