@@ -253,7 +253,7 @@ def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypat
     plain = BM25.search
 
     def broken(self, queries, k):
-        if self._parameters.k1 == 9:
+        if self.k1 == 9:
             raise MemoryError("too large")
         return plain(self, queries, k)
 
