@@ -27,7 +27,7 @@ from harness.gates.payoff import fixed_mean, payoffs
 from harness.gates.signals import Answer
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import caching
-from harness.pipeline.gate_inputs import gate_inputs
+from harness.pipeline.gate_inputs import CachedInputs
 from harness.progress import watch
 from retrievers.base import BadInput, Query, Ranking
 
@@ -161,7 +161,7 @@ def decide(
     def search(source: str, asked: Sequence[Query]) -> Ranking:
         return retrieve({source: config["retriever"][source]}, dataset, asked, 1, cache, Clock())[source]
 
-    return gate.decide(gate_inputs(config, rankings, dataset, queries, cache, search), payoff)
+    return gate.decide(CachedInputs(config, rankings, dataset, queries, cache, search), payoff)
 
 
 def ordering(config: Mapping[str, Any]) -> dict[str, Any]:
