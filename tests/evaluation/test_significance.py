@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evaluation.significance import differences, holm, randomisation_test
+from harness.evaluation.significance import differences, holm, sign_flip_test
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 import simulate_intervals
@@ -20,7 +20,7 @@ LEVELS = [0.0, 1 / 3, 0.5, 7 / 12, 5 / 6, 1.0]
 
 
 def p_of(*row, resamples=10_000, seed=0):
-    p, exact = randomisation_test(np.array([row], float), seed, resamples)
+    p, exact = sign_flip_test(np.array([row], float), seed, resamples)
     return p[0], exact[0]
 
 

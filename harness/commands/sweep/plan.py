@@ -197,7 +197,7 @@ class Planner:
         trial.config, trial.choices = config, choices
         if "task" in config:
             trial.config = scored_file.absolute(config)
-            scored_file.measures(scored_file.task_of(config), config)
+            scored_file.requested_measures(scored_file.task_of(config), config)
             trial.key, trial.part = task_run.trial_key(trial.config), "text"
             return
         data = self._read(config, choices)

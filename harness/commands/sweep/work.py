@@ -42,11 +42,11 @@ class Scoring:
         self._write(trial, folder, record)
 
     def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool = False) -> None:
-        submission = scored_file.judge(trial.config)
-        if lacking := submission.judged.absent.get(objective := trial.config["objective"]):
+        scored = scored_file.judge(trial.config)
+        if lacking := scored.judged.absent.get(objective := trial.config["objective"]):
             raise BadInput(f"objective={objective} is absent: {lacking}")
-        record.end_tags |= {k: v for k, v in task_run.tags(trial.config, submission).items() if k != "harness.verb"}
-        task_run.write(folder, record, trial.config, submission, light)
+        record.end_tags |= {k: v for k, v in task_run.tags(trial.config, scored).items() if k != "harness.verb"}
+        task_run.write(folder, record, trial.config, scored, light)
 
 
 class Retrieving:

@@ -273,7 +273,10 @@ def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
 
 
 def told(mean, low, high, p, n=110, wins=10, losses=5):
-    return Difference(n, mean, low, high, wins, n - wins - losses, losses, 0.1, p, p, p, False, "")
+    ties = n - wins - losses
+    return Difference(
+        n=n, mean=mean, low=low, high=high, wins=wins, ties=ties, losses=losses, p=p, p_holm=p, exact=False, note=""
+    )
 
 
 @pytest.mark.parametrize(
