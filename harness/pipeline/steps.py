@@ -27,7 +27,7 @@ from harness.gates.payoff import fixed_mean, payoffs
 from harness.gates.signals import Answer
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import caching
-from harness.pipeline.inputs import gate_inputs
+from harness.pipeline.gate_inputs import gate_inputs
 from harness.progress import watch
 from retrievers.base import BadInput, Query, Ranking
 

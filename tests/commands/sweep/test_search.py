@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.commands.sweep import search as sweep_search
 from harness.commands.sweep.search import Interval, Search, Values, axis_of, importlib
-from harness.config import components, parts
+from harness.config import components
 from retrievers.base import BadInput
 
 SAMPLERS = ["random", "tpe", "cmaes", "gp"]
@@ -391,6 +391,6 @@ def test_the_shipped_searches(monkeypatch):
     for path in sorted((components.conf_folder() / "search").glob("*.yaml")):
         node = yaml.safe_load(path.read_text("utf-8"))
         assert node.get("seed", "${seed}") == "${seed}"
-        made = parts.build({**node, "seed": 7} if "seed" in node else node, where="search")
+        made = components.build({**node, "seed": 7} if "seed" in node else node, where="search")
         assert path.stem == getattr(made, "sampler", "grid")
         assert getattr(made, "seed", 7) == 7
