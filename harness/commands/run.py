@@ -1,18 +1,18 @@
-"""The verbs `run`, `score` and `search`: a checked config in, a tracked result out."""
+"""`harness run`: one experiment, from a checked config to a tracked result."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import digest_texts
 from harness.config.check import Invocation
-from harness.config.components import build
-from harness.data.dataset import load, search_queries
 from harness.evaluation.scores import Scores
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import Clock, Session, load_dataset, open_session
 from harness.reports import terminal
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.outbox import looks
@@ -23,77 +23,112 @@ if TYPE_CHECKING:
 
 
 def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """One experiment: retrieve, gate, score, log. Returns the JSON document of `harness run format=json`."""
+    """Prepare, execute, record and present one experiment. Returns the JSON document of `harness run format=json`."""
     began = time.perf_counter()
-    clock = steps.Clock()
-    config = retrieval_run.absolute(config)
-    with clock.stage("read"):
-        dataset = load(build(config["dataset"], where="dataset"), invocation.choices["dataset"])
-    steps.check(config, dataset)
-    traces.check(config, dataset.qrels is not None)
-    queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
-    key = retrieval_run.trial_key(config, dataset.fingerprints, digest_texts(query.text for query in queries))
-    record = RunRecord(
-        config["experiment_name"],
-        config["run_name"] or retrieval_run.run_name(config, invocation),
-        params=retrieval_run.params(config, invocation.choices),
-        tags=provenance.provenance(dataset.fingerprints, config)
-        | {"harness.verb": "run", "trial_key": key, "objective": config["objective"]},
-        inputs=retrieval_run.inputs(dataset, config["dataset"]),
-    )
-    cache = Cache(Path(config["store"]["path"]))
-    light = config["tracking"]["detail"] == "light"
-    with recording.tracked(config, record) as (tracker, run_id, unfinished, folder):
-        outcome = steps.run(config, dataset, cache, clock)
-        record.end_tags |= retrieval_run.write_files(unfinished, config, dataset, outcome, light)
-        if not light:
-            retrieval_run.write_page(unfinished, record, run_id, config, dataset, outcome)
-        record.metrics |= retrieval_run.logged(outcome, config, light) | retrieval_run.machine(
-            config, dataset, cache, clock
-        )
+    run_config = RunConfig.of(retrieval_run.absolute(config))
+    session, record = prepare(run_config, invocation)
+    with recording.tracked(run_config.document, record) as (tracker, run_id, unfinished, folder):
+        outcome = steps.run(run_config, session)
+        write_results(unfinished, record, run_id, run_config, session, outcome)
     folder = record.unsent / "files" if record.unsent else folder
-    peeks = tracker.count_private_view(config["experiment_name"]) if looks(record.metrics) and not record.unsent else 0
-    traced = traces.write(config, dataset, outcome, cache, tracker, run_id) if run_id and not record.unsent else 0
+    name, sent = run_config.experiment_name, not record.unsent
     document = {
         "run_id": run_id,
-        "experiment": config["experiment_name"],
-        "metrics": _json_metrics(outcome.scores),
-        "out_of_fold": _json_metrics(outcome.held_out),
-        "gate": outcome.decision.fitted,
-        "measured": outcome.measured,
-        "losses": outcome.scores.to_json()["losses"] if outcome.scores else None,
-        "counts": outcome.scores.counts if outcome.scores else None,
+        "experiment": name,
+        **numbers(outcome),
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
-        "private_peeks": peeks,
-        "traces": traced,
+        "private_peeks": tracker.count_private_view(name) if looks(record.metrics) and sent else 0,
+        "traces": traces.write(config, session.dataset, outcome, session.cache, tracker, run_id)
+        if run_id and sent
+        else 0,
         "seconds": round(time.perf_counter() - began, 3),
     }
-
-    def show(console: Console) -> None:
-        for note in dataset.notes:
-            console.print(f"Data: {note}")
-        if outcome.scores:
-            terminal.show_scores(console, outcome.scores, outcome.held_out)
-            if outcome.decision.fitted:
-                terminal.show_gate(console, outcome.decision.fitted)
-        else:
-            console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
-        if peeks and config["select_on"] == "public":
-            console.print(terminal.peeked(config["experiment_name"], peeks))
-        for name, value in outcome.measured.items():
-            console.print(f"{name} {value:.4f}")
-        console.print(f"Files: {folder}")
-        if run_id:
-            console.print(f"Run {run_id} of experiment {config['experiment_name']!r}. Next:")
-            console.print(f"  harness ui experiment_name='{config['experiment_name']}'")
-            if invocation.choices["gate"] == "none" and outcome.scores:
-                console.print("  the same command with gate=auto, to withhold documents where that scores better")
-            console.print(f"  harness export run={run_id}")
-
-    terminal.emit(config["format"], document, show)
+    terminal.emit(
+        config["format"], document, lambda console: show(console, document, run_config, invocation, session, outcome)
+    )
     recording.end(record)
     return document
 
 
-def _json_metrics(scores: Scores | None) -> dict[str, float | None] | None:
+def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunRecord]:
+    """Read the data, refuse what cannot work, and name the run. Nothing is computed or logged yet."""
+    clock = Clock()
+    with clock.stage("read"):
+        dataset = load_dataset(config, invocation.choices["dataset"])
+    session = open_session(config, dataset, clock)
+    labelled = dataset.qrels is not None
+    steps.check(config, labelled)
+    traces.check(config.document, labelled)
+    texts = digest_texts(query.text for query in session.queries)
+    tags = {
+        "harness.verb": "run",
+        "trial_key": retrieval_run.trial_key(config, dataset.fingerprints, texts),
+        "objective": config.objective,
+    }
+    record = RunRecord(
+        config.experiment_name,
+        config.run_name or retrieval_run.run_name(config, invocation),
+        params=retrieval_run.params(config.document, invocation.choices),
+        tags=provenance.provenance(dataset.fingerprints, config.document) | tags,
+        inputs=retrieval_run.inputs(dataset, config.dataset),
+    )
+    return session, record
+
+
+def write_results(
+    folder: Path, record: RunRecord, run_id: str | None, config: RunConfig, session: Session, outcome: steps.Outcome
+) -> None:
+    """Write a run's files and page, and put its numbers into the record."""
+    record.end_tags |= retrieval_run.write_files(folder, config, session.dataset, outcome, config.light)
+    if not config.light:
+        retrieval_run.write_page(folder, record, run_id, config, session.dataset, outcome)
+    record.metrics |= retrieval_run.logged(outcome, config, config.light)
+    record.metrics |= retrieval_run.machine(config, session)
+
+
+def numbers(outcome: steps.Outcome) -> dict[str, Any]:
+    """What the experiment found, as JSON takes it."""
+    scores = outcome.scores
+    return {
+        "metrics": _means(scores),
+        "out_of_fold": _means(outcome.held_out),
+        "gate": outcome.decision.fitted,
+        "measured": outcome.measured,
+        "losses": scores.to_json()["losses"] if scores else None,
+        "counts": scores.counts if scores else None,
+    }
+
+
+def show(
+    console: Console,
+    document: Mapping[str, Any],
+    config: RunConfig,
+    invocation: Invocation,
+    session: Session,
+    outcome: steps.Outcome,
+) -> None:
+    """The result on a terminal, and what to do next."""
+    for note in session.dataset.notes:
+        console.print(f"Data: {note}")
+    if outcome.scores:
+        terminal.show_scores(console, outcome.scores, outcome.held_out)
+        if outcome.decision.fitted:
+            terminal.show_gate(console, outcome.decision.fitted)
+    else:
+        console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
+    name, run_id = config.experiment_name, document["run_id"]
+    if document["private_peeks"] and config.split.select_on == "public":
+        console.print(terminal.peeked(name, document["private_peeks"]))
+    for measure, value in outcome.measured.items():
+        console.print(f"{measure} {value:.4f}")
+    console.print(f"Files: {document['files']['folder']}")
+    if run_id:
+        console.print(f"Run {run_id} of experiment {name!r}. Next:")
+        console.print(f"  harness ui experiment_name='{name}'")
+        if invocation.choices["gate"] == "none" and outcome.scores:
+            console.print("  the same command with gate=auto, to withhold documents where that scores better")
+        console.print(f"  harness export run={run_id}")
+
+
+def _means(scores: Scores | None) -> dict[str, float | None] | None:
     return scores.to_json()["metrics"] if scores else None

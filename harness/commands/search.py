@@ -10,6 +10,7 @@ from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.gates.signals import random_queries
 from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.reports import markup, terminal
 from retrievers.base import BadInput, Query
@@ -26,7 +27,7 @@ def search(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     source = build(config["dataset"], where="dataset")
     documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
     searcher = Searcher(
-        {**config, "query": {"text": "user_turns", "file": None}},
+        RunConfig.of(config),
         Dataset(invocation.choices["dataset"], documents, (), None),
         Cache(Path(config["store"]["path"])),
         lambda: random_queries([document.indexed_text for document in documents], source.queries()),

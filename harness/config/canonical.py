@@ -24,22 +24,24 @@ def digest_texts(texts: Iterable[str]) -> str:
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     """{'a.b': value} for every leaf; lists are leaves."""
-    return dict(_leaves(config))
+    return dict(leaves(config))
 
 
-def _nodes(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def nodes(value: Any, where: str = "config") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(path, mapping) of every mapping in a config, outermost first."""
     if isinstance(value, Mapping):
         yield where, value
         for key, inner in value.items():
-            yield from _nodes(inner, f"{where}.{key}")
+            yield from nodes(inner, f"{where}.{key}")
     elif isinstance(value, list):
         for i, inner in enumerate(value):
-            yield from _nodes(inner, f"{where}[{i}]")
+            yield from nodes(inner, f"{where}[{i}]")
 
 
-def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of every leaf; lists are leaves."""
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            yield from _leaves(inner, f"{prefix}{key}.")
+            yield from leaves(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", inner

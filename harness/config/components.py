@@ -1,8 +1,8 @@
-"""The components that a config names: finding their classes, checking and building them, and what identifies them.
+"""The components that a config names: finding their classes, checking and building them, and their identities.
 
 A component is a mapping with a `_target_`: a class of `retrievers.` or `harness.`, nothing else. Its other keys are the
-constructor's arguments; those under `runtime:` (workers, device, batch size) are arguments too, but they change no
-result and so are no part of its identity.
+constructor's arguments. Those under `runtime:` (workers, device, batch size) are arguments too, but they change no
+result and so do not enter its identity.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from retrievers.base import BadInput, did_you_mean
 LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
 
-# Called for each part inside a part as wrap(key, config, make); returns what to use in its place.
+# Called for each component inside a component as wrap(key, config, make); returns the object to use for it.
 Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 
 
-SHARED = ("tokenizer", "encoder", "index")  # parts that retrievers take up by interpolation
-PARTS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)  # one each, beside `retriever`
+SHARED = ("tokenizer", "encoder", "index")  # groups that retrievers refer to by interpolation
+# Groups with one component each; `retriever` has one for each name.
+GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)
 
 
 def conf_folder() -> Path:
-    """The shipped configs: inside the package where it was installed, beside it in a checkout."""
+    """The shipped configs: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
 
@@ -51,7 +52,7 @@ def target_class(node: Mapping[str, Any], where: str) -> type:
         found = getattr(importlib.import_module(module_name), name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
-            raise  # a dependency of that module is missing: say which
+            raise  # a dependency of that module is missing: the error names it
         raise BadInput(f"{where}._target_: there is no module {module_name!r}.") from None
     except AttributeError:
         known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
@@ -82,13 +83,13 @@ def recorded(value: Any) -> Any:
 
 
 def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments that a part's config gives, those of `runtime:` included."""
+    """The constructor's arguments in a component's config, those under `runtime:` included."""
     runtime = node.get("runtime") or {}
     return {k: v for k, v in node.items() if k not in ("_target_", "runtime")} | dict(runtime)
 
 
 def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "config") -> Any:
-    """Make the object that a part's config describes, parts inside it first."""
+    """Make the object that a component's config describes, components inside it first."""
     made = {}
     for key, value in arguments(node).items():
         if isinstance(value, Mapping) and "_target_" in value:
@@ -106,10 +107,10 @@ def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "confi
 
 
 def identity(node: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a part's results: class, its version and packages, and all arguments but `runtime:`.
+    """What decides a component's results: class, version, packages, and all arguments but those of `runtime:`.
 
-    Defaults that the config leaves out are filled in, so that saying a default changes nothing. A class that has
-    `identify(**arguments)` says itself what stands for its arguments, such as a model's checksum for its path.
+    Defaults that the config leaves out are filled in, so that writing out a default changes nothing. A class may
+    have `identify(**arguments)` to replace its arguments, such as a model's path by the checksum of its weights.
     """
     cls: Any = target_class(node, "config")
     runtime = dict(node.get("runtime") or {})
@@ -128,8 +129,10 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def active_groups(config: Mapping[str, Any]) -> list[str]:
-    """The groups beside `retriever` and `gate` that have a say in a run: parts in use by a retriever or the gate,
-    fusion of several, reranking."""
+    """The groups beside `retriever` and `gate` that affect a run.
+
+    Those are the shared groups that a retriever or the gate uses, fusion of several rankings, and reranking.
+    """
     nodes = config["retriever"].values()
     gate = build(config["gate"], where="gate")
     found = [name for name in SHARED if name in gate.parts or any(node.get(name) == config[name] for node in nodes)]
@@ -166,9 +169,9 @@ def _installed(package: str, target: str) -> str:
 
 
 def check_component(node: Any, where: str) -> None:
-    """The keys and values of a part against its constructor's signature, then against the constructor itself.
+    """BadInput where keys or values do not fit the constructor's signature, or the constructor refuses them.
 
-    Constructors check their arguments and load nothing, so that this costs next to nothing.
+    Constructors check their arguments and load nothing, so this is quick.
     """
     _check_arguments(node, where)
     build(node, where=where)
@@ -187,7 +190,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 def _check_arguments(node: Any, where: str) -> None:
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise BadInput(f"{where} is no part: it needs a `_target_`. Choose a file of conf/{where.split('.')[0]}/.")
+        raise BadInput(f"{where} must name a component (`_target_`). Choose a file of conf/{where.split('.')[0]}/.")
     cls = target_class(node, where)
     parameters, hints = _signature(cls).parameters, _hints(cls)
     given = arguments(node)

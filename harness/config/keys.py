@@ -1,4 +1,4 @@
-"""The plain keys of all configs and what each may hold, and the check of a value with a message for people."""
+"""The plain keys of all configs, the values that each accepts, and the check of a value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retrievers.base import BadInput, did_you_mean
 
 @dataclass(frozen=True)
 class Key:
-    """What a plain config key may hold: a type and, for numbers, the least and greatest value."""
+    """The values that a plain config key accepts: a type and, for numbers, the least and the greatest."""
 
     hint: Any
     least: float | None = None
@@ -77,8 +77,8 @@ def check_value(value: Any, key: Key, name: str) -> None:
         raise BadInput(f"{name}={value} is not a finite number.")
     if not _fits(value, key.hint):
         choices = [c for c in _choices(key.hint) if c is not None]
-        said = f"one of {', '.join(map(str, choices))}" if choices else _spoken(key.hint)
-        raise BadInput(f"{name}={value!r} is not {said}.{did_you_mean(str(value), map(str, choices))}")
+        expected = f"one of {', '.join(map(str, choices))}" if choices else _type_text(key.hint)
+        raise BadInput(f"{name}={value!r} is not {expected}.{did_you_mean(str(value), map(str, choices))}")
     if value is not None and key.least is not None and value < key.least:
         raise BadInput(f"{name}={value} is too small: the least is {key.least}.")
     if value is not None and key.most is not None and value > key.most:
@@ -86,7 +86,7 @@ def check_value(value: Any, key: Key, name: str) -> None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value (JSON types) has the hinted type; what is no JSON type fits anything."""
+    """Whether a plain value (JSON types) has the hinted type; any value fits a hint that is not a JSON type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return value in inner and not isinstance(value, bool)
@@ -113,11 +113,11 @@ def _choices(hint: Any) -> list[Any]:
     return [c for one in typing.get_args(hint) for c in _choices(one)]
 
 
-def _spoken(hint: Any) -> str:
+def _type_text(hint: Any) -> str:
     names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
     if hint in names:
         return names[hint]
     inner = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_spoken(one) for one in inner)
-    return f"a list of {_spoken(inner[0])}" if inner else str(hint)
+        return " or ".join(_type_text(one) for one in inner)
+    return f"a list of {_type_text(inner[0])}" if inner else str(hint)

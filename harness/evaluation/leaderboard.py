@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from retrievers.base import Qrels, remembered
-
-
-def split(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
-    """bool [Q], true for the public part; round(public * Q) items, drawn from each stratum alike.
-
-    strata: int [Q]. Which items are public depends on their ids and the seed, not on their order: within a stratum
-    those whose hash comes first. A stratum's share is rounded so that the whole is right (largest remainders).
-    """
-    draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
-    chosen = np.zeros(len(item_ids), bool)
-    for which, quota in quotas(strata, public).items():
-        rows = np.flatnonzero(strata == which)
-        chosen[rows[np.argsort(draw[rows])][:quota]] = True
-    return chosen
-
-
-def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
-    """stratum -> how many of its items are public: largest remainders, the first of equal strata."""
-    names, sizes = np.unique(strata, return_counts=True)
-    whole = np.floor(public * sizes).astype(np.intp)
-    left_over = round(public * len(strata)) - whole.sum()
-    whole[np.argsort(whole - public * sizes, kind="stable")[:left_over]] += 1
-    return dict(zip(names.tolist(), whole.tolist(), strict=True))
-
+from harness.evaluation.split import quotas
 
 Score = Callable[[np.ndarray], np.ndarray]  # items that count, [R, N] of 0 and 1 -> scores of M submissions [M, R]
 
@@ -127,15 +102,3 @@ def ranks(scores: np.ndarray) -> np.ndarray:
 def _counted(shifts: np.ndarray) -> dict[str, int]:
     """Ranks lost -> in how many draws."""
     return {str(shift): int(count) for shift, count in zip(*np.unique(shifts, return_counts=True), strict=True)}
-
-
-@remembered
-def _public(
-    qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], seed: int, public: float
-) -> np.ndarray:
-    """bool [Q]. All labelled queries are split, so that it does not depend on which of them were predicted."""
-    labelled = list(qrels.grades)
-    needs = np.array([bool(graded) or not qrels.abstention for graded in qrels.grades.values()])
-    turns = np.array([query_id in multi_turn for query_id in labelled])
-    chosen = dict(zip(labelled, split(labelled, 2 * needs + turns, seed, public), strict=True))
-    return np.array([chosen[query_id] for query_id in scored])

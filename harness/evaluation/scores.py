@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.judged import Judged, judge
-from harness.evaluation.leaderboard import _public
 from harness.evaluation.losses import ceilings, losses
 from harness.evaluation.measures import Family, Measure, parse
+from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
 Lists = Ranking | Predictions
@@ -95,7 +95,7 @@ def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | N
     return replace(
         first,
         values=values,
-        summary=_with_intervals(summed(lambda one: one.summary), values, seed, RESAMPLES, wanted),
+        summary=_with_intervals(summed(lambda one: one.summary), values, seed, wanted),
         public=summed(lambda one: one.public),
         private=summed(lambda one: one.private),
         losses=mean(lambda one: one.losses),
@@ -103,80 +103,91 @@ def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | N
     )
 
 
+@dataclass(frozen=True, eq=False)
+class ShownLists:
+    """What each query is shown, and what it was made from. All lists have the same queries in the same rows.
+
+    final: the exported lists.
+    deep: the gated lists before the cut to `top_k`; None where they are unknown.
+    candidates: the lists at depth before the gate, for losses and ceilings.
+    keep: bool [rows of final], whether the gate shows documents. signal: float64, what it decided by.
+    rankings: name -> component ranking, for the oracle fusion.
+    top_k: length of the cut; required with `deep`.
+    """
+
+    final: Lists
+    deep: Lists | None = None
+    candidates: Lists | None = None
+    keep: np.ndarray | None = None
+    signal: np.ndarray | None = None
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    top_k: int | None = None
+
+    def __post_init__(self) -> None:
+        others = [lists for lists in (self.deep, self.candidates, *self.rankings.values()) if lists is not None]
+        if any(lists.query_ids != self.final.query_ids for lists in others):
+            raise ValueError("final, deep, candidates and rankings hold the same queries in the same rows")
+        if self.deep is not None and self.top_k is None:
+            raise ValueError("top_k says which measures read deep")
+
+    def reads_final(self, measure: Measure) -> bool:
+        """Whether a measure reads the final lists; the others read `deep`."""
+        in_final = self.top_k is not None and measure.k is not None and measure.k <= self.top_k
+        return self.deep is None or in_final or measure.family is not Family.STANDARD
+
+
 def score(
-    final: Lists,
+    lists: ShownLists,
     qrels: Qrels,
     metrics: Sequence[str],
     *,
-    deep: Lists | None = None,
-    candidates: Lists | None = None,
-    keep: np.ndarray | None = None,
-    rankings: Mapping[str, Ranking] | None = None,
-    signal: np.ndarray | None = None,
-    top_k: int | None = None,
-    missing: Literal["skip", "zero"] = "skip",
+    split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
-    public: float = 0.4,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
+    missing: Literal["skip", "zero"] = "skip",
     detailed: Collection[str] | None = None,
 ) -> Scores:
-    """Score the exported lists `final` on the labelled queries.
+    """Score lists on the labelled queries.
 
-    deep:       the gated lists before the cut to `top_k`; a standard measure with k > top_k or without k
-                reads them. All else, and everything when `deep` is None, reads `final`.
-    candidates: the lists at depth before the gate, for losses and ceilings.
-    keep:       bool [rows of final], the gate's decision.  signal: float64, what it decided by.
-    rankings:   name -> raw ranking before fusion, for the oracle fusion.
-    missing:    labelled queries without a row in `final` are left out ("skip") or scored as wrong ("zero").
+    A standard measure with k > top_k or without k reads `lists.deep`; all others read `lists.final`.
+
+    split: the public part, and the seed of the bootstrap.
     multi_turn: query_id -> whether it is a conversation of several user turns; unknown: none is.
-    public:     share of the labelled queries in the public part.  seed: of the split and the bootstrap.
-    detailed:   the measures that get an interval and a public and a private part, which cost the most; None: all.
+    missing: labelled queries without a row are left out ("skip") or scored as wrong ("zero").
+    detailed: the measures that get an interval and a public and a private part, which cost the most; None: all.
 
-    All lists have the same queries in the same rows. Raises BadInput for a bad name in `metrics` and
-    where no predicted query is labelled; ValueError where the arguments do not fit together.
+    Raises BadInput for a bad name in `metrics` and where no predicted query is labelled.
     """
     measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
-    others = [lists for lists in (deep, candidates, *(rankings or {}).values()) if lists is not None]
-    if any(lists.query_ids != final.query_ids for lists in others):
-        raise ValueError("final, deep, candidates and rankings hold the same queries in the same rows")
     wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
-    if deep is not None and top_k is None:
-        raise ValueError("top_k says which measures read deep")
+    final = lists.final
     absent = _missing(final, qrels)
-    scored = [query_id for query_id in final.query_ids if query_id in qrels.grades]
-    scored += absent if missing == "zero" else []
-    shown = judge(final, qrels, scored, signal)
-    whole = shown if deep is None else judge(deep, qrels, scored, signal)
-
-    def read(measure: Measure) -> Judged:
-        in_final = top_k is not None and measure.k is not None and measure.k <= top_k
-        return whole if measure.family is Family.STANDARD and not in_final else shown
-
-    judged = {measure: read(measure) for measure in measures}
+    scored = (*(query_id for query_id in final.query_ids if query_id in qrels.grades),)
+    scored += tuple(absent) if missing == "zero" else ()
+    shown = judge(final, qrels, scored, lists.signal)
+    whole = shown if lists.deep is None else judge(lists.deep, qrels, scored, lists.signal)
+    judged = {measure: shown if lists.reads_final(measure) else whole for measure in measures}
     values = {
         measure.name: measure.values(judged[measure]) for measure in measures if measure.family is not Family.POOLED
     }
     several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
-    in_public = _public(qrels, scored=tuple(scored), multi_turn=several, seed=seed, public=public)
-    before = None if candidates is None else _judged(candidates, qrels, query_ids=tuple(scored))
-    known = (shown, before, None if keep is None else _kept(keep, final, scored))
-    raw = {name: _judged_head(ranking, qrels, query_ids=tuple(scored)) for name, ranking in (rankings or {}).items()}
+    in_public = public_part(qrels, scored=scored, multi_turn=several, part=split)
+    before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
+    lost, reachable = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(final)
     return Scores(
-        query_ids=tuple(scored),
+        query_ids=scored,
         values=values,
         needs=shown.needs,
         multi_turn=np.array([query_id in several for query_id in scored], bool),
         in_public=in_public,
         first_hit=_first_hit(shown if before is None else before),
-        summary=_with_intervals(summary, values, seed, resamples, wanted),
+        summary=_with_intervals(summary, values, split.seed, wanted),
         public=_summaries(parted, values, in_public),
         private=_summaries(parted, values, ~in_public),
-        losses=_means(losses(*known)),
-        ceilings=_means(ceilings(*known, raw, 3 if top_k is None else top_k)),
+        losses=lost,
+        ceilings=reachable,
         counts={
             "predicted": len(final.query_ids),
             "labelled": len(qrels.grades),
@@ -189,6 +200,16 @@ def score(
         missing=absent,
         duplicates=repeated,
     )
+
+
+def _lost(
+    lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(losses, ceilings), each a mean over the scored queries."""
+    keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
+    heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
+    top_k = 3 if lists.top_k is None else lists.top_k
+    return _means(losses(shown, before, keep)), _means(ceilings(shown, before, keep, heads, top_k))
 
 
 @remembered
@@ -248,7 +269,7 @@ def _reason(measure: Measure, judged: Judged) -> str:
 
 
 def _with_intervals(
-    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], seed: int, resamples: int, wanted: Collection[str]
+    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], seed: int, wanted: Collection[str]
 ) -> dict[str, Summary]:
     found = dict(summary)
     for name, one in summary.items():
@@ -257,7 +278,7 @@ def _with_intervals(
     if values:
         rows = np.array([name in wanted for name in values])
         stacked = np.stack(list(values.values()))
-        low, high, notes = bootstrap_means(stacked, seed, resamples=resamples, wanted=rows)
+        low, high, notes = bootstrap_means(stacked, seed, resamples=RESAMPLES, wanted=rows)
         for row, name in enumerate(values):
             one = summary[name]
             found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from harness.evaluation.judged import judge
-from harness.evaluation.leaderboard import _public
 from harness.evaluation.measures import Family, Measure, parse
+from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Qrels, Ranking
 
 
@@ -31,15 +30,13 @@ def payoffs(
     objective: str,
     top_k: int,
     *,
-    select_on: Literal["all", "public"] = "all",
+    split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
-    public: float = 0.4,
-    seed: int = 0,
 ) -> Payoff:
     """What showing the first 0 to `top_k` of the candidates is worth for every query, by a mean of queries.
 
-    select_on: whether all labelled queries are learnt from, or the public part of them. objective: as `fixed_mean`
-    takes it.
+    objective: as `fixed_mean` takes it.
+    split: its `select_on` says whether all labelled queries are learnt from, or the public part.
     """
     measure = fixed_mean(objective)
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
@@ -53,10 +50,10 @@ def payoffs(
         values[rows, shown], needs[rows] = measure.values(judged), judged.needs
     several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
     selected = np.ones(len(labelled), bool)
-    if select_on == "public":
-        selected = _public(qrels, scored=tuple(labelled), multi_turn=several, seed=seed, public=public)
+    if split.select_on == "public":
+        selected = public_part(qrels, scored=tuple(labelled), multi_turn=several, part=split)
     learn = rows[selected & ~np.isnan(values[rows, 0])]
-    return Payoff(values, learn, needs, objective, seed)
+    return Payoff(values, learn, needs, objective, split.seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ from typing import Any
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import conversations
-from harness.evaluation.scores import Scores, score
+from harness.evaluation.scores import Scores, ShownLists, score
+from harness.evaluation.split import Split
 from retrievers.base import BadInput, Predictions, Qrels
 
 
@@ -18,15 +19,10 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
     qrels = source.qrels()
     if qrels is None:
         raise BadInput("There are no labels to score with. Give them with dataset.qrels=FILE.")
-    scores = score(
-        predictions,
-        qrels,
-        config["metrics"],
-        missing=config["missing"],
-        multi_turn=None if _labels_alone(config["dataset"]) else conversations(source.queries()),
-        public=config["public"],
-        seed=config["seed"],
-    )
+    turns = None if _labels_alone(config["dataset"]) else conversations(source.queries())
+    split = Split(config["public"], config["seed"])
+    missing = config["missing"]
+    scores = score(ShownLists(predictions), qrels, config["metrics"], split=split, multi_turn=turns, missing=missing)
     return scores, qrels
 
 

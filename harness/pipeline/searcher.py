@@ -18,6 +18,7 @@ from harness.gates.signals import Answer, GateInputs
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, caching
+from harness.pipeline.run_config import RunConfig
 from harness.progress import watch
 from retrievers.base import BadInput, Document, Query, Ranking
 
@@ -50,19 +51,17 @@ class Searcher:
     Models compute a query in one batch with those it comes with, which may change the last digits of its scores.
     """
 
-    def __init__(
-        self, config: Mapping[str, Any], dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]
-    ) -> None:
-        steps.check_gate({**config, "objective": ""}, labelled=False)
+    def __init__(self, config: RunConfig, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
+        steps.check_gate(config, labelled=False)
         self._config, self._dataset, self._drawn = config, dataset, drawn
         self.folders: list[Path] = []
-        self._retrievers = {name: self._retriever(name, node, cache) for name, node in config["retriever"].items()}
-        self._reranker: Reranker = build(config["rerank"], where="rerank")
-        self._gate: Gate = build(config["gate"], where="gate")
+        self._retrievers = {name: self._retriever(name, node, cache) for name, node in config.retriever.items()}
+        self._reranker: Reranker = build(config.rerank, where="rerank")
+        self._gate: Gate = build(config.gate, where="gate")
         if "tokenizer" in self._gate.parts:
-            self._tokenizer: Tokenizer = build(config["tokenizer"], where="tokenizer")
+            self._tokenizer: Tokenizer = build(config.tokenizer, where="tokenizer")
         if "encoder" in self._gate.parts:
-            self._encoder: Encoder = build(config["encoder"], where="encoder")
+            self._encoder: Encoder = build(config.encoder, where="encoder")
             self._learnt = self._learnt_folder(cache)
         self._backgrounds: dict[str, tuple[Sequence[Query], Ranking]] = {}
 
@@ -76,7 +75,7 @@ class Searcher:
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
         decision = self._gate.decide(self._evidence(queries, tuple(conversations), rankings))
-        final = candidates.cut(np.minimum(decision.shown, self._config["top_k"]))
+        final = candidates.cut(np.minimum(decision.shown, self._config.top_k))
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
@@ -85,7 +84,7 @@ class Searcher:
         self._ranked((Query.of("first", first[:100]),))
 
     def _searched(self, conversations: tuple[Query, ...]) -> tuple[Query, ...]:
-        rule = self._config["query"]["text"]
+        rule = self._config.query_text
         if rule == "file" and any(len(query.turns) > 1 for query in conversations):
             raise BadInput(
                 "The run searched for queries that were rewritten elsewhere (query.text=file). Rewrite the "
@@ -99,9 +98,9 @@ class Searcher:
 
     def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:
         """The raw rankings, and the one that is gated and cut."""
-        depth = self._config["depth"]
+        depth = self._config.depth
         rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
-        fused = steps.fuse(self._config["fusion"], rankings, depth)
+        fused = steps.fuse(self._config.fusion, rankings, depth)
         return rankings, steps.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def _evidence(
@@ -143,7 +142,7 @@ class Searcher:
 
     def _learnt_folder(self, cache: Cache) -> Path:
         """What the gate's encoder has learnt from the documents; one that learns nothing reads no folder."""
-        node, corpus = self._config["encoder"], str(self._dataset.fingerprints["documents"])
+        node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
         if not getattr(target_class(node, "encoder"), "learns", False):
             return Path()
         with watch("gate") as progress:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from harness.config.components import build
-from harness.data.dataset import Dataset, conversations
+from harness.data.dataset import Dataset
 from harness.evaluation.measures import Family, parse
 from harness.evaluation.scores import Summary
 from harness.gates import calibration
 from harness.gates.calibration import Curve
 from harness.gates.gate import NoGate, ScoreGate
-from harness.gates.payoff import Payoff, payoffs
+from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
-from harness.pipeline.steps import Outcome
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.steps import Outcome, payoff_of
 
 Ends = tuple[float, float]
 FALLBACK = "modified_map@3"  # for an objective that is no mean over queries, or one that a gate has a say in
@@ -65,31 +65,20 @@ def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
     return float(low - margin), float(high + margin)
 
 
-def objective_of(config: Mapping[str, Any]) -> str:
+def objective_of(config: RunConfig) -> str:
     """The measure of the curve: the run's objective where that is a mean that a gate has no say in."""
-    mean = parse(config["objective"]).family in (Family.STANDARD, Family.MODIFIED)
-    return config["objective"] if mean else FALLBACK
+    mean = parse(config.objective).family in (Family.STANDARD, Family.MODIFIED)
+    return config.objective if mean else FALLBACK
 
 
-def payoff_of(outcome: Outcome, config: Mapping[str, Any], dataset: Dataset) -> Payoff | None:
-    """What showing a query 0 to top_k of its documents is worth; None where there are no labels to say it."""
-    if outcome.scores is None or dataset.qrels is None:
-        return None
-    return payoffs(
-        outcome.candidates,
-        dataset.qrels,
-        objective_of(config),
-        config["top_k"],
-        select_on=config["select_on"],
-        multi_turn=conversations(dataset.queries),
-        public=config["public"],
-        seed=config["seed"],
-    )
+def view_payoff(outcome: Outcome, config: RunConfig, dataset: Dataset) -> Payoff | None:
+    """What showing a query 0 to top_k of its documents is worth; None without labels."""
+    return payoff_of(config, objective_of(config), outcome.candidates, dataset)
 
 
-def gate_view(outcome: Outcome, config: Mapping[str, Any], payoff: Payoff | None) -> GateView | None:
-    """None where there is no signal, or no label to compare it with. payoff: from `payoff_of`."""
-    public = config["select_on"] == "public"
+def gate_view(outcome: Outcome, config: RunConfig, payoff: Payoff | None) -> GateView | None:
+    """None where there is no signal, or no label to compare it with. payoff: from `view_payoff`."""
+    public = config.split.select_on == "public"
     if payoff is None or outcome.decision.signal is None or not len(payoff.rows):
         return None
     return learnt_view(outcome, public) if outcome.decision.fitted else given_view(outcome, config, payoff)
@@ -113,14 +102,14 @@ def learnt_view(outcome: Outcome, public: bool) -> GateView:
     )  # fmt: skip
 
 
-def given_view(outcome: Outcome, config: Mapping[str, Any], payoff: Payoff) -> GateView:
+def given_view(outcome: Outcome, config: RunConfig, payoff: Payoff) -> GateView:
     """Of a gate whose threshold was chosen by hand or elsewhere: what the labels say of it."""
-    public, rows = config["select_on"] == "public", payoff.rows
+    public, rows = config.split.select_on == "public", payoff.rows
     signal, needs, shown = _queries(outcome, public)
     name, levels, thresholds = given(outcome, config)
     assert outcome.decision.signal is not None
-    read, earned = outcome.decision.signal[rows], payoff.levels((config["top_k"], 0))
-    gets = np.minimum(outcome.decision.shown[rows], config["top_k"])
+    read, earned = outcome.decision.signal[rows], payoff.levels((config.top_k, 0))
+    gets = np.minimum(outcome.decision.shown[rows], config.top_k)
     return GateView(
         name, payoff.name, public, False, levels, thresholds, signal, needs, shown, calibration.curve(read, earned),
         in_use=float(payoff.values[rows, gets].mean()),
@@ -139,9 +128,9 @@ def signal_name(rule: Rule) -> str:
     return f"the logit of {count} signal{'s' * (count != 1)}{' and the embedding' if rule.embedding else ''}"
 
 
-def given(outcome: Outcome, config: Mapping[str, Any]) -> tuple[str, tuple[int, ...], tuple[float, ...]]:
+def given(outcome: Outcome, config: RunConfig) -> tuple[str, tuple[int, ...], tuple[float, ...]]:
     """(name of the signal, levels, thresholds) of a gate that has a signal and learnt nothing here."""
-    gate, levels, names = build(config["gate"], where="gate"), (config["top_k"], 0), list(outcome.rankings)
+    gate, levels, names = build(config.gate, where="gate"), (config.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
             return signal_name(gate.rule), gate.rule.levels, gate.rule.thresholds

@@ -10,6 +10,7 @@ from typing import Any
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores, Summary
+from harness.pipeline.run_config import RunConfig
 from harness.reports.gate_view import GateView
 from harness.reports.markup import bullets, description, grid, interval, marked, result, snippet
 
@@ -65,21 +66,21 @@ def note(
     return description([*parts, bullets(f"`{name}`: {what}" for name, what in FILES.items() if name in files)])
 
 
-def facts_of(config: Mapping[str, Any], dataset: Dataset, scores: Scores | None, view: GateView | None) -> Facts:
+def facts_of(config: RunConfig, dataset: Dataset, scores: Scores | None, view: GateView | None) -> Facts:
     """What was run: (name, words) each."""
     labelled = "no labels"
     if scores:
         counts = scores.counts
         labelled = f"{counts['scored']:,} labelled ({counts['needs_no_retrieval']:,} need no retrieval)"
     data = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.queries):,} queries, {labelled}"
-    found = [("Data", data)] + [(f"Retriever {name}", _part(node)) for name, node in config["retriever"].items()]
-    if len(config["retriever"]) > 1:
-        found.append(("Fusion", _part(config["fusion"])))
-    if config["rerank"].get("depth"):
-        found.append(("Reranker", _part(config["rerank"])))
-    found.append(("Gate", gate_words(view) if view else _part(config["gate"])))
-    chosen = ", chosen by the public part" if config["select_on"] == "public" else ""
-    return [*found, ("Shown", f"top {config['top_k']} of {config['depth']}; objective {config['objective']}{chosen}")]
+    found = [("Data", data)] + [(f"Retriever {name}", _part(node)) for name, node in config.retriever.items()]
+    if len(config.retriever) > 1:
+        found.append(("Fusion", _part(config.fusion)))
+    if config.rerank.get("depth"):
+        found.append(("Reranker", _part(config.rerank)))
+    found.append(("Gate", gate_words(view) if view else _part(config.gate)))
+    chosen = ", chosen by the public part" if config.split.select_on == "public" else ""
+    return [*found, ("Shown", f"top {config.top_k} of {config.depth}; objective {config.objective}{chosen}")]
 
 
 def gate_words(view: GateView) -> str:

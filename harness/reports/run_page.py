@@ -16,9 +16,10 @@ from harness.data.dataset import Dataset
 from harness.data.files import write_text
 from harness.evaluation.scores import Scores
 from harness.gates.payoff import Payoff
+from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
-from harness.reports.gate_view import GateView, axis_of, gate_view, given, payoff_of
+from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
 from harness.reports.markup import finite
 from harness.reports.page import filled
 from harness.reports.query_table import query_table
@@ -33,12 +34,12 @@ TABLE = "queries.json"  # the table of queries, as MLflow shows it
 
 
 def write(
-    folder: Path, name: str, run_id: str | None, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome
+    folder: Path, name: str, run_id: str | None, config: RunConfig, dataset: Dataset, outcome: Outcome
 ) -> tuple[dict[str, list[Any]], str]:
     """Write figures and page of the run `name`; its table of queries and its description."""
-    payoff = payoff_of(outcome, config, dataset)
+    payoff = view_payoff(outcome, config, dataset)
     view = gate_view(outcome, config, payoff)
-    table = query_table(outcome, dataset, config["objective"])
+    table = query_table(outcome, dataset, config.objective)
     facts = facts_of(config, dataset, outcome.scores, view)
     if outcome.scores:
         run_figures.overview(outcome.scores, folder / "overview.png")
@@ -48,14 +49,14 @@ def write(
         gate_figures.gate(view, folder / "gate.png")
     told: dict[str, Any] = {"title": name, "run_id": run_id, "facts": facts, "notes": dataset.notes}
     told["nouns"] = ["query", "queries"]
-    told |= _scored(outcome.scores, outcome.held_out, config["objective"])
+    told |= _scored(outcome.scores, outcome.held_out, config.objective)
     told |= {"queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))}}
-    told |= _documents(outcome, dataset, config["top_k"])
+    told |= _documents(outcome, dataset, config.top_k)
     told["gate"] = _gate(outcome, config, payoff, view)
     write_text(folder / "report.html", filled(TEMPLATE, told))
     names = [*(path.name for path in folder.iterdir()), TABLE]
     scores, held_out = outcome.scores, outcome.held_out
-    return table, note(facts, scores, held_out, config["objective"], table, dataset.notes, run_id, names)
+    return table, note(facts, scores, held_out, config.objective, table, dataset.notes, run_id, names)
 
 
 def write_scored(folder: Path, scores: Scores, source: Mapping[str, str], objective: str) -> str:
@@ -99,9 +100,7 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, Any]
     return {"documents": documents, "top": top, "missed": missed}
 
 
-def _gate(
-    outcome: Outcome, config: Mapping[str, Any], payoff: Payoff | None, view: GateView | None
-) -> dict[str, Any] | None:
+def _gate(outcome: Outcome, config: RunConfig, payoff: Payoff | None, view: GateView | None) -> dict[str, Any] | None:
     """What the page needs to move the threshold; None where the gate reads no signal.
 
     kept: whether a query has a say in the counts. shows, withholds: the objective of each query with documents and
@@ -116,12 +115,12 @@ def _gate(
         "levels": levels,
         "thresholds": [_json(value) for value in thresholds],
         "ends": axis_of(signal, thresholds),
-        "most": np.minimum(outcome.candidates.lengths, config["top_k"]).tolist(),
+        "most": np.minimum(outcome.candidates.lengths, config.top_k).tolist(),
     }
     if view is None or payoff is None:
         return found
     earned = np.full((len(signal), 2), np.nan)
-    earned[payoff.rows] = payoff.values[payoff.rows][:, [min(max(levels), config["top_k"]), 0]]
+    earned[payoff.rows] = payoff.values[payoff.rows][:, [min(max(levels), config.top_k), 0]]
     of = view.held_out
     return found | {
         "objective": view.objective,

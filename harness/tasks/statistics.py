@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.evaluation.bootstrap import bca, draws
-from harness.evaluation.leaderboard import split
 from harness.evaluation.scores import RESAMPLES, Summary
 from harness.evaluation.significance import FEW, holm
+from harness.evaluation.split import split
 from harness.tasks.task import JudgedItems, Tallies, TextTask
 
 _CELLS = 1 << 22  # swaps held at once: bounds the memory

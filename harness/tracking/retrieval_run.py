@@ -21,7 +21,8 @@ from harness.evaluation import measures
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.session import Session
 from harness.reports import run_page
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import NOTE, RunRecord, as_note
@@ -44,31 +45,32 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trial_key(
-    config: Mapping[str, Any],
+    config: RunConfig,
     fingerprints: Mapping[str, str | None],
-    asked: str,
-    identify: Callable[[Mapping[str, Any]], Any] = identity,
+    texts: str,
+    identify: Callable[[Node], Any] = identity,
 ) -> str:
     """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
 
-    asked: digest of the texts that are searched for. identify: `config.identity`, or one that remembers.
+    texts: digest of the texts that are searched for. identify: `components.identity`, or one that remembers.
     """
-    read = build(config["gate"], where="gate").parts
-    parts = {group: config[group] for group in active_groups(config) if group in ("fusion", "rerank", *read)}
+    read = build(config.gate, where="gate").parts
+    shared = [group for group in config.active if group in ("fusion", "rerank", *read)]
+    nodes = [*config.retriever.items(), *((group, config.document[group]) for group in shared)]
     apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
-    decides = {k: v for k, v in config.items() if k not in apart}
-    decides["gate"] = identify(config["gate"])
-    retrievers = {name: identify(node) for name, node in (*config["retriever"].items(), *parts.items())}
-    depth = parts["rerank"]["depth"] if "rerank" in parts else 0  # no part of the identity: pairs are scored alike
-    return digest([decides, retrievers, depth, asked, fingerprints, measures.VERSION])
+    decides = {key: value for key, value in config.document.items() if key not in apart}
+    decides["gate"] = identify(config.gate)
+    identities = {name: identify(node) for name, node in nodes}
+    depth = config.rerank["depth"] if "rerank" in shared else 0  # not part of the identity: pairs are scored alike
+    return digest([decides, identities, depth, texts, fingerprints, measures.VERSION])
 
 
-def run_name(config: Mapping[str, Any], invocation: Invocation) -> str:
-    """What was chosen, and what was set besides: `bm25-kiwi-score gate.threshold=5`."""
-    chosen = "-".join(invocation.choices[group] for group in ("retriever", *active_groups(config), "gate"))
-    unsaid = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
-    said = [word for word in invocation.overrides if word.partition("=")[0] not in unsaid]
-    return " ".join([chosen, *(word for word in said if not word.startswith(("dataset.", "tracking.", "store.")))])
+def run_name(config: RunConfig, invocation: Invocation) -> str:
+    """The chosen components and the other overrides: `bm25-kiwi-score gate.threshold=5`."""
+    chosen = "-".join(invocation.choices[group] for group in ("retriever", *config.active, "gate"))
+    known = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
+    others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
+    return " ".join([chosen, *(word for word in others if not word.startswith(("dataset.", "tracking.", "store.")))])
 
 
 def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def place(source: Mapping[str, Any], name: str) -> str:
     return source.get(name) or source.get("path") or recorded_name(target_class(source, "dataset"))
 
 
-def logged(outcome: steps.Outcome, config: Mapping[str, Any], light: bool = False) -> dict[str, float]:
+def logged(outcome: steps.Outcome, config: RunConfig, light: bool = False) -> dict[str, float]:
     """Every number of a run by its logged name; what does not apply is left out.
 
     light: with interval and parts of the objective alone, without ceilings and counts; and where runs are chosen by
@@ -111,7 +113,7 @@ def logged(outcome: steps.Outcome, config: Mapping[str, Any], light: bool = Fals
     """
     if not outcome.scores:
         return dict(outcome.measured)
-    only = [config["objective"]] if light else None
+    only = [config.objective] if light else None
     found = scored(outcome.scores, only)
     if outcome.held_out:
         found |= {
@@ -119,7 +121,7 @@ def logged(outcome: steps.Outcome, config: Mapping[str, Any], light: bool = Fals
         }
     if fitted := outcome.decision.fitted:
         found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
-    if light and config["select_on"] == "public":
+    if light and config.split.select_on == "public":
         found = {name: value for name, value in found.items() if "private/" not in name}
     return found | outcome.measured
 
@@ -128,7 +130,7 @@ def write_page(
     folder: Path,
     record: RunRecord,
     run_id: str | None,
-    config: Mapping[str, Any],
+    config: RunConfig,
     dataset: Dataset,
     outcome: steps.Outcome,
 ) -> None:
@@ -164,17 +166,18 @@ def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = T
     return {name: value for name, value in values.items() if value == value}
 
 
-def machine(config: Mapping[str, Any], dataset: Dataset, cache: Cache, clock: steps.Clock) -> dict[str, float]:
+def machine(config: RunConfig, session: Session) -> dict[str, float]:
     """Seconds of each stage, MB of the process at its greatest and of the indexes of all retrievers."""
-    sizes = [cache.size("indexes", steps.index_identity(node, dataset)) for node in config["retriever"].values()]
+    indexes = [steps.index_identity(node, session.dataset) for node in config.retriever.values()]
+    sizes = [session.cache.size("indexes", index) for index in indexes]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
-    found = {f"seconds/{name}": value for name, value in clock.seconds.items()}
+    found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
     return found | {"index_mb": sum(size or 0 for size in sizes) / 1024**2}
 
 
 def write_files(
-    folder: Path, config: Mapping[str, Any], dataset: Dataset, outcome: steps.Outcome, light: bool = False
+    folder: Path, config: RunConfig, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
     """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run.
 
@@ -184,7 +187,7 @@ def write_files(
     bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest()}
     rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
-    files = {"config.yaml": resolved(config), "predictions.jsonl": rows}
+    files = {"config.yaml": resolved(config.document), "predictions.jsonl": rows}
     if outcome.scores:
         files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
     if outcome.decision.fitted:

@@ -10,6 +10,7 @@ import yaml
 from harness.config import components
 from harness.config.canonical import digest
 from harness.config.components import conf_folder, identity, recorded, recorded_name, target_class
+from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import ranking_identity
 from harness.tracking import retrieval_run
 from retrievers.base import BadInput
@@ -28,6 +29,7 @@ BM25 = {
     "runtime": {"threads": None},
 }  # fmt: skip
 RUN = {
+    "dataset": {},
     "retriever": {"bigram": BM25},
     "gate": {"_target_": "harness.gates.gate.ScoreGate", "threshold": 4.5, "source": None, "k": 10},
     "rerank": {"_target_": "retrievers.combine.rerank.NoRerank"},
@@ -80,7 +82,7 @@ def test_the_identity_of_a_ranking_is_a_literal(versions):
 def test_a_trial_key_is_a_literal(versions):
     """If this changes, no sweep goes on where it stopped: raise it on purpose or not at all."""
     assert (
-        retrieval_run.trial_key(RUN, DATA, "b" * 64)
+        retrieval_run.trial_key(RunConfig.of(RUN), DATA, "b" * 64)
         == "e32e667411ea03cb343119ddce3c7b8c149d2dc5725a7078edcd9f261856c4c1"
     )
 
@@ -93,8 +95,8 @@ def test_nothing_changes_when_a_class_moves(versions, monkeypatch):
     moved = BM25 | {"_target_": "retrievers.elsewhere.BM25"}
     assert identity(moved) == identity(BM25)
     assert recorded(moved) == recorded(BM25)
-    of_moved = retrieval_run.trial_key(RUN | {"retriever": {"bigram": moved}}, DATA, "b" * 64)
-    assert of_moved == retrieval_run.trial_key(RUN, DATA, "b" * 64)
+    of_moved = retrieval_run.trial_key(RunConfig.of(RUN | {"retriever": {"bigram": moved}}), DATA, "b" * 64)
+    assert of_moved == retrieval_run.trial_key(RunConfig.of(RUN), DATA, "b" * 64)
 
 
 def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.evaluation.bootstrap import _quantiles, _resampled_means, bootstrap_means
-from harness.evaluation.leaderboard import split
+from harness.evaluation.split import split
 
 
 def interval(values: list[float] | np.ndarray, seed: int = 0, resamples: int = 2000) -> tuple[float, float, str]:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.evaluation.bootstrap import bootstrap_means
-from harness.evaluation.leaderboard import split
 from harness.evaluation.score_table import read_table, table_text
-from harness.evaluation.scores import Scores, averaged, score
+from harness.evaluation.scores import Scores, ShownLists, averaged, score
+from harness.evaluation.split import Split, split
 from harness.gates.payoff import fixed_mean, payoffs
 from retrievers.base import BadInput, Predictions, Qrels, Ranking
 
@@ -33,7 +33,7 @@ def means(scores: Scores) -> dict[str, float]:
 
 def test_only_labelled_queries_with_a_row_are_scored() -> None:
     final = predictions({"u": ["a"], "q1": ["a"], "none": []})
-    scores = score(final, Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
+    scores = score(ShownLists(final), Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
     assert scores.query_ids == ("q1", "none")
     assert means(scores) == {"modified_map@3": 1, "hit@3": 1}
     assert (scores.summary["modified_map@3"].n, scores.summary["hit@3"].n) == (2, 1)
@@ -54,7 +54,9 @@ def test_missing_queries_as_wrong() -> None:
     final = predictions({"q1": ["a"], "none": []})
     qrels = Qrels({"q1": A, "gone": A, "none": {}, "gone_none": {}})
     names = ["modified_map@3", "map", "abstention_accuracy", "abstention_f1", "abstention_auroc"]
-    scores = score(final, qrels, names, missing="zero", signal=np.array([2.0, 1.0]), keep=np.array([True, False]))
+    scores = score(
+        ShownLists(final, signal=np.array([2.0, 1.0]), keep=np.array([True, False])), qrels, names, missing="zero"
+    )
     assert scores.query_ids == ("q1", "none", "gone", "gone_none")
     assert scores.values["modified_map@3"].tolist() == [1, 1, 0, 0]
     # f1: right on `none`, wrong on `gone` (left empty) and on `gone_none` -> 2 / (2 + 1 + 1).
@@ -76,7 +78,9 @@ def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
     names = ["hit@3", "hit@4", "hit", "modified_mrr@5", "modified_map@3", "abstention_accuracy"]
     qrels = Qrels({"q": {"a": 1, "b": 1}, "withheld": A})
     keep = np.array([True, False])
-    scores = score(final, qrels, names, deep=gated, candidates=raw, keep=keep, rankings={"bm25": raw}, top_k=3)
+    scores = score(
+        ShownLists(final, deep=gated, candidates=raw, keep=keep, rankings={"bm25": raw}, top_k=3), qrels, names
+    )
     assert {name: values.tolist() for name, values in scores.values.items()} == {
         "hit@3": [0, 0],
         "hit@4": [1, 0],
@@ -91,15 +95,15 @@ def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
 
 
 def test_without_deep_everything_reads_the_file() -> None:
-    scores = score(predictions({"q": list("xyza")}), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
+    scores = score(ShownLists(predictions({"q": list("xyza")})), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
     assert means(scores) == {"hit@3": 0, "hit@4": 1, "hit": 1}
     assert scores.first_hit.tolist() == [4]
-    assert score(predictions({"q": ["x"]}), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
+    assert score(ShownLists(predictions({"q": ["x"]})), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
 
 
 def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
     final = predictions({"q1": list("xaaxb"), "q2": ["a"]})
-    scores = score(final, Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
+    scores = score(ShownLists(final), Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
     assert scores.duplicates == {"q1": ["a", "x"]}
     assert scores.counts["duplicates"] == 1
     assert scores.values["modified_map@3"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 2, 1])
@@ -108,17 +112,17 @@ def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
 
 def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
     names = ["abstention_precision", "abstention_recall", "abstention_f1", "abstention_auroc"]
-    scores = score(predictions({"q": ["a"]}), Qrels({"q": A}), names)
+    scores = score(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
     assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]
     assert all("denominator 0" in scores.summary[name].note for name in names[:3])
     assert math.isnan(scores.summary["abstention_auroc"].mean)
     assert scores.summary["abstention_auroc"].note == "no gate signal"
-    with_signal = score(predictions({"q": ["a"]}), Qrels({"q": A}), names, signal=np.array([1.0]))
+    with_signal = score(ShownLists(predictions({"q": ["a"]}), signal=np.array([1.0])), Qrels({"q": A}), names)
     assert with_signal.summary["abstention_auroc"].note == "all queries are of one kind"
 
 
 def test_no_query_that_needs_retrieval() -> None:
-    scores = score(predictions({"q": []}), Qrels({"q": {}}), ["map", "modified_map@3"])
+    scores = score(ShownLists(predictions({"q": []})), Qrels({"q": {}}), ["map", "modified_map@3"])
     assert math.isnan(scores.summary["map"].mean)
     assert scores.summary["map"].note == "denominator 0: none of the queries that need retrieval"
     assert scores.summary["modified_map@3"].mean == 1
@@ -134,7 +138,7 @@ def many(n: int = 60) -> tuple[Predictions, Qrels, dict[str, bool]]:
 def test_intervals_and_public_and_private() -> None:
     final, qrels, multi_turn = many()
     names = ["modified_map@3", "ndcg@3", "abstention_accuracy", "abstention_f1"]
-    scores = score(final, qrels, names, multi_turn=multi_turn, seed=3)
+    scores = score(ShownLists(final), qrels, names, split=Split(seed=3), multi_turn=multi_turn)
     for name in names[:3]:
         one = scores.summary[name]
         assert one.low < one.mean < one.high
@@ -154,7 +158,10 @@ def test_intervals_and_public_and_private() -> None:
 def test_only_what_is_asked_for_is_detailed() -> None:
     final, qrels, _ = many()
     names = ["modified_map@3", "ndcg@3", "abstention_f1", "abstention_auroc"]
-    whole, some = score(final, qrels, names), score(final, qrels, names, detailed=["ndcg@3", "abstention_f1"])
+    whole, some = (
+        score(ShownLists(final), qrels, names),
+        score(ShownLists(final), qrels, names, detailed=["ndcg@3", "abstention_f1"]),
+    )
     assert means(some) == pytest.approx(means(whole), nan_ok=True)
     assert some.summary["ndcg@3"] == whole.summary["ndcg@3"]
     assert (set(some.public), some.private["ndcg@3"]) == ({"ndcg@3", "abstention_f1"}, whole.private["ndcg@3"])
@@ -164,9 +171,9 @@ def test_only_what_is_asked_for_is_detailed() -> None:
     assert math.isnan(left_out.high)
     assert left_out.note == ""
     assert some.summary["abstention_auroc"].note == "no gate signal"
-    assert score(final, qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
+    assert score(ShownLists(final), qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
     with pytest.raises(BadInput, match="metrics: 'ndgc@3'"):
-        score(final, qrels, names, detailed=["ndgc@3"])
+        score(ShownLists(final), qrels, names, detailed=["ndgc@3"])
 
 
 def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
@@ -174,7 +181,7 @@ def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
     final = ranking({"q1": "c", "q2": "c"})
 
     def ceiling(grades: dict[str, dict[str, float]]) -> float:
-        return score(final, Qrels(grades), ["map"], rankings={"raw": raw}).ceilings["oracle_fusion"]
+        return score(ShownLists(final, rankings={"raw": raw}), Qrels(grades), ["map"]).ceilings["oracle_fusion"]
 
     assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
     assert ceiling({"q1": A}) == 1
@@ -185,7 +192,10 @@ def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
 def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
     final, qrels, _ = many()
     some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
-    whole, part = score(final, qrels, ["modified_map@3"]), score(some, qrels, ["modified_map@3"])
+    whole, part = (
+        score(ShownLists(final), qrels, ["modified_map@3"]),
+        score(ShownLists(some), qrels, ["modified_map@3"]),
+    )
     labelled = list(qrels.grades)
     public = split(labelled, np.array([bool(g) for g in qrels.grades.values()]), 0)
     assert whole.public["modified_map@3"].n == public.sum()
@@ -195,14 +205,16 @@ def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
 def test_order_of_the_file_does_not_matter() -> None:
     final, qrels, _ = many()
     back = Predictions(final.query_ids[::-1], final.doc_ids, final.docs[::-1])
-    one, other = (score(lists, qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
+    one, other = (score(ShownLists(lists), qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
     assert means(one) == pytest.approx(means(other))
     assert one.public["ndcg@3"].mean == pytest.approx(other.public["ndcg@3"].mean)
     assert one.losses == pytest.approx(other.losses)
 
 
 def test_to_json_is_json() -> None:
-    scores = score(predictions({"q": ["a", "a"], "none": []}), Qrels({"q": A, "none": {}}), ["map", "abstention_auroc"])
+    scores = score(
+        ShownLists(predictions({"q": ["a", "a"], "none": []})), Qrels({"q": A, "none": {}}), ["map", "abstention_auroc"]
+    )
     plain = scores.to_json()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["values"] == {"map": [1.0, None]}
@@ -214,19 +226,19 @@ def test_to_json_is_json() -> None:
 
 def test_nothing_labelled_is_refused_with_an_example_of_both_sides() -> None:
     with pytest.raises(BadInput, match=r"'q1'.*'0001'"):
-        score(predictions({"q1": ["a"]}), Qrels({"0001": A}), ["map"])
+        score(ShownLists(predictions({"q1": ["a"]})), Qrels({"0001": A}), ["map"])
     with pytest.raises(BadInput, match="0 queries"):
-        score(predictions({}), Qrels({"0001": A}), ["map"])
+        score(ShownLists(predictions({})), Qrels({"0001": A}), ["map"])
 
 
 def test_arguments_that_do_not_fit_together() -> None:
     final, qrels = ranking({"q": "ab"}), Qrels({"q": A})
     with pytest.raises(BadInput, match="metrics: 'mpa'"):
-        score(final, qrels, ["mpa"])
+        score(ShownLists(final), qrels, ["mpa"])
     with pytest.raises(ValueError, match="same queries"):
-        score(final, qrels, ["map"], candidates=ranking({"other": "ab"}))
+        score(ShownLists(final, candidates=ranking({"other": "ab"})), qrels, ["map"])
     with pytest.raises(ValueError, match="top_k"):
-        score(final, qrels, ["map"], deep=final)
+        score(ShownLists(final, deep=final), qrels, ["map"])
 
 
 @settings(deadline=None)
@@ -237,7 +249,7 @@ def test_arguments_that_do_not_fit_together() -> None:
 def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]], zero: bool) -> None:
     lists = {str(i): list(row[0]) for i, row in enumerate(rows) if row[2] or i == 0}
     qrels = Qrels({str(i): dict.fromkeys(row[1], 1.0) for i, row in enumerate(rows)})
-    scores = score(predictions(lists), qrels, ["modified_map@3"], missing="zero" if zero else "skip", resamples=10)
+    scores = score(ShownLists(predictions(lists)), qrels, ["modified_map@3"], missing="zero" if zero else "skip")
     assert sum(scores.losses.values()) == pytest.approx(1 - scores.summary["modified_map@3"].mean, abs=1e-12)
     assert len(scores.query_ids) == (len(rows) if zero else len(lists))
 
@@ -245,7 +257,7 @@ def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]]
 def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
     qrels = Qrels({"a,1": {"d1": 1}, 'b"2': {}, "다": {"d2": 1, "d3": 1}}, abstention=True)
     final = Ranking.from_scores({'b"2': {}, "a,1": {"d2": 2.0, "d1": 1.0}, "다": {"d1": 3.0, "d4": 2.0, "d3": 1.0}})
-    scores = score(final, qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True})
+    scores = score(ShownLists(final), qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True})
     (tmp_path / "scores.csv").write_text(table_text(scores, scores), "utf-8")
     table = read_table(tmp_path / "scores.csv")
     assert table.query_ids == scores.query_ids
@@ -269,7 +281,7 @@ def two() -> tuple[Scores, Scores]:
 
     def of(keep: list[bool]) -> Scores:
         gated = raw.where(np.array(keep))
-        return score(gated.top(2), qrels, names, deep=gated, candidates=raw, keep=np.array(keep), top_k=2)
+        return score(ShownLists(gated.top(2), deep=gated, candidates=raw, keep=np.array(keep), top_k=2), qrels, names)
 
     return of([True, True, False, False]), of([False, True, True, True])
 
@@ -326,7 +338,13 @@ def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
 
 def test_the_average_of_one_is_that_one() -> None:
     final, qrels, multi_turn = many()
-    one = score(final, qrels, ["modified_map@3", "ndcg@3", "abstention_f1"], multi_turn=multi_turn, seed=3)
+    one = score(
+        ShownLists(final),
+        qrels,
+        ["modified_map@3", "ndcg@3", "abstention_f1"],
+        split=Split(seed=3),
+        multi_turn=multi_turn,
+    )
     found = averaged([one], seed=3)
     assert found.summary == one.summary
     for part in ("public", "private"):
@@ -363,15 +381,14 @@ def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) 
     grades |= {"elsewhere": A}
     turns = {q: i % 3 == 0 for i, q in enumerate(lists)}
     raw, qrels, top_k = ranking(lists), Qrels(grades), 3
-    found = payoffs(raw, qrels, objective, top_k, select_on=select_on, multi_turn=turns, seed=4)
+    found = payoffs(raw, qrels, objective, top_k, split=Split(select_on=select_on, seed=4), multi_turn=turns)
     assert (found.values.shape, found.name) == ((40, 4), objective)
     place = {query_id: row for row, query_id in enumerate(raw.query_ids)}
     for shown in range(top_k + 1):
         keep = np.full(40, shown > 0)
-        scores = score(
-            raw.cut(np.full(40, shown)), qrels, [objective], deep=raw.where(keep), candidates=raw, keep=keep,
-            top_k=top_k, multi_turn=turns, seed=4,
-        )  # fmt: skip
+        cut = raw.cut(np.full(40, shown))
+        lists = ShownLists(cut, deep=raw.where(keep), candidates=raw, keep=keep, top_k=top_k)
+        scores = score(lists, qrels, [objective], split=Split(seed=4), multi_turn=turns)
         rows = [place[query_id] for query_id in scores.query_ids]
         np.testing.assert_array_equal(found.values[rows, shown], scores.values[objective])
     assert np.isnan(np.delete(found.values, rows, axis=0)).all()  # what is not labelled

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from harness.data.dataset import load, search_queries
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache, SealedCache
+from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
+from harness.pipeline.session import open_session
 from retrievers.base import BadInput, Query, Turn
 
 
@@ -27,6 +30,11 @@ def composed(*words):
         config = OmegaConf.to_container(compose("run", ["tokenizer=word", *words]), resolve=True)
     check.check(config, "run")
     return config
+
+
+def run(config, dataset, store):
+    config = RunConfig.of(config)
+    return steps.run(config, replace(open_session(config, dataset), cache=store))
 
 
 @pytest.fixture
@@ -47,7 +55,7 @@ def searcher_of(config, dataset, store, tmp_path, fitted=None):
         config = {**config, "gate": rule}
     queries = search_queries(dataset, config["query"]["text"])
     texts = [document.indexed_text for document in dataset.documents]
-    return Searcher(config, dataset, store, lambda: random_queries(texts, queries))
+    return Searcher(RunConfig.of(config), dataset, store, lambda: random_queries(texts, queries))
 
 
 def same(found, outcome, rows):
@@ -95,7 +103,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_query_is_answered_as_in_the_run_whatever_it_comes_with(name, sample, store, tmp_path):
     config = composed(*RUNS[name])
-    outcome = steps.run(config, sample, store, steps.Clock())
+    outcome = run(config, sample, store)
     searcher = searcher_of(config, sample, store, tmp_path, outcome.decision.fitted)
     everyone = list(range(len(sample.queries)))
     same(searcher.search(sample.queries), outcome, everyone)
@@ -108,7 +116,7 @@ def test_a_query_is_answered_as_in_the_run_whatever_it_comes_with(name, sample, 
 def test_a_reranker_sees_the_same_pairs(sample, store, tmp_path, monkeypatch):
     monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
     config = {**composed(), "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}}
-    outcome = steps.run(config, sample, store, steps.Clock())
+    outcome = run(config, sample, store)
     searcher = searcher_of(config, sample, store, tmp_path)
     for row in (0, 9, 33):
         same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
@@ -118,7 +126,7 @@ def test_a_language_model_sees_the_conversation(sample, store, tmp_path):
     """It says no to what begins with an odd number of letters; conversations go to it with all their turns."""
     with ChatServer(lambda asked, time: "no" if len(asked) % 2 else "yes") as server:
         config = composed("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}")
-        outcome = steps.run(config, sample, store, steps.Clock())
+        outcome = run(config, sample, store)
         found = searcher_of(config, sample, store, tmp_path).search(sample.queries[:20])
     same(found, outcome, list(range(20)))
     assert 0 < found.decision.keep.sum() < 20
@@ -126,7 +134,7 @@ def test_a_language_model_sees_the_conversation(sample, store, tmp_path):
 
 def test_many_threads_at_once(sample, store, tmp_path):
     config = composed("retriever=hybrid_lexical", "gate=auto", *FEW)
-    outcome = steps.run(config, sample, store, steps.Clock())
+    outcome = run(config, sample, store)
     searcher = searcher_of(config, sample, store, tmp_path, outcome.decision.fitted)
     rows = list(range(len(sample.queries))) * 2
     with ThreadPoolExecutor(8) as pool:
@@ -173,7 +181,7 @@ def test_what_cannot_be_searched_is_refused(sample, store, tmp_path):
         searcher.search([Query.of("y", "달"), Query.of("x", " \n")])
     config = composed()
     config["query"] = {"text": "file", "file": "rewritten.jsonl"}
-    rewritten = Searcher(config, sample, store, tuple)
+    rewritten = Searcher(RunConfig.of(config), sample, store, tuple)
     talk = (Turn("user", "달은?"), Turn("assistant", "위성입니다"), Turn("user", "왜 변해?"))
     with pytest.raises(BadInput, match="rewritten elsewhere"):
         rewritten.search([Query("x", talk)])

@@ -15,7 +15,8 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 from harness import cli
-from harness.evaluation.scores import averaged, score
+from harness.evaluation.scores import ShownLists, averaged, score
+from harness.evaluation.split import Split
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
 from harness.gates.payoff import payoffs
 from harness.gates.rule import Rule
@@ -39,12 +40,12 @@ def outcome(gate, scores, needs, hits=None, public=False, objective=OBJECTIVE):
     )
     relevant = zip(ids, needs, ["a"] * len(ids) if hits is None else hits, strict=True)
     qrels = Qrels({query: dict.fromkeys(some, 1) if need else {} for query, need, some in relevant})
-    payoff = payoffs(ranking, qrels, objective, 3, select_on="public" if public else "all")
+    payoff = payoffs(ranking, qrels, objective, 3, split=Split(select_on="public" if public else "all"))
     decision = gate.decide(evidence({"bm25": ranking}), payoff)
 
     def scored(shown):
         final = ranking.cut(np.minimum(shown, 3))
-        return score(final, qrels, [OBJECTIVE], candidates=ranking, keep=shown > 0)
+        return score(ShownLists(final, candidates=ranking, keep=shown > 0), qrels, [OBJECTIVE])
 
     held_out = None
     if decision.out_of_fold is not None:

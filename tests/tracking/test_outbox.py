@@ -135,10 +135,10 @@ def test_a_sweep_goes_on_while_its_store_is_down(harness, toy, tmp_path, store, 
     first = iter([True])
     plain = steps.conclude
 
-    def conclude(*args):
+    def conclude(*args, **named):
         if next(first, False):
             store("create_run", "log_batch", "set_terminated", "search_runs", "set_experiment_tag")
-        return plain(*args)
+        return plain(*args, **named)
 
     monkeypatch.setattr(steps, "conclude", conclude)
     kept = harness(*SWEEP)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import cli
+from harness.config import hydra_app
 
 
 def parsed(word: str, multirun: bool = False):
-    override = OverridesParser.create().parse_override(cli.quoted(word, multirun))
+    override = OverridesParser.create().parse_override(hydra_app.quoted(word, multirun))
     value = override.value()
     return getattr(value, "text", value)
 
@@ -50,14 +51,14 @@ def test_metrics_lists_need_no_quotes():
 
 
 def test_commas_separate_text_values_in_a_multirun():
-    override = OverridesParser.create().parse_override(cli.quoted("dataset.path=가,나 다", multirun=True))
+    override = OverridesParser.create().parse_override(hydra_app.quoted("dataset.path=가,나 다", multirun=True))
     assert override.is_sweep_override()
     assert [getattr(value, "text", value) for value in override.value().list] == ["가", "나 다"]
 
 
 @pytest.mark.parametrize("word", ["--help", "-m", "--config-dir=/a b", "retriever", "~gate"])
 def test_flags_and_bare_words_stay(word):
-    assert cli.quoted(word) == word
+    assert hydra_app.quoted(word) == word
 
 
 @given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))
@@ -82,12 +83,12 @@ def test_help_lists_the_verbs_without_heavy_imports():
         "finally: print([m for m in ('hydra', 'numpy.linalg.x', 'mlflow', 'numba', 'scipy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert all(f"  {verb} " in done.stdout for verb in cli.VERBS)
+    assert all(f"  {verb} " in done.stdout for verb in cli.COMMANDS)
     assert done.stdout.endswith("[]\n")
 
 
 def test_each_verb_has_hydras_own_help_and_config(tmp_path):
-    for verb in cli.VERBS:
+    for verb in cli.COMMANDS:
         assert "format" in harness(*verb.split(), "--cfg", "job", cwd=tmp_path).stdout
     assert "gate" in harness("run", "--help", cwd=tmp_path).stdout
     assert not list(tmp_path.iterdir())  # looking writes nothing

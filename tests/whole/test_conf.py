@@ -8,7 +8,7 @@ import tiny_models
 import yaml
 from chat_server import ChatServer
 
-from harness.cli import VERBS
+from harness.cli import COMMANDS
 from harness.config import canonical, check, components, keys
 from harness.config.components import PARTS, target_class
 
@@ -117,7 +117,7 @@ def test_every_dataset_names_a_source_that_exists():
         assert target_class(node, "dataset").__module__ == "harness.data.source"
 
 
-@pytest.mark.parametrize("verb", [check.primary(verb) for verb in VERBS])
+@pytest.mark.parametrize("verb", [check.primary(verb) for verb in COMMANDS])
 def test_every_key_is_known_to_the_checks(verb):
     """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
     content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))

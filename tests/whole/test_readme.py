@@ -39,13 +39,13 @@ def test_the_commands_of_the_readme_work_in_order(harness, tmp_path, monkeypatch
     for command in commands("README.md"):
         program, verb, *words = shlex.split(command, comments=True)
         assert program == "harness", command
-        if words and f"{verb} {words[0]}" in cli.VERBS:
+        if words and f"{verb} {words[0]}" in cli.COMMANDS:
             verb, words = f"{verb} {words[0]}", words[1:]
         verbs.append(verb)
         if verb not in BLOCKING:
             done = harness(verb, *words)
             assert done.code == 0, f"{command}\n{done.err}"
-    assert set(verbs) == set(cli.VERBS)
+    assert set(verbs) == set(cli.COMMANDS)
 
 
 def test_both_readmes_show_the_same_commands():

@@ -22,6 +22,7 @@ from harness.data.source import turns
 from harness.gates.signals import random_queries
 from harness.pipeline.cache import Cache, SealedCache, verify
 from harness.pipeline.cached_parts import link
+from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.mlflow_client import redacted
@@ -90,7 +91,9 @@ def load(folder: Path) -> Searcher:
         config = _with_rule(config, folder / "gate.json")
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
-    return Searcher(config, Dataset("served", documents, (), None), SealedCache(folder / "store"), lambda: drawn)
+    return Searcher(
+        RunConfig.of(config), Dataset("served", documents, (), None), SealedCache(folder / "store"), lambda: drawn
+    )
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
@@ -125,7 +128,9 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 
 
 def _refuse_changed(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, queries: tuple[Query, ...]) -> None:
-    now = retrieval_run.trial_key(config, dataset.fingerprints, digest_texts(query.text for query in queries))
+    now = retrieval_run.trial_key(
+        RunConfig.of(config), dataset.fingerprints, digest_texts(query.text for query in queries)
+    )
     if now != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.run_id} would not be the same run today: its labels, a file that its config names, a model, a "
@@ -159,7 +164,7 @@ def _packed(
     """(the package, made in `folder`; the requirements of what it serves)."""
     gate = _gate_file(tracker, run, config, folder)
     served = _with_rule(config, gate) if gate else config
-    searcher = Searcher(served, dataset, cache, tuple)
+    searcher = Searcher(RunConfig.of(served), dataset, cache, tuple)
     drawn = random_queries([document.indexed_text for document in dataset.documents], queries)
 
     def fill(into: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from harness.data.dataset import Dataset, load, search_queries
 from harness.data.predictions import read_predictions
 from harness.data.submissions import submission_rows
 from harness.evaluation.measures import Family, parse
-from harness.evaluation.scores import score
+from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
 from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import open_session
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -173,7 +176,7 @@ def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) ->
     families = (Family.MODIFIED, Family.ABSTENTION)  # they look at these, whatever the cut-off
     measures = map(parse, config["metrics"])
     wanted = [one.name for one in measures if one.family in families or (one.k and one.k <= config["top_k"])]
-    found = score(predictions, qrels, wanted, detailed=())
+    found = score(ShownLists(predictions), qrels, wanted, detailed=())
     return {name: summary.mean for name, summary in found.summary.items()}
 
 
@@ -195,10 +198,12 @@ def _verified_scores(
 
 def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
     """Run the pipeline, and hold its predictions and numbers against those of the run, those of time left out."""
-    steps.check(config, dataset)
-    outcome = steps.run(config, dataset, cache, steps.Clock())
+    run_config = RunConfig.of(config)
+    steps.check(run_config, labelled=dataset.qrels is not None)
+    session = replace(open_session(run_config, dataset), cache=cache)
+    outcome = steps.run(run_config, session)
     proof.hold_repeated(list(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False)))
-    logged = retrieval_run.logged(outcome, config)
+    logged = retrieval_run.logged(outcome, run_config)
     proof.hold_metrics(run.metrics, {k: value for k, value in logged.items() if not k.startswith(steps.MS)})
 
 

@@ -23,6 +23,8 @@ from harness.data.dataset import load, search_queries
 from harness.evaluation import measures
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import queries_digest
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from retrievers.base import BadInput
@@ -208,7 +210,7 @@ class Planner:
         reranked = "rerank" in active_groups(config)
         trial.fingerprints = data.fingerprints
         trial.part = digest([data.fingerprints, trial.needs, self._identity(config["rerank"]) if reranked else None])
-        trial.key = retrieval_run.trial_key(config, data.fingerprints, data.texts, self._identity)
+        trial.key = retrieval_run.trial_key(RunConfig.of(config), data.fingerprints, data.texts, self._identity)
 
     def _read(self, config: Mapping[str, Any], choices: Mapping[str, str | None]) -> Data:
         name = json.dumps([config["dataset"], config["query"]], sort_keys=True)
@@ -217,7 +219,7 @@ class Planner:
                 dataset = load(build(config["dataset"], where="dataset"), choices["dataset"] or "")
                 queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
                 texts = digest_texts(query.text for query in queries)
-                self._data[name] = Data(dataset.fingerprints, steps.asked_of(queries), texts, dataset.notes)
+                self._data[name] = Data(dataset.fingerprints, queries_digest(queries), texts, dataset.notes)
             except (BadInput, OSError) as error:
                 self._data[name] = error
         found = self._data[name]
@@ -286,7 +288,11 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
     found = []
     for group in groups.values():
         places: dict[str, int] = {}  # trials that order their candidates alike come one after the other
-        group.sort(key=lambda one: places.setdefault(json.dumps(steps.ordering(one.config)), len(places)))
+        group.sort(
+            key=lambda one: places.setdefault(
+                json.dumps(vars(steps.Ordering.of(RunConfig.of(one.config)))), len(places)
+            )
+        )
         wanted = tuple(depths[need] for need in group[0].needs)
         size = most or len(group)
         found += [Job(group[first : first + size], wanted) for first in range(0, len(group), size)]
@@ -340,7 +346,7 @@ def _check_objective(config: Mapping[str, Any], data: Data) -> None:
         measures.parse(name)
     if config["objective"] not in config["metrics"]:
         raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
-    steps.check_gate(config, bool(data.fingerprints["qrels"]))
+    steps.check_gate(RunConfig.of(config), bool(data.fingerprints["qrels"]))
     if not data.fingerprints["qrels"]:
         raise BadInput("There are no labels, so that no trial is better than another. Give them with dataset.qrels.")
 

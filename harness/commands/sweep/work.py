@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from harness.commands.sweep.plan import Job, Trial, cache_of
+from harness.commands.sweep.plan import Job, Trial
 from harness.config.canonical import digest
 from harness.config.components import build
-from harness.data.dataset import Dataset, load, search_queries
+from harness.data.dataset import Dataset, load
 from harness.pipeline import steps
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import Clock, open_session
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.tracker import RunRecord
@@ -50,47 +53,44 @@ class Retrieving:
     """The rankings of a job, which its trials conclude from."""
 
     def __init__(self, job: Job) -> None:
-        config = job.trials[0].config
-        self.cache = cache_of(job.trials[0])
-        asked = json.dumps([config["dataset"], dict(job.trials[0].fingerprints)])
-        self.dataset = _dataset(asked, job.trials[0].choices["dataset"] or "")
-        self.queries = search_queries(self.dataset, config["query"]["text"], config["query"]["file"])
-        node, need = next(iter(config["retriever"].values())), job.trials[0].needs[0]
-        index = steps.index_identity(node, self.dataset)
-        if digest(steps.ranking_identity(index, steps.asked_of(self.queries))) != need:
+        first = job.trials[0]
+        config = RunConfig.of(first.config)
+        asked = json.dumps([config.dataset, dict(first.fingerprints)])
+        dataset = _dataset(asked, first.choices["dataset"] or "")
+        self.session = open_session(config, dataset)
+        index = steps.index_identity(next(iter(config.retriever.values())), dataset)
+        if digest(steps.ranking_identity(index, self.session.queries_digest)) != first.needs[0]:
             raise RuntimeError(CHANGED)
-        clock = steps.Clock()
         self._deep: list[Ranking] = []
-        for (name, node), depth in zip(config["retriever"].items(), job.depths, strict=True):
-            found = steps.retrieve({name: node}, self.dataset, self.queries, depth, self.cache, clock)
-            self._deep += found.values()
+        for (name, node), depth in zip(config.retriever.items(), job.depths, strict=True):
+            self._deep += steps.retrieve({name: node}, self.session, depth).values()
         self._at: dict[int, list[Ranking]] = {}
-        self._ordered: tuple[dict[str, Any], Ranking] | None = None  # of the trial before: they come sorted by it
+        self._ordered: tuple[steps.Ordering, Ranking] | None = None  # of the trial before: they come sorted by it
 
     def light(self, trial: Trial, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
-        outcome = self._outcome(trial, [trial.config["objective"]])
-        found = retrieval_run.write_files(folder, trial.config, self.dataset, outcome, light=True)
-        return found, retrieval_run.logged(outcome, trial.config, light=True)
+        config, dataset = RunConfig.of(trial.config), self.session.dataset
+        outcome = self._outcome(config, [config.objective])
+        tags = retrieval_run.write_files(folder, config, dataset, outcome, light=True)
+        return tags, retrieval_run.logged(outcome, config, light=True)
 
     def full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
-        outcome = self._outcome(trial)
-        record.end_tags |= retrieval_run.write_files(folder, trial.config, self.dataset, outcome)
-        retrieval_run.write_page(folder, record, run_id, trial.config, self.dataset, outcome)
-        record.metrics |= retrieval_run.logged(outcome, trial.config)
+        config, dataset = RunConfig.of(trial.config), self.session.dataset
+        outcome = self._outcome(config)
+        record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
+        retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
+        record.metrics |= retrieval_run.logged(outcome, config)
 
-    def _outcome(self, trial: Trial, detailed: list[str] | None = None) -> steps.Outcome:
-        """What the pipeline gives for the trial. detailed: as in `pipeline.conclude`."""
-        config = trial.config
-        depth = config["depth"]
+    def _outcome(self, config: RunConfig, detailed: list[str] | None = None) -> steps.Outcome:
+        """The outcome of a trial. detailed: as in `steps.conclude`."""
+        depth = config.depth
         if depth not in self._at:
             self._at[depth] = [ranking.top(depth) for ranking in self._deep]
-        rankings = dict(zip(config["retriever"], self._at[depth], strict=True))
-        clock = steps.Clock()
-        asked = steps.ordering(config)
-        if self._ordered is None or self._ordered[0] != asked:
-            self._ordered = asked, steps.order(asked, rankings, self.dataset, self.queries, self.cache, clock)
-        road = (self.dataset, self.queries, self.cache, clock, detailed)
-        return steps.conclude(config, rankings, *road, self._ordered[1])
+        rankings = dict(zip(config.retriever, self._at[depth], strict=True))
+        session = replace(self.session, clock=Clock())
+        ordering = steps.Ordering.of(config)
+        if self._ordered is None or self._ordered[0] != ordering:
+            self._ordered = ordering, steps.order(ordering, rankings, session)
+        return steps.conclude(config, rankings, session, detailed=detailed, candidates=self._ordered[1])
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their data

@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from harness import cli
 from harness.commands.sweep import plan
 from harness.commands.sweep.plan import Composer, Planner, Trial
-from harness.config import components
+from harness.config import components, hydra_app
 from harness.pipeline.cache import Cache
 from harness.tracking import retrieval_run
 from retrievers.base import BadInput, Ranking
@@ -32,8 +32,8 @@ class Hydra:
     """Hydra by itself, as the oracle; and what the sweep's plug-in hands to a Composer."""
 
     def __init__(self):
-        if cli.PLUGINS not in sys.path:
-            sys.path.append(cli.PLUGINS)  # before Hydra looks for plug-ins, which it does once a process
+        if hydra_app.PLUGINS not in sys.path:
+            sys.path.append(hydra_app.PLUGINS)  # before Hydra looks for plug-ins, which it does once a process
         with self._started():
             self.loader = GlobalHydra.instance().hydra.config_loader
             self.master = self.loader.load_configuration("sweep", [], RunMode.MULTIRUN)

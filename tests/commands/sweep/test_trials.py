@@ -14,7 +14,7 @@ from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
 from harness.data import dataset
 from harness.evaluation.score_table import table_text
-from harness.evaluation.scores import averaged, score
+from harness.evaluation.scores import ShownLists, averaged, score
 from harness.pipeline import steps
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import NoTracker, mlflow_name
@@ -298,7 +298,7 @@ def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
     def of(wrong):
         right = {q: {"a": 1.0} if QRELS.grades[q] else {} for q in ids}
         lists = {q: ({} if row else {"x": 1.0}) if q in wrong else row for q, row in right.items()}
-        return score(Ranking.from_scores(lists), QRELS, ["modified_map@3"], resamples=10)
+        return score(ShownLists(Ranking.from_scores(lists)), QRELS, ["modified_map@3"])
 
     place = folder / "trials" / str(number)
     place.mkdir(parents=True)

@@ -1,0 +1,135 @@
+"""Hydra, wrapped: composes a command's config, keeps instantiation on the leash, and lets errors reach the caller."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.config.check import Invocation, check, primary
+from harness.config.components import conf_folder, target_class
+
+# Hydra's flags that show something instead of running: --multirun is not added to them.
+SHOWS = {"-c", "--cfg", "-h", "--help", "--hydra-help", "-i", "--info", "-sc", "--shell-completion", "-m", "--multirun"}
+PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
+
+# Keys whose value is always text: `experiment_name=2024` stays "2024".
+TEXT_KEYS = re.compile(
+    r"(experiment_name|run_name|predictions|references|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
+    r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name)"
+)
+
+Function = Callable[[dict[str, Any], Invocation], Any]
+
+
+def run_app(command: str, words: Sequence[str], function: Callable[[], Function]) -> None:
+    """Compose the config of a command, check it, and call the command's function with it.
+
+    words: overrides and Hydra's flags. function: imports the command when it is needed. Raises what the function or
+    Hydra raises.
+    """
+    import hydra
+
+    multirun = command == "sweep" or any(word in ("-m", "--multirun") for word in words)
+    failures: list[Exception] = []
+
+    def task(composed: Any) -> Any:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        try:
+            config: Any = OmegaConf.to_container(composed, resolve=True)
+            check(config, primary(command))
+            job = HydraConfig.get()
+            choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
+            return function()(config, Invocation(choices, tuple(job.overrides.task)))
+        except Exception as error:
+            if multirun:
+                raise
+            failures.append(error)  # raised below: Hydra would print a line of its own first
+
+    _patch_hydra()
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)  # where Hydra, which looks once per process, finds the sweeper of `harness sweep`
+    completing = words[:1] == ["-sc"]
+    shows = any(word.partition("=")[0] in SHOWS for word in words)
+    flags = ["--multirun"] if command == "sweep" and not shows else []
+    sys.argv = ["harness", *flags, *(word if completing else quoted(word, multirun) for word in words)]
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=primary(command))(task)()
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before
+    if failures:
+        raise failures[0]
+
+
+def _patch_hydra() -> None:
+    """Two patches of Hydra 1.3 internals, which `hydra-core<1.4` in pyproject.toml protects.
+
+    Callbacks are instantiated from the config, so their classes are checked against the leash. And Hydra composes the
+    whole config once only to read hydra.mode, which --multirun decides here: that takes a quarter of a second.
+    """
+    from hydra._internal.callbacks import Callbacks
+    from hydra._internal.hydra import Hydra
+    from omegaconf import OmegaConf
+
+    plain_init = Callbacks.__init__
+    if getattr(plain_init, "leashed", False):
+        return
+
+    def init(self: Callbacks, config: Any = None) -> None:
+        callbacks = (OmegaConf.select(config, "hydra.callbacks") or {}) if config is not None else {}
+        for name, node in callbacks.items():
+            target_class(node, f"hydra.callbacks.{name}")
+        plain_init(self, config)
+
+    plain_mode = Hydra.get_mode
+
+    def mode(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+        given = any(word.startswith("hydra.mode=") for word in overrides)
+        return plain_mode(self, config_name, overrides) if given else None
+
+    Hydra.get_mode = mode  # type: ignore[method-assign]
+    init.leashed = True  # type: ignore[attr-defined]
+    Callbacks.__init__ = init  # type: ignore[method-assign]
+
+
+def quoted(word: str, multirun: bool = False) -> str:
+    """An override that Hydra's lexer accepts: values of text keys are always quoted, others where it would refuse them.
+
+    In a multirun, commas separate values; each is quoted on its own.
+    """
+    key, equals, value = word.partition("=")
+    if not equals or word.startswith("-"):
+        return word
+    bare = key.lstrip("+~")
+    if TEXT_KEYS.fullmatch(bare):
+        parts = value.split(",") if multirun else [value]
+        return key + "=" + ",".join(_quote(part) for part in parts)
+    return word if _parses(word) else f"{key}={_quote(value)}"
+
+
+def _quote(value: str) -> str:
+    if value in ("", "null", "???") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+        return value
+    escaped = re.sub(r"\\+(?='|$)", lambda slashes: slashes.group() * 2, value)
+    return "'" + escaped.replace("'", "\\'") + "'"
+
+
+def _parses(word: str) -> bool:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(word)
+    except HydraException:
+        return False
+    return True

@@ -1,0 +1,70 @@
+"""The config of a retrieval run once it is checked: typed values, and the whole document for hashes and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.config.components import active_groups
+from harness.evaluation.split import Split
+
+Node = Mapping[str, Any]  # the config of one component, which `build` makes
+
+
+@dataclass(frozen=True, eq=False)
+class RunConfig:
+    """A checked config of `run`, of a trial, or of `search`, which scores nothing.
+
+    retriever: name -> retriever. query_text: user_turns, last or file; query_file: for `file`.
+    top_k: documents returned for a query. depth: documents retrieved before fusing, reranking, gating and cutting.
+    cache: its folder.
+    document: the config as it was checked; trial keys, params and `config.yaml` are made of it.
+    """
+
+    document: Mapping[str, Any]
+    dataset: Node
+    retriever: Mapping[str, Node]
+    gate: Node
+    top_k: int
+    depth: int
+    query_text: str = "user_turns"
+    query_file: str | None = None
+    tokenizer: Node = field(default_factory=dict)
+    encoder: Node = field(default_factory=dict)
+    index: Node = field(default_factory=dict)
+    fusion: Node = field(default_factory=dict)
+    rerank: Node = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    objective: str = ""
+    split: Split = field(default_factory=Split)
+    trace: str = "none"
+    experiment_name: str = ""
+    run_name: str | None = None
+    cache: Path = Path()
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> RunConfig:
+        """document: a config that `config.check` accepts; what it lacks takes its default."""
+        plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        query, store = document.get("query"), document.get("store")
+        if isinstance(query, Mapping):
+            plain |= {"query_text": query["text"], "query_file": query["file"]}
+        if store:
+            plain["cache"] = Path(store["path"])
+        split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}
+        metrics = tuple(document.get("metrics", ()))
+        return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
+
+    @cached_property
+    def active(self) -> tuple[str, ...]:
+        """The groups beside `retriever` and `gate` that have a say in the run."""
+        return tuple(active_groups(self.document))
+
+    @property
+    def light(self) -> bool:
+        """Whether the run logs means, params, predictions and config alone."""
+        detail: str = self.document["tracking"]["detail"]
+        return detail == "light"

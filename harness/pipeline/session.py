@@ -1,0 +1,62 @@
+"""What the steps of an experiment share: the data, the queries as they are searched, the cache and the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from harness.config.canonical import digest
+from harness.config.components import build
+from harness.data.dataset import Dataset, load, search_queries
+from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import RunConfig
+from retrievers.base import Query
+
+
+@dataclass
+class Clock:
+    """Seconds spent in each stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """queries: those of the dataset as they are searched, each with one user turn."""
+
+    dataset: Dataset
+    queries: tuple[Query, ...]
+    cache: Cache
+    clock: Clock = field(default_factory=Clock)
+
+    @cached_property
+    def queries_digest(self) -> str:
+        """sha256 of the queries as they are searched."""
+        return queries_digest(self.queries)
+
+
+def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None) -> Session:
+    """A session on a dataset with the queries and the cache that the config names. BadInput for bad `query` keys."""
+    queries = search_queries(dataset, config.query_text, config.query_file)
+    return Session(dataset, queries, Cache(config.cache), clock or Clock())
+
+
+def load_dataset(config: RunConfig, name: str) -> Dataset:
+    """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
+    return load(build(config.dataset, where="dataset"), name)
+
+
+def queries_digest(queries: tuple[Query, ...]) -> str:
+    """sha256 of queries as they are searched: ids and texts."""
+    return digest([[query.query_id, query.text] for query in queries])
