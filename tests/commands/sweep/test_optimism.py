@@ -136,7 +136,7 @@ drawn_rows = st.integers(2, 25).flatmap(
 def test_unseen_equals_plain_loops(drawn, seed):
     rows, needs = drawn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimism, "RESAMPLES", 5)
+        patch.setattr(module, "RESAMPLES", 5)
         found = judged(rows, needs=needs, seed=seed)
     assert found.unseen == pytest.approx(by_loops(rows, needs, seed), abs=1e-12)
 
@@ -147,7 +147,7 @@ def test_what_holds_for_all_trials(drawn, shift, scale):
     """Luck and unseen bear the scale of the objective; luck is never below 0, nor unseen above the best."""
     rows = np.array(drawn[0], float)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimism, "RESAMPLES", 50)
+        patch.setattr(module, "RESAMPLES", 50)
         found, moved = judged(rows), judged(rows * scale + shift)
         raised = judged(rows + np.arange(len(rows))[:, None])  # each trial by a number of its own
     assert found.luck >= -1e-12
@@ -161,7 +161,7 @@ def test_what_holds_for_all_trials(drawn, shift, scale):
 def test_draws_in_several_blocks_are_the_same_draws(monkeypatch):
     rows = np.random.default_rng(2).random((4, 12))
     whole = judged(rows, needs=NEEDS)
-    monkeypatch.setattr(optimism, "_CELLS", 100)
+    monkeypatch.setattr(module, "_CELLS", 100)
     blocks = judged(rows, needs=NEEDS)
     assert blocks.luck == pytest.approx(whole.luck, abs=1e-12)
     assert blocks.unseen == whole.unseen
@@ -198,7 +198,7 @@ def test_luck_is_the_bias_of_the_best_of_equals(trials, expected, shared):
 def test_unseen_is_unbiased_where_the_best_is_not(monkeypatch):
     """Trials that are right with probability .6 on each of 40 queries, independently: that is how good all of them
     are, and how good a choice among them is on other queries."""
-    monkeypatch.setattr(optimism, "RESAMPLES", 50)
+    monkeypatch.setattr(module, "RESAMPLES", 50)
     generator, unseen, best, lucky = np.random.default_rng(0), [], [], []
     for seed in range(300):
         found = judged(generator.random((12, 40)) < 0.6, seed=seed)

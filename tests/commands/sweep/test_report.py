@@ -15,12 +15,14 @@ from rich.console import Console
 from harness.commands.sweep import report
 from harness.commands.sweep.optimism import Optimism
 from harness.commands.sweep.plan import Trial
-from harness.commands.sweep.report import Summary, objective_values, show, watch, write_files
+from harness.commands.sweep.report import show, watch, write_files
+from harness.commands.sweep.search import Objective
+from harness.commands.sweep.summary import Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
 
-ONE = [("mrr", "maximize")]
-TWO = [("mrr", "maximize"), ("ms_per_query", "minimize")]
-MAP = [("map@3", "maximize")]
+ONE = [Objective("mrr", "maximize")]
+TWO = [*ONE, Objective("ms_per_query", "minimize")]
+MAP = [Objective("map@3", "maximize")]
 
 
 def summary(rows, objectives=ONE, words=None, skipped=(), run_id="parent"):
@@ -336,19 +338,19 @@ def test_values_and_intervals_are_of_what_trials_are_ranked_by():
 
 
 def test_objectives_that_are_no_measures_have_no_public_part():
-    asked = [("map@3", "maximize"), ("ms_per_query", "minimize"), ("loss/misranked", "minimize")]
-    assert objective_values(RANKED, asked, "public") == [0.3, 2.0, 0.125]
-    assert objective_values(RANKED, asked, "all") == [0.5, 2.0, 0.125]
-    assert objective_values(PLAIN, asked, "public") == [0.7, 2.0, 0.25]
-    assert all(map(math.isnan, objective_values({}, asked, "all")))
+    objectives = [*MAP, Objective("ms_per_query", "minimize"), Objective("loss/misranked", "minimize")]
+    assert objective_values(RANKED, objectives, "public") == [0.3, 2.0, 0.125]
+    assert objective_values(RANKED, objectives, "all") == [0.5, 2.0, 0.125]
+    assert objective_values(PLAIN, objectives, "public") == [0.7, 2.0, 0.25]
+    assert all(map(math.isnan, objective_values({}, objectives, "all")))
 
 
 def test_looks_at_private_scores():
     # Three finished, one of them at an earlier start; one failed.
     found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
-    assert found.peeks == 2
-    assert public(found).peeks == 1
-    assert public(summary(["FAILED"], MAP)).peeks == summary(["FAILED"], MAP).peeks == 0
+    assert found.private_views == 2
+    assert public(found).private_views == 1
+    assert public(summary(["FAILED"], MAP)).private_views == summary(["FAILED"], MAP).private_views == 0
 
 
 def test_luck_is_said_wherever_the_best_is():

@@ -134,9 +134,12 @@ def runs(tmp_path):
 def concluded(monkeypatch):
     """The gate's threshold of every trial that comes as far as being scored."""
     made, plain = [], steps.conclude
-    monkeypatch.setattr(
-        steps, "conclude", lambda config, *rest: made.append(config["gate"]["threshold"]) or plain(config, *rest)
-    )
+
+    def conclude(config, *arguments, **named):
+        made.append(config.gate["threshold"])
+        return plain(config, *arguments, **named)
+
+    monkeypatch.setattr(steps, "conclude", conclude)
     return made
 
 
@@ -172,10 +175,10 @@ def test_a_job_whose_worker_was_stopped_goes_on_with_the_trial_in_work(handed, r
     [(job, mine)] = handed(*GRID)
     plain = steps.conclude
 
-    def stopped(config, *rest):
-        if config["gate"]["threshold"] == 1:
+    def stopped(config, *arguments, **named):
+        if config.gate["threshold"] == 1:
             raise SystemExit
-        return plain(config, *rest)
+        return plain(config, *arguments, **named)
 
     monkeypatch.setattr(steps, "conclude", stopped)
     with pytest.raises(SystemExit):
