@@ -13,7 +13,7 @@ run: .venv/.base  ## set up on a fresh machine and run BM25 on the sample
 
 test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
 	@$(TESTS) $(ARGS)
-	@$(TESTS) --server -m 'not slow' tests/tracking/test_mlflow_tracker.py tests/commands/test_run.py \
+	@$(TESTS) -n 0 --server -m stored tests/tracking/test_mlflow_tracker.py tests/commands/test_run.py \
 		tests/commands/export/test_command.py
 
 check: .venv/.dev  ## lint, types and the fast tests

@@ -1,4 +1,6 @@
-"""The harness, room by room. A room imports from itself and from rooms before it in this order, never from later ones.
+"""The harness, room by room.
+
+A room imports from itself and from rooms before it in this order, never from later ones:
 
 progress < config < data < evaluation < gates < pipeline < tasks < reports < tracking < commands < cli
 

@@ -1,1 +1,1 @@
-"""Retrievers, fusions and rerankers. They know nothing of the harness."""
+"""Retrievers, encoders, fusions and rerankers. They know nothing of the harness."""

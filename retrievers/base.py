@@ -1,6 +1,6 @@
-"""The types that flow through the harness and the protocols of the things that rank.
+"""The types shared by all components (documents, queries, rankings) and the protocols of those that rank.
 
-Imports numpy and the standard library only; everything else may import this module.
+Imports only numpy and the standard library, so that every module may import this one.
 """
 
 from __future__ import annotations
@@ -20,80 +20,91 @@ from urllib.parse import quote
 
 import numpy as np
 
-# Called as progress(done, total, unit); `None` means that nobody watches.
+# Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
 Progress = Callable[[int, int, str], None]
 
 
 class BadInput(ValueError):
-    """Something that a person gave (file, config key, argument) is wrong; ends with exit code 2.
+    """User input (a file, config key or argument) is wrong; commands end with exit code 2.
 
     The message says what is wrong, where (file:line or config key) and what to do.
     """
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` for a near miss, else the empty string."""
+    """`" Did you mean 'x'?"` if `name` is close to one of `known`, else the empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
 _Result = TypeVar("_Result")
-_REMEMBERED = 16  # results of a function that are held at once, at most
+_REMEMBERED = 16  # cached results per function, at most
 
 
 def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Make `function` remember its last results, each for as long as the objects it was made of live.
+    """Cache the last results of `function`, each for as long as the objects it was computed from are alive.
 
-    Positional arguments (which allow weak references) are told apart by identity and must never be changed;
-    keyword arguments (hashable) by value. The result must not refer to the positional arguments.
+    Positional arguments are compared by identity; they must support weak references and must not be changed. Keyword
+    arguments are compared by value and must be hashable. The result must not refer to the positional arguments.
     """
-    known: dict[Any, tuple[_Result, list[weakref.ref[Any]]]] = {}
+    cached: dict[Any, tuple[_Result, list[weakref.ref[Any]]]] = {}
 
     @functools.wraps(function)
     def recall(*objects: Any, **values: Any) -> _Result:
         key = (*map(id, objects), *sorted(values.items()))
-        found = known.get(key)
-        if found is None:
-            while len(known) >= _REMEMBERED:
-                known.pop(next(iter(tuple(known)), None), None)  # a copy: other threads may add to it
-            # An id names another object once its own is gone: the entry goes first.
-            alive = [weakref.ref(one, lambda _: known.pop(key, None)) for one in objects]
-            found = known[key] = function(*objects, **values), alive
-        return found[0]
+        entry = cached.get(key)
+        if entry is None:
+            while len(cached) >= _REMEMBERED:
+                cached.pop(next(iter(tuple(cached)), None), None)  # a copy: other threads may add entries
+            # An id can be reused once its object is gone, so the entry is removed together with the object.
+            alive = [weakref.ref(one, lambda _: cached.pop(key, None)) for one in objects]
+            entry = cached[key] = function(*objects, **values), alive
+        return entry[0]
 
     return recall
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
+    """A document of the corpus.
+
+    native_id: the id as the file has it, if that is a number.
+    """
+
     doc_id: str
     text: str
     title: str = ""
     source: str = ""
-    native_id: int | None = None  # the id as the file had it, where that was a number
+    native_id: int | None = None
 
     @property
     def indexed_text(self) -> str:
-        """Title, a space and the text where there is a title, else the text alone."""
+        """The title, a space and the text; without a title the text alone."""
         return f"{self.title} {self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
+    """One message of a conversation."""
+
     role: str  # "user", "assistant" or "system"
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query is a conversation of one or more turns; a plain question is one user turn."""
+    """A conversation of one or more turns; a plain question is a single user turn.
+
+    native_id: as in Document.
+    """
 
     query_id: str
     turns: tuple[Turn, ...]
-    native_id: int | None = None  # as in Document
+    native_id: int | None = None
 
     @classmethod
     def of(cls, query_id: str, text: str) -> Query:
+        """A query of a single user turn."""
         return cls(query_id, (Turn("user", text),))
 
     @property
@@ -102,17 +113,17 @@ class Query:
 
     @property
     def text(self) -> str:
-        """All user turns joined by a space: what retrievers search for."""
+        """All user turns joined by spaces: the text that retrievers search for."""
         return " ".join(self.user_turns)
 
 
 @dataclass(frozen=True)
 class Qrels:
-    """Relevance labels: query_id -> {doc_id: grade}, every grade finite and > 0.
+    """Relevance labels.
 
-    A query that is not a key is unlabelled. A query with an empty dict *needs no retrieval* where
-    `abstention` is true (the contest's labels); in TREC and BEIR labels (`abstention` false) it is
-    judged and has no relevant document.
+    grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
+    abstention: the meaning of a query with an empty dict. True (the contest's labels): it needs no retrieval. False
+        (TREC and BEIR labels): it is judged and has no relevant document.
     """
 
     grades: Mapping[str, Mapping[str, float]]
@@ -121,10 +132,11 @@ class Qrels:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Lists read from a file and kept as they stand: the order and the duplicates are the file's.
+    """Ranked lists read from a file, unchanged: the order and any duplicates are those of the file.
 
-    query_ids: Q unique ids. doc_ids: table of unique ids, in any order. docs: int32 [Q, K], indices
-    into `doc_ids`; -1 pads the end of a row.
+    query_ids: Q unique ids.
+    doc_ids: table of unique ids, in any order.
+    docs: int32 [Q, K], indices into `doc_ids`; -1 pads the end of a row.
     """
 
     query_ids: tuple[str, ...]
@@ -134,16 +146,14 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Ranked documents for a list of queries; checks its order once, here, and nobody sorts again.
+    """Ranked documents for a list of queries. The constructor checks the order, so that no caller sorts again.
 
-    query_ids: Q unique ids, in the order of the data set.
-    doc_ids:   table of D unique ids in ascending code-point order, so that comparing two indices
-               compares their ids.
-    docs:      int32 [Q, K], indices into `doc_ids`, best first; -1 pads at the end of a row.
-    scores:    float64 [Q, K], finite, descending; a pad scores 0. Equal scores stand by ascending
-               doc_id. A row may be empty.
-    measured:  what the retriever found out about itself while it searched, such as the recall of an approximate
-               index; logged with the run.
+    query_ids: Q unique ids, in the order of the dataset.
+    doc_ids: table of D unique ids in ascending code-point order, so that comparing indices compares ids.
+    docs: int32 [Q, K], indices into `doc_ids`, best first; -1 pads the end of a row. A row may be empty.
+    scores: float64 [Q, K], finite, descending; equal scores are in ascending order of doc_id. A pad scores 0.
+    measured: what the retriever measured about itself during the search, such as the recall of an approximate index;
+        logged with the run.
     """
 
     query_ids: tuple[str, ...]
@@ -155,33 +165,33 @@ class Ranking:
     def __post_init__(self) -> None:
         docs, scores = self.docs, self.scores
         if docs.dtype != np.int32 or scores.dtype != np.float64:
-            raise ValueError(f"a ranking holds int32 docs and float64 scores, not {docs.dtype}, {scores.dtype}")
+            raise ValueError(f"a ranking needs int32 docs and float64 scores, not {docs.dtype} and {scores.dtype}")
         if docs.ndim != 2 or docs.shape != scores.shape or len(docs) != len(self.query_ids):
             raise ValueError(f"{len(self.query_ids)} queries, docs {docs.shape} and scores {scores.shape} do not match")
         if len(set(self.query_ids)) != len(self.query_ids):
-            raise ValueError("a ranking holds each query once")
+            raise ValueError("a ranking must contain each query once")
         if not all(map(operator.lt, self.doc_ids, self.doc_ids[1:])):
-            raise ValueError("a ranking's table of doc_ids is unique and ascending")
+            raise ValueError("a ranking's doc_ids must be unique and ascending")
         if docs.size and (docs.min() < -1 or docs.max() >= len(self.doc_ids)):
-            raise ValueError("a ranking's docs are indices into its doc_ids, or -1")
+            raise ValueError("a ranking's docs must be indices into its doc_ids, or -1")
         present = docs >= 0
         if not np.isfinite(scores).all() or scores[~present].any():
-            raise ValueError("a ranking's scores are finite, and 0 where a row is padded")
+            raise ValueError("a ranking's scores must be finite, and 0 where a row is padded")
         if docs.shape[1] > 1:
             both = present[:, 1:]
             falls = scores[:, :-1] > scores[:, 1:]
             tied = (scores[:, :-1] == scores[:, 1:]) & (docs[:, :-1] < docs[:, 1:])
             if (both & ~present[:, :-1]).any():
-                raise ValueError("a ranking pads only the end of a row")
+                raise ValueError("a ranking pads only the end of a row, but a document follows a pad")
             if (both & ~(falls | tied)).any():
-                raise ValueError("a ranking is ordered by score descending, then doc_id ascending")
+                raise ValueError("a ranking must be ordered by score descending, then doc_id ascending")
             ordered = np.sort(docs, axis=1)
             if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-                raise ValueError("a ranking holds each document once per query")
+                raise ValueError("a ranking must contain each document once per query")
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Build from {query_id: {doc_id: score}}, sorted by (score descending, doc_id ascending)."""
+        """From {query_id: {doc_id: score}}: the k best per query (None: all), ties by ascending doc_id."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -196,30 +206,32 @@ class Ranking:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [Q]: how many documents each row holds."""
+        """Number of documents per row, int64 [Q]."""
         return (self.docs >= 0).sum(axis=1)
 
     def top(self, k: int) -> Ranking:
-        """The first k of every row."""
+        """The first k documents of each row."""
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def cut(self, lengths: np.ndarray) -> Ranking:
-        """The first `lengths[q]` of row q (int [Q], at least 0)."""
-        kept = self.top(int(lengths.max(initial=0)))
-        past = np.arange(kept.docs.shape[1]) >= lengths[:, None]
-        return self._of_same(np.where(past, np.int32(-1), kept.docs), np.where(past, 0.0, kept.scores))
+        """The first lengths[q] documents of row q. lengths: int [Q], at least 0."""
+        top = self.top(int(lengths.max(initial=0)))
+        past = np.arange(top.docs.shape[1]) >= lengths[:, None]
+        return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
 
     def where(self, keep: np.ndarray) -> Ranking:
-        """Empty the rows whose `keep` (bool [Q]) is false."""
+        """Without the documents of rows whose `keep` (bool [Q]) is false."""
         docs, scores = np.array(self.docs), np.array(self.scores)
         docs[~keep], scores[~keep] = -1, 0.0
         return self._of_same(docs, scores)
 
     def rescored(self, scores: np.ndarray) -> Ranking:
-        """Give the first columns new scores (float64 [Q, n <= K], 0 at pads) and order them by these.
+        """Reorder the first n documents of each row by new scores.
 
-        The documents behind them keep their order and stand below: the first of them scores 1 less than the least
-        new score of the row, each further one 1 less again.
+        The remaining documents keep their order and rank below: the first of them scores 1 less than the lowest new
+        score of the row, each further one 1 less again.
+
+        scores: float64 [Q, n <= K], 0 at pads.
         """
         width = scores.shape[1]
         head, tail = self.docs[:, :width], self.docs[:, width:]
@@ -232,7 +244,7 @@ class Ranking:
         return Ranking(self.query_ids, self.doc_ids, docs, values, self.measured)
 
     def _of_same(self, docs: np.ndarray, scores: np.ndarray) -> Ranking:
-        """Other rows over the same queries and documents, right by construction: nothing is checked again."""
+        """Other rows over the same queries and documents, valid by construction, so that checks are skipped."""
         made = object.__new__(Ranking)
         vars(made).update(vars(self), docs=docs, scores=scores)
         return made
@@ -243,10 +255,11 @@ class Ranking:
         return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
 
     def to_dict(self) -> dict[str, dict[str, float]]:
+        """{query_id: {doc_id: score}}, best first: the inverse of `from_scores`."""
         return {query_id: dict(self.row(i)) for i, query_id in enumerate(self.query_ids)}
 
     def to_trec(self, tag: str) -> Iterable[str]:
-        """Lines `query_id Q0 doc_id rank score tag`; white space within an id is written as %20 and the like."""
+        """Lines `query_id Q0 doc_id rank score tag`; white space within an id is percent-encoded, such as %20."""
         for i, query_id in enumerate(self.query_ids):
             for rank, (doc_id, score) in enumerate(self.row(i), start=1):
                 yield f"{_one_word(query_id)} Q0 {_one_word(doc_id)} {rank} {score!r} {tag}"
@@ -257,7 +270,10 @@ def _one_word(text: str) -> str:
 
 
 class DocIds:
-    """The doc_ids of an index: one text and where each ends in it, a fifth of the memory of a list, and as fast."""
+    """The doc_ids of an index, indexed by document number.
+
+    Stored as one text and the end of each id in it: a fifth of a list's memory, and as fast.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
@@ -265,9 +281,9 @@ class DocIds:
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
-        """Keep the ids of `documents` in `folder`; ValueError unless they are unique and ascend."""
+        """Write the ids of `documents` into `folder`; ValueError unless they are unique and ascending."""
         if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
-            raise ValueError("documents are indexed in ascending order of their unique doc_id")
+            raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
         ids = [document.doc_id for document in documents]
         (folder / "doc_ids.txt").write_bytes("".join(ids).encode("utf-8", "surrogatepass"))
         np.save(folder / "doc_id_ends.npy", np.cumsum([0, *map(len, ids)], dtype=np.int64))
@@ -280,62 +296,78 @@ class DocIds:
         return tuple(self._text[start:end] for start, end in spans)
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
-        """The ranking of rows that name documents by their place in the index; its table holds those that occur."""
-        found = np.zeros(len(self) + 1, bool)  # the last place is for -1, which pads
-        found[docs] = True
-        found[-1] = False
-        places = np.cumsum(found, dtype=np.int32) - 1
+        """A Ranking whose table has only the documents that occur.
+
+        docs: int32 [Q, K], document numbers of the index, ordered as in Ranking.
+        scores: float64 [Q, K].
+        measured: as in Ranking.
+        """
+        occurs = np.zeros(len(self) + 1, bool)  # the last element is for -1, the pad
+        occurs[docs] = True
+        occurs[-1] = False
+        places = np.cumsum(occurs, dtype=np.int32) - 1
         places[-1] = -1
-        table = self[np.flatnonzero(found)]
+        table = self[np.flatnonzero(occurs)]
         return Ranking(tuple(query.query_id for query in queries), table, places[docs], scores, measured)
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Retriever(Protocol):
-    """Two methods deep. A subclass of nothing; the contract suite in tests/contract.py says the rest.
+    """Ranks documents for queries. Nothing to inherit: a class with these methods is a retriever.
 
-    Class attributes (all optional): `version`, raised when the same parameters give other scores; `packages`,
-    distributions whose installed version is part of the identity of the results; `resumes`, whether `index` goes on
-    from what an interrupted call left in the folder.
-    Class method (optional): `identify(**arguments) -> dict`, what stands for the constructor's arguments in the
-    identity of the results, where that is not the arguments without `runtime:`.
-    Attribute (optional): `progress`, set before the work begins.
+    `retrievers.testing.check_retriever` tests what every retriever must do. Constructor arguments are config keys.
+
+    Class attributes, all optional:
+        recorded_as: name of the class in identities and logs, such as retriever/bm25; default: its import path.
+        version: raise it when the same arguments give different scores.
+        packages: distributions whose installed versions are part of the results' identity.
+        resumes: whether `index` resumes from what an interrupted call left in the folder.
+
+    Class method, optional:
+        identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
+            model's checksum; default: all arguments except those under `runtime:`.
+
+    Attribute, optional:
+        progress: a Progress or None, set before the work begins.
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Build the index of `documents` (ascending doc_id) and keep it in `folder` (exists; empty, or resumed)."""
+        """Build the index of `documents` and write it to `folder`; `search` can then be called.
+
+        documents: in ascending order of doc_id.
+        folder: exists; empty, or left by an interrupted call if the class resumes.
+        """
         ...
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k documents a query; a smaller k gives the head of a larger one. Needs `index` or `load` first."""
+        """At most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load` first."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Take up the index that another instance left in `folder`."""
+        """Open the index that another instance wrote to `folder`; `search` can then be called."""
         ...
 
 
 class Fusion(Protocol):
-    """One ranking from several; a pure function that never searches.
+    """Combines several rankings into one; a pure function that does not search. Class attributes as in Retriever."""
 
-    `check(names)` raises BadInput where the arguments name a ranking that is not among `names`.
-    """
-
-    def check(self, names: Collection[str]) -> None: ...
+    def check(self, names: Collection[str]) -> None:
+        """BadInput where an argument refers to a ranking that is not among `names`."""
+        ...
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """At most k documents a query from rankings (one or more) of the same queries in the same order."""
+        """At most k documents per query. rankings: one or more, of the same queries in the same order, by name."""
         ...
 
 
 class Reranker(Protocol):
-    """Scores (query text, document text) pairs. `version`, `packages`, `identify` as in Retriever.
+    """Scores (query text, document text) pairs. Class attributes and `identify` as in Retriever.
 
-    depth: how many documents of a ranking it is given for each query, at least 1.
+    depth: documents of a ranking that are scored per query, at least 1; 0: nothing is reranked.
     """
 
     depth: int
@@ -343,5 +375,5 @@ class Reranker(Protocol):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (places in `pairs` int64 [n], scores float64 [n]) in any order, as they are computed."""
+        """Yield (indices of pairs int64 [n], their scores float64 [n]), each pair once, as they are computed."""
         ...

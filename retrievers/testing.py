@@ -1,15 +1,33 @@
-"""What every retriever must do, whatever it ranks by: call `check_retriever(make, tmp_path)` in its tests.
+"""Tests that every retriever, encoder, fusion and reranker must pass, in this repository or in yours.
 
-`make` builds a new instance, always with the same arguments. The checks ask for no particular ranking of different
-texts, only that a document is found by its own words.
+Call a check in a test of your component. `make` builds a new instance, always with the same arguments; `tmp_path` is
+an empty folder, such as pytest's fixture:
+
+    from retrievers.testing import check_retriever
+
+    from my_package import MyRetriever
+
+
+    def test_contract(tmp_path):
+        check_retriever(lambda: MyRetriever(k1=1.2), tmp_path)
+
+A check fails with an AssertionError that names the broken rule. `check_retriever` expects only that a document is
+found by its own text, not a particular order of different texts. The other checks are `check_encoder`, `check_fusion`
+and `check_reranker`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retrievers.base import Document, Query, Ranking, Retriever
+from retrievers.base import Document, Fusion, Query, Ranking, Reranker, Retriever
+
+if TYPE_CHECKING:
+    from retrievers.dense.encoders import Encoder
 
 TEXTS = {
     "a1": "The moon orbits the earth once a month",
@@ -24,88 +42,176 @@ TEXTS = {
     "d3": "식물은 빛을 받아 양분을 만든다",
 }
 DOCUMENTS = [Document(doc_id, text) for doc_id, text in TEXTS.items()]
-QUERIES = [
-    Query.of("z", TEXTS["d1"]),  # ids in no order: rows stand as the queries were given
+QUERIES = [  # query_ids in no particular order, to test that rows keep the order of the queries
+    Query.of("z", TEXTS["d1"]),
     Query.of("m", TEXTS["b1"]),
     Query.of("empty", ""),
     Query.of("a", TEXTS["a2"]),
 ]
 
-
-def check_retriever(make: Callable[[], Retriever], tmp_path: Path) -> None:
-    folders = (_folder(tmp_path, f"contract-{i}") for i in range(100))
-
-    def indexed(documents: Sequence[Document]) -> tuple[Retriever, Path]:
-        retriever, folder = make(), next(folders)
-        retriever.index(documents, folder)
-        return retriever, folder
-
-    retriever, folder = indexed(DOCUMENTS)
-    whole = retriever.search(QUERIES, len(DOCUMENTS))
-    _check_rows(whole)
-    _check_depth(retriever, whole)
-    _check_found(whole)
-    _check_repeats(retriever, folder, make, whole, indexed(DOCUMENTS)[0])
-    _check_few_documents(indexed)
+MakeRetriever = Callable[[], Retriever]
 
 
-def _folder(tmp_path: Path, name: str) -> Path:
-    folder = tmp_path / name
+def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
+    """What every retriever must do, whatever it ranks by.
+
+    - Every query has a row, in the order given, even without documents or with an empty text.
+    - At most k documents; a smaller k gives a prefix of a larger one; k may exceed the number of documents.
+    - A document is found first by its own text, in English and in Korean; equal texts tie, ordered by doc_id.
+    - The same ranking from a second search, a second index, and a second instance that loads the first one's folder.
+    - A query's documents do not depend on the other queries.
+    - No document, one document, and documents without content can be indexed and searched.
+    """
+    retriever, folder = make(), _new_folder(tmp_path, "first")
+    retriever.index(DOCUMENTS, folder)
+    ranking = retriever.search(QUERIES, len(DOCUMENTS))
+    _check_queries(retriever, ranking)
+    _check_depth(retriever, ranking)
+    _check_matches(ranking)
+    _check_repeatable(make, ranking, folder, _new_folder(tmp_path, "second"))
+    _check_few_documents(make, tmp_path)
+
+
+def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
+    """What every encoder must do.
+
+    - encode_documents writes embeddings.npy, float32 [N, D], finite, with equal vectors for equal texts.
+    - Calling it again on the same folder gives the same vectors.
+    - encode_queries gives float32 [Q, D], finite, in the order of the queries, also from a second instance.
+    - No documents and no queries are allowed.
+    """
+    texts, folder = list(TEXTS.values()), _new_folder(tmp_path, "encoded")
+    encoder = make()
+    for _ in range(2):
+        encoder.encode_documents(texts, folder)
+        documents = np.load(folder / "embeddings.npy", allow_pickle=False)
+        assert documents.dtype == np.float32
+        assert documents.ndim == 2
+        assert len(documents) == len(texts)
+        assert np.isfinite(documents).all()
+        assert (documents[-3:] == documents[-1]).all(), "equal texts have equal vectors"
+    queries = encoder.encode_queries(texts, folder)
+    assert queries.dtype == np.float32
+    assert queries.shape == documents.shape
+    assert np.isfinite(queries).all()
+    again = make().encode_queries(texts[::-1], folder)[::-1]
+    assert np.allclose(again, queries, atol=1e-5), "vectors in the order of the queries, from every instance"
+    assert len(encoder.encode_queries([], folder)) == 0
+    empty = _new_folder(tmp_path, "empty")
+    make().encode_documents([], empty)
+    assert len(np.load(empty / "embeddings.npy", allow_pickle=False)) == 0
+
+
+def check_fusion(make: Callable[[], Fusion]) -> None:
+    """What every fusion must do.
+
+    - Every query has a row, in the order of the rankings.
+    - Exactly the documents that some ranking returned, at most k; a smaller k gives a prefix of a larger one.
+    - The order in which the rankings are given does not matter; one ranking alone keeps its documents.
+    """
+    first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})
+    second = Ranking.from_scores({"z": {"b": 9.0, "d": 9.0, "e": 4.0}, "m": {}, "empty": {}})
+    fusion = make()
+    fusion.check(["first", "second"])
+    fused = fusion.fuse({"first": first, "second": second}, 10)
+    assert fused.query_ids == first.query_ids, "each query has a row, in the order given"
+    assert [set(row) for row in fused.to_dict().values()] == [{"a", "b", "d", "e"}, {"c"}, set()]
+    for k in (0, 1, 2):
+        assert same(fusion.fuse({"first": first, "second": second}, k), fused.top(k)), "a smaller k gives a prefix"
+    assert same(make().fuse({"second": second, "first": first}, 10), fused), "the order of rankings does not matter"
+    alone = fusion.fuse({"first": first}, 10)
+    assert [set(row) for row in alone.to_dict().values()] == [{"a", "b"}, {"c"}, set()]
+
+
+def check_reranker(make: Callable[[], Reranker]) -> None:
+    """What every reranker must do.
+
+    - depth is at least 1.
+    - Each pair gets one finite score, float64, whatever its texts; equal pairs score equally up to rounding.
+    - Scores depend neither on the order of the pairs nor on the instance, up to rounding.
+    - Without pairs there are no scores.
+    """
+    reranker = make()
+    assert reranker.depth >= 1
+    pairs = [(query.text, text) for query in QUERIES for text in TEXTS.values()]
+    scores = pair_scores(reranker, pairs)
+    assert np.isfinite(scores).all()
+    by_query = scores.reshape(len(QUERIES), len(TEXTS))
+    assert np.allclose(by_query[:, -3:], by_query[:, -1:], atol=1e-5), "equal pairs score equally"
+    again = pair_scores(make(), pairs[::-1])[::-1]
+    assert np.allclose(again, scores, atol=1e-5), "scores do not depend on the order of the pairs"
+    assert list(reranker.score([])) == []
+
+
+def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """The score of each pair, float64 [N]; AssertionError unless each pair is scored once, in float64."""
+    scores, times = np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
+    for places, values in reranker.score(pairs):
+        assert values.dtype == np.float64
+        scores[places] = values
+        np.add.at(times, places, 1)
+    assert (times == 1).all(), "each pair is scored once"
+    return scores
+
+
+def same(a: Ranking, b: Ranking) -> bool:
+    """Whether two rankings have the same documents in the same order with the same scores for the same queries."""
+    if a.query_ids != b.query_ids or not np.array_equal(a.lengths, b.lengths):
+        return False
+    return all(a.row(i) == b.row(i) for i in range(len(a.query_ids)))
+
+
+def _new_folder(tmp_path: Path, name: str) -> Path:
+    folder = tmp_path / f"contract-{name}"
     folder.mkdir()
     return folder
 
 
-def _check_rows(ranking: Ranking) -> None:
-    assert ranking.query_ids == tuple(query.query_id for query in QUERIES), "each query answered, in the order given"
-    assert set(ranking.doc_ids) <= set(TEXTS)
-
-
-def _check_depth(retriever: Retriever, whole: Ranking) -> None:
-    """At most k, and a smaller k gives the first of a larger one's; k may exceed the corpus."""
-    for k in (1, 2, 5):
-        ranking = retriever.search(QUERIES, k)
-        assert ranking.docs.shape[1] <= k
-        assert same(ranking, whole.top(k)), f"the first {k}"
-    assert same(retriever.search(QUERIES, 1000), whole), "k beyond the corpus"
-    assert retriever.search([], 5).query_ids == ()
-
-
-def _check_found(whole: Ranking) -> None:
-    """A document is found by its own words, Korean ones too; equal texts tie and stand by doc_id."""
-    found = {query_id: whole.row(i) for i, query_id in enumerate(whole.query_ids)}
-    assert found["m"][0][0] == "b1"
-    assert found["a"][0][0] == "a2"
-    triplets = found["z"][:3]
-    assert [doc_id for doc_id, _ in triplets] == ["d1", "d2", "d3"]
-    assert len({score for _, score in triplets}) == 1
-
-
-def _check_repeats(
-    retriever: Retriever, folder: Path, make: Callable[[], Retriever], whole: Ranking, again: Retriever
-) -> None:
-    """Equal rankings from a second search, a second index and a second instance that reads the first one's folder."""
-    reader = make()
-    reader.load(folder)
-    for other in (retriever, again, reader):
-        assert same(other.search(QUERIES, len(DOCUMENTS)), whole)
+def _check_queries(retriever: Retriever, ranking: Ranking) -> None:
+    assert ranking.query_ids == tuple(query.query_id for query in QUERIES), "each query has a row, in the order given"
+    assert set(ranking.doc_ids) <= set(TEXTS), "only indexed documents are returned"
+    assert retriever.search([], 5).query_ids == (), "no queries, no rows"
     alone = [retriever.search([query], len(DOCUMENTS)).row(0) for query in QUERIES]
-    assert [[doc_id for doc_id, _ in row] for row in alone] == [
-        [doc_id for doc_id, _ in whole.row(i)] for i in range(len(QUERIES))
-    ], "a query's answer does not depend on the others"
+    for i, row in enumerate(alone):
+        expected = [doc_id for doc_id, _ in ranking.row(i)]
+        assert [doc_id for doc_id, _ in row] == expected, "a query's documents do not depend on the other queries"
 
 
-def _check_few_documents(indexed: Callable[[Sequence[Document]], tuple[Retriever, Path]]) -> None:
-    """No document, one, and only documents without content."""
-    none, _ = indexed([])
-    assert not none.search(QUERIES, 3).lengths.any()
-    one, _ = indexed([Document("only", TEXTS["b1"])])
-    assert one.search(QUERIES, 3).lengths.max() == 1
-    hollow, _ = indexed([document for document in DOCUMENTS if document.doc_id.startswith("c")])
-    assert hollow.search(QUERIES, 3).lengths.max() <= 3
+def _check_depth(retriever: Retriever, ranking: Ranking) -> None:
+    for k in (1, 2, 5):
+        top = retriever.search(QUERIES, k)
+        assert top.docs.shape[1] <= k, f"at most {k} documents per query"
+        assert same(top, ranking.top(k)), f"the first {k} of a longer ranking"
+    assert same(retriever.search(QUERIES, 1000), ranking), "k may exceed the number of documents"
 
 
-def same(a: Ranking, b: Ranking) -> bool:
-    """The same documents in the same order with the same scores, however the tables are laid out."""
-    if a.query_ids != b.query_ids or not np.array_equal(a.lengths, b.lengths):
-        return False
-    return all(a.row(i) == b.row(i) for i in range(len(a.query_ids)))
+def _check_matches(ranking: Ranking) -> None:
+    rows = {query_id: ranking.row(i) for i, query_id in enumerate(ranking.query_ids)}
+    assert rows["m"][0][0] == "b1", "an English document is found by its own text"
+    assert rows["a"][0][0] == "a2", "a Korean document is found by its own text"
+    equal = rows["z"][:3]
+    assert [doc_id for doc_id, _ in equal] == ["d1", "d2", "d3"], "equal texts are ordered by doc_id"
+    assert len({score for _, score in equal}) == 1, "equal texts tie"
+
+
+def _check_repeatable(make: MakeRetriever, ranking: Ranking, first: Path, second: Path) -> None:
+    """first: the folder of the index that gave `ranking`; second: an empty folder."""
+    reader, rebuilt = make(), make()
+    reader.load(first)
+    rebuilt.index(DOCUMENTS, second)
+    for retriever in (reader, rebuilt):
+        for _ in range(2):
+            assert same(retriever.search(QUERIES, len(DOCUMENTS)), ranking), "every search gives the same ranking"
+
+
+def _check_few_documents(make: MakeRetriever, tmp_path: Path) -> None:
+    without_content = [document for document in DOCUMENTS if document.doc_id.startswith("c")]
+    cases = {"none": [], "one": [Document("only", TEXTS["b1"])], "without-content": without_content}
+    longest = {}
+    for name, documents in cases.items():
+        retriever = make()
+        retriever.index(documents, _new_folder(tmp_path, name))
+        longest[name] = int(retriever.search(QUERIES, 3).lengths.max())
+    assert longest["none"] == 0, "no documents, empty rows"
+    assert longest["one"] == 1, "the only document is found by its own text"
+    assert longest["without-content"] <= 3

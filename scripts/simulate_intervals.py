@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.evaluation.bootstrap import bootstrap_means
-from harness.evaluation.significance import randomisation_test
+from harness.evaluation.significance import sign_flip_test
 
 # value -> share of the queries. The values are those of modified_map@3; the shares are what runs on the contest have.
 VALUES = {
@@ -47,7 +47,7 @@ def false_positives(
     sizes = generator.choice(list(shares), (experiments, queries), p=list(shares.values()))
     rows = sizes * generator.choice([-1.0, 1.0], sizes.shape)
     # One experiment at a time with signs of its own: with the same signs they would not be independent.
-    p = [randomisation_test(row[None], seed + number, resamples)[0][0] for number, row in enumerate(rows)]
+    p = [sign_flip_test(row[None], seed + number, resamples)[0][0] for number, row in enumerate(rows)]
     return float((np.array(p) <= 0.05).mean())
 
 

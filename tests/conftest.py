@@ -1,6 +1,10 @@
 """Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
 
+import copy
+import functools
+import gc
 import json
+import os
 import shutil
 import sqlite3
 import sys
@@ -11,13 +15,17 @@ from typing import Any
 
 import hypothesis
 import pytest
+from filelock import FileLock
 from mlflow_server import serving
 
 from harness import cli
+from harness.config.components import conf_folder
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 hypothesis.settings.register_profile("shared", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("shared")
+
+gc.set_threshold(50_000, 20, 100)  # looking for garbage among the libraries' objects was a quarter of all time
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -49,24 +57,70 @@ class Done:
         return json.loads(self.out)
 
 
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # what was imported stays
+
+
+@pytest.fixture(scope="session")
+def common(tmp_path_factory):
+    """A folder that all workers of this session share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "common"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory):
+def cache(common):
     """One cache for the whole session, so that the sample is tokenised once; no tracking server from outside."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HARNESS_CACHE", str(common / "cache"))
+        patch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # processes of a server that nobody here uses
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def composed_once():
+    """Hydra composes the shipped configs once for the same words: half of the time of a run of toy data."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    plain, kept, shipped = ConfigLoaderImpl._load_configuration_impl, {}, str(conf_folder())
+
+    def load(self, config_name, overrides, *others, **named):
+        sources = [source.path for source in self.get_sources() if source.scheme() == "file"]
+        if sources != [shipped] or any("searchpath" in word for word in overrides):
+            return plain(self, config_name, overrides, *others, **named)
+        key = config_name, *overrides, None, *others, *named.items()
+        if key not in kept:
+            kept[key] = plain(self, config_name, overrides, *others, **named)
+        composed = copy.deepcopy(kept[key])
+        composed.hydra.runtime.cwd = str(Path.cwd())
+        return composed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigLoaderImpl, "_load_configuration_impl", load)
+        yield
+
+
 @pytest.fixture(scope="session")
-def fresh_database(tmp_path_factory):
+def fresh_database(common):
     """An MLflow database without runs: making one takes seconds, copying it none."""
-    folder = tmp_path_factory.mktemp("database")
-    MlflowTracker().connect(folder)
-    connection = sqlite3.connect(folder / "mlflow.db")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is written ahead goes into the one file
-    connection.close()
-    return folder / "mlflow.db"
+    folder = common / "database"
+    with FileLock(common / "database.lock"):
+        if not (made := folder / "made").exists():
+            MlflowTracker().connect(folder)
+            connection = sqlite3.connect(folder / "mlflow.db")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is written ahead goes into the one file
+            connection.close()
+            made.touch()
+    import mlflow.store.db.utils
+
+    with pytest.MonkeyPatch.context() as patch:  # it reads all of its migrations for each database that is opened
+        latest = mlflow.store.db.utils._get_latest_schema_revision
+        patch.setattr(mlflow.store.db.utils, "_get_latest_schema_revision", functools.cache(latest))
+        yield folder / "mlflow.db"
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +131,15 @@ def rouge_scorer():
 
     logging.get_absl_handler().python_handler.stream = sys.__stderr__
     return rouge_scorer
+
+
+@pytest.fixture
+def ranx(monkeypatch):
+    """The package as plain Python: its kernels compile for a minute when it is new."""
+    monkeypatch.setattr("numba.config.DISABLE_JIT", True)
+    import ranx
+
+    return ranx
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +182,16 @@ def undrawn(request, monkeypatch):
     """Figures are laid out but not drawn, a third of a second for each run, but in tests marked `drawn`."""
     if request.node.get_closest_marker("drawn"):
         return
+    from matplotlib.axis import _LazyTickList
     from matplotlib.figure import Figure
+
+    def no_ticks(self, axis, _):
+        if axis is None:
+            return self
+        setattr(axis, name := "majorTicks" if self._major else "minorTicks", [])
+        return getattr(axis, name)
+
+    monkeypatch.setattr(_LazyTickList, "__get__", no_ticks)  # half of the time of laying out
 
     def blank(self, file, **_):
         file.write(EMPTY_PNG) if hasattr(file, "write") else Path(file).write_bytes(EMPTY_PNG)

@@ -1,1 +1,1 @@
-"""One module or folder per command. No command imports another."""
+"""One module or folder for each command. No command imports another."""

@@ -23,30 +23,32 @@ from harness.reports import run_page, terminal
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
-from harness.tracking.tracker import NOTE, RunRecord, as_note
+from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """The verb `score` of a text task. Returns the JSON document of `harness score task=NAME format=json`."""
+    """The command `score` for a text task. Returns the JSON document of `harness score task=NAME format=json`."""
     began = time.perf_counter()
-    for word in invocation.overrides:
-        if (key := word.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
-            raise BadInput(f"{word}: {key} is about retrieval. Leave it out with task={invocation.choices['task']}.")
+    for override in invocation.overrides:
+        if (key := override.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
+            task = invocation.choices["task"]
+            raise BadInput(f"{override}: {key} is for retrieval only. Leave it out with task={task}.")
     config = absolute(config)
-    submission = judge(config)
+    scored = judge(config)
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or Path(config["predictions"]).name,
         params=params(config, invocation.choices["task"]),
-        tags=provenance.provenance({}, config) | tags(config, submission),
-        inputs=inputs(config, submission),
+        tags=provenance.provenance({}, config) | tags(config, scored),
+        inputs=inputs(config, scored),
     )
     with recording.tracked(config, record) as (tracker, run_id, unfinished, folder):
-        write(unfinished, record, config, submission)
+        write(unfinished, record, config, scored)
     folder = record.unsent / "files" if record.unsent else folder
     peeks = 0
     if not record.unsent:
@@ -55,68 +57,72 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = {
         "run_id": run_id,
         "experiment": config["experiment_name"],
-        "task": submission.task.name,
-        **_told(submission),
+        "task": scored.task.name,
+        **_numbers(scored),
         "files": {"predictions": str(folder / stored(config["predictions"])), "folder": str(folder)},
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    terminal.emit(config["format"], document, lambda console: _show(console, submission, document))
+    terminal.emit(config["format"], document, lambda console: _show(console, scored, document))
     recording.end(record)
     return document
 
 
-def _told(submission: ScoredFile) -> dict[str, Any]:
-    """The submission in numbers as JSON takes them: what is absent or undefined is null."""
-    summary = {name: asdict(one) for name, one in submission.summary.items()}
+def _numbers(scored: ScoredFile) -> dict[str, Any]:
+    """The scores as JSON takes them: what is absent or undefined is null."""
+    summary = {name: asdict(one) for name, one in scored.summary.items()}
     return plain(
         {
-            "metrics": {name: one.mean for name, one in submission.summary.items()},
-            "absent": submission.judged.absent,
-            "counts": submission.counts,
+            "metrics": {name: one.mean for name, one in scored.summary.items()},
+            "absent": scored.judged.absent,
+            "counts": scored.counts,
             "summary": summary,
-            **{part: {name: one.mean for name, one in means.items()} for part, means in submission.parts.items()},
+            **{part: {name: one.mean for name, one in means.items()} for part, means in scored.parts.items()},
             "by_kind": {
-                kind: {"items": submission.judged.kinds.count(kind)} | {name: one.mean for name, one in means.items()}
-                for kind, means in submission.by_kind.items()
+                kind: {"items": scored.judged.kinds.count(kind)} | {name: one.mean for name, one in means.items()}
+                for kind, means in scored.by_kind.items()
             },
-            "notes": list(submission.judged.notes),
+            "notes": list(scored.judged.notes),
         }
     )
 
 
-def _show(console: Console, submission: ScoredFile, document: Mapping[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("measure")
-    for name in ("value", "× 100", "95 % interval", "public", "private"):
-        table.add_column(name, justify="right")
-    for name, one in submission.summary.items():
-        known = one.mean == one.mean
-        interval = f"{one.low:.3f} – {one.high:.3f}" if one.low == one.low else ""
-        parts = [_number(submission.parts[part][name].mean) for part in ("public", "private")]
-        table.add_row(name, _number(one.mean), f"{100 * one.mean:.2f}" if known else "", interval, *parts)
-    console.print(table)
-    console.print(", ".join(f"{name} {count:,}" for name, count in submission.counts.items()) + ".")
-    for kind, means in submission.by_kind.items():
-        applies = [name for name, one in means.items() if one.mean == one.mean]
-        name = submission.shown if submission.shown in applies or not applies else applies[0]
-        console.print(f"  {kind} ({submission.judged.kinds.count(kind)}): {name} {_number(means[name].mean)}")
-    for name, reason in submission.judged.absent.items():
+def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any]) -> None:
+    console.print(_measures_table(scored))
+    console.print(", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + ".")
+    for kind, means in scored.by_kind.items():
+        defined = [name for name, one in means.items() if one.mean == one.mean]
+        name = scored.shown if scored.shown in defined or not defined else defined[0]
+        console.print(f"  {kind} ({scored.judged.kinds.count(kind)}): {name} {_number(means[name].mean)}")
+    for name, reason in scored.judged.absent.items():
         console.print(f"{name} is absent: {reason}", style="bold")
-    for note in submission.judged.notes:
+    for note in scored.judged.notes:
         console.print(f"Note: {note}")
-    for note in sorted({one.note for one in submission.summary.values() if one.note}):
+    for note in sorted({one.note for one in scored.summary.values() if one.note}):
         console.print(f"Intervals: {note}.", style="dim")
     console.print(f"Files: {document['files']['folder']}")
     if document["run_id"]:
         name = document["experiment"]
         console.print(f"Run {document['run_id']} of experiment {name!r}. Next:")
         console.print(f"  harness ui experiment_name='{name}'")
-        task, by = f"task={submission.task.name}", f"metric={submission.shown}"
-        console.print(f"  harness compare {task} {by} experiment_name='{name}'")
-        console.print(f"  harness export {task} {by} run={document['run_id']}")
+        task, metric = f"task={scored.task.name}", f"metric={scored.shown}"
+        console.print(f"  harness compare {task} {metric} experiment_name='{name}'")
+        console.print(f"  harness export {task} {metric} run={document['run_id']}")
+
+
+def _measures_table(scored: ScoredFile) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("measure")
+    for name in ("value", "× 100", "95 % interval", "public", "private"):
+        table.add_column(name, justify="right")
+    for name, one in scored.summary.items():
+        percent = f"{100 * one.mean:.2f}" if one.mean == one.mean else ""
+        interval = f"{one.low:.3f} – {one.high:.3f}" if one.low == one.low else ""
+        parts = [_number(scored.parts[part][name].mean) for part in ("public", "private")]
+        table.add_row(name, _number(one.mean), percent, interval, *parts)
+    return table
 
 
 def _number(value: float) -> str:
@@ -141,7 +147,9 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         params=retrieval_run.params(config, invocation.choices),
         tags=provenance.provenance({"predictions": lists_digest(predictions), "qrels": labels})
         | {"harness.verb": "score", "objective": config["objective"]},
-        inputs={"qrels": (invocation.choices["dataset"], labels, where, len(qrels.grades))},
+        inputs={
+            "qrels": Input(name=invocation.choices["dataset"], sha256=labels, source=where, rows=len(qrels.grades))
+        },
         metrics=retrieval_run.scored(scores),
     )
     with recording.tracked(config, record) as (tracker, run_id, unfinished, _):

@@ -1,1 +1,1 @@
-"""What a run is configured to do: which keys exist, what is refused, which components a config names."""
+"""Which keys a command has, what is refused, and which components a config names."""

@@ -1,1 +1,1 @@
-"""From ranked lists and labels to numbers: measures, scores, intervals, significance tests. Pure numpy and scipy."""
+"""From ranked lists and labels to numbers: measures, scores, intervals, significance tests."""

@@ -1,32 +1,42 @@
-"""Paired comparison of runs on the same queries: randomisation test, interval, effect size, Holm's correction."""
+"""Paired comparison of runs on the same items: randomisation test, interval, effect size, Holm's correction."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.evaluation.bootstrap import bootstrap_means
 
-_CELLS = 1 << 22  # signs held at once: bounds the memory
-FEW = 20  # fewer queries that differ: simulated 95 % intervals hold the truth in 86 to 93 % (simulate_intervals.py)
+_CELLS = 1 << 22  # swaps in memory at once
+FEW = (
+    20  # with fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py)
+)
 _TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
 
+Pair = tuple[int, int]  # of runs, the first before the second
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""Swaps, int8 [R, n], 1 where the two runs exchange an item -> M differences between the runs, float64 [M, R]."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How a first run differs from a second in one measure, over the n queries where it applies to both.
+    """How a first run differs from a second in one measure, over the n items to which it applies in both.
 
-    mean:      of (first - second); low, high: its 95 % bootstrap interval. NaN where it is undefined.
-    wins, ties, losses: queries where the first run is better, equal, worse.
+    mean:      measure of the first - measure of the second. NaN where it is undefined.
+    low, high: its 95 % bootstrap interval. NaN where there is none.
+    wins, ties, losses: items on which the first run is better, equal, worse.
     effect:    Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences; 0 where
-               all are 0, NaN where all others are equal, or with fewer than two queries.
-    p:         two-sided randomisation test, in (0, 1]; exact says whether all sign flips were looked at.
-    p_holm:    p after Holm's correction over all pairs of runs in this measure.
-    p_t:       paired t-test; 1 where all differences are 0, NaN where `effect` is.
+               all are 0, NaN where all others are equal, or with fewer than two items. None where the measure
+               is not a mean of items.
+    p:         two-sided randomisation test, in (0, 1].
+    p_holm:    p after Holm's correction over all pairs of runs in this measure; NaN before it.
+    p_t:       paired t-test; 1 where all differences are 0, NaN or None where `effect` is.
+    exact:     whether p is from all ways to swap items, not from a sample of them.
+    note:      what limits the interval or the test; "" for nothing.
     """
 
     n: int
@@ -36,62 +46,96 @@ class Difference:
     wins: int
     ties: int
     losses: int
-    effect: float
+    effect: float | None = None
     p: float
-    p_holm: float
-    p_t: float
+    p_holm: float = math.nan
+    p_t: float | None = None
     exact: bool
     note: str
 
 
-def differences(values: np.ndarray, seed: int, resamples: int) -> dict[tuple[int, int], list[Difference]]:
-    """Every pair of R runs in M measures: (first, second) with first < second -> a Difference for each measure.
+def differences(values: np.ndarray, seed: int, resamples: int) -> dict[Pair, list[Difference]]:
+    """Every pair of R runs in M measures: (first, second) with first < second -> one Difference per measure.
 
-    values: float64 [R, M, Q], NaN where a measure does not apply to a query. What is found for two runs depends on
-    no other run but for Holm's correction. Where signs are drawn, p depends on the order of the queries as it does
-    on the seed: hand them over in an order of their own, such as that of their ids.
+    values: float64 [R, M, Q], NaN where a measure does not apply to a query. The result for two runs depends on no
+    other run except through Holm's correction. If swaps are drawn, p depends on the order of the queries as it does
+    on the seed: pass them in an order that never changes, such as by id.
     """
-    pairs = list(itertools.combinations(range(len(values)), 2))
-    rows = [values[first] - values[second] for first, second in pairs]
-    tests = [randomisation_test(row, seed, resamples) for row in rows]
-    corrected = np.apply_along_axis(holm, 0, np.array([p for p, _ in tests]).reshape(len(pairs), values.shape[1]))
+
+    def compare(first: int, second: int) -> list[Difference]:
+        return _paired(values[first] - values[second], seed, resamples)
+
+    return all_pairs(len(values), compare)
+
+
+def all_pairs(runs: int, compare: Callable[[int, int], Sequence[Difference]]) -> dict[Pair, list[Difference]]:
+    """Compare each of `runs` runs with each later one, and correct p over the pairs, measure by measure.
+
+    compare: (first, second) -> one Difference per measure, in the same order for every pair.
+    """
+    found = {pair: compare(*pair) for pair in itertools.combinations(range(runs), 2)}
+    p = np.array([[one.p for one in measures] for measures in found.values()])
+    corrected = np.array([holm(column) for column in p.T]).T
     return {
-        pair: _described(row, *test, adjusted, seed, resamples)
-        for pair, row, test, adjusted in zip(pairs, rows, tests, corrected, strict=True)
+        pair: [replace(one, p_holm=float(p_holm)) for one, p_holm in zip(measures, adjusted, strict=True)]
+        for (pair, measures), adjusted in zip(found.items(), corrected, strict=True)
     }
 
 
-def randomisation_test(rows: np.ndarray, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Paired randomisation (sign flip) test of M measures: (p float64 [M], whether p is exact bool [M]).
+def randomisation_test(
+    statistic: Statistic, n: int, slack: np.ndarray | float, *, seed: int, resamples: int
+) -> tuple[np.ndarray, bool]:
+    """Paired randomisation test of M measures: (p float64 [M], whether p is exact).
 
-    rows: differences by query, float64 [M, Q]; NaN does not count. If the two runs were the same, each difference
-    could as well have had the other sign (Fisher 1935). Two-sided: p is the share of sign flips whose mean is at
-    least as far from 0 as the one seen. Flipping a 0 changes nothing, so that only the c others count: all 2^c flips
-    are looked at where they are no more than `resamples`; else so many are drawn and the one seen is added to them,
-    without which p could be 0 (Phipson and Smyth 2010). p is 1 where all differences are 0.
+    If the two runs were the same, each item could as well have been exchanged between them (Fisher 1935; Yeh 2000 for
+    ratios of counts). Two-sided: p is the share of the ways to swap items after which the runs are at least as far
+    apart as they are. All 2^n ways are counted if they are no more than `resamples`; else that many are drawn, and the
+    observed one is added to them, without which p could be 0 (Phipson and Smyth 2010).
+
+    statistic: the differences between the runs after swaps.
+    n:         items that may be swapped; leave out those that change nothing.
+    slack:     float64 [M], or one number for all: distances that differ by less are equal.
+    """
+
+    def distances(swaps: np.ndarray) -> np.ndarray:
+        return np.abs(statistic(swaps))
+
+    least = distances(np.zeros((1, n), np.int8)) - np.reshape(slack, (-1, 1))
+    if n <= math.log2(resamples):
+        swaps = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.int8)
+        return (distances(swaps) >= least).mean(axis=1), True
+    as_far = sum((distances(swaps) >= least).sum(axis=1) for swaps in _swaps(seed, n, resamples))
+    return (as_far + 1) / (resamples + 1), False
+
+
+def sign_flip_test(rows: np.ndarray, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Randomisation test of M means of differences: (p float64 [M], whether p is exact bool [M]).
+
+    rows: differences by query, float64 [M, Q]; NaN does not count. Swapping the two runs on a query flips the sign of
+    its difference. Flipping a 0 changes nothing, so that a measure is tested exactly if its other differences have no
+    more than `resamples` ways to flip. p is 1 where all differences are 0.
     """
     rows = np.nan_to_num(rows)
-    sizes = np.abs(rows).sum(axis=1)
-    least = np.abs(rows.sum(axis=1)) - _TIE * sizes
+    slack = _TIE * np.abs(rows).sum(axis=1)
     exact = (rows != 0).sum(axis=1) <= math.log2(resamples)
     p = np.ones(len(rows))
     for measure in np.flatnonzero(exact):
         changed = rows[measure][rows[measure] != 0]
-        flips = 1 - 2 * (np.arange(1 << len(changed))[:, None] >> np.arange(len(changed)) & 1)
-        p[measure] = (np.abs(flips @ changed) >= least[measure]).mean()
-    if not exact.all():
-        as_far = np.zeros(int((~exact).sum()))
-        for signs in _signs(seed, rows.shape[1], resamples):
-            as_far += (np.abs(rows[~exact] @ signs.T) >= least[~exact, None]).sum(axis=1)
-        p[~exact] = (as_far + 1) / (resamples + 1)
+        p[measure] = randomisation_test(
+            _flipped_sums(changed[None]), len(changed), slack[measure], seed=seed, resamples=resamples
+        )[0][0]
+    if not exact.all():  # the drawn swaps are of all queries: the same for every measure and pair of runs
+        p[~exact], _ = randomisation_test(
+            _flipped_sums(rows[~exact]), rows.shape[1], slack[~exact], seed=seed, resamples=resamples
+        )
     return p, exact
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """p values [n] corrected for n tests (Holm 1979): the least counts n times, the next n - 1 times, up to 1.
+    """p values [n] corrected for n tests (Holm 1979): the smallest counts n times, the next n - 1 times, up to 1.
 
     No corrected value is less than that of a smaller p. Rejecting those up to 0.05 keeps the chance of any false
-    rejection below 0.05, whatever the tests have to do with each other.
+    rejection below 0.05, however the tests depend on each other.
     """
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))
@@ -99,40 +143,60 @@ def holm(p: np.ndarray) -> np.ndarray:
     return corrected
 
 
-def _signs(seed: int, queries: int, resamples: int) -> Iterator[np.ndarray]:
-    """Random signs, float64 [some of the resamples, queries]: the same for all measures and pairs."""
+def _flipped_sums(rows: np.ndarray) -> Statistic:
+    """The sums of differences [M, n] after swaps."""
+    return lambda swaps: rows @ (1.0 - 2.0 * swaps).T
+
+
+def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
+    """Random swaps, 0 or 1, int8 [some of the resamples, n]."""
     generator = np.random.default_rng(seed)
-    step = max(1, _CELLS // queries)
+    step = max(1, _CELLS // n)
     for start in range(0, resamples, step):
-        drawn = generator.integers(0, 2, (min(step, resamples - start), queries), np.int8)
-        yield 1.0 - 2.0 * drawn
+        yield generator.integers(0, 2, (min(step, resamples - start), n), np.int8)
 
 
-def _described(
-    rows: np.ndarray, p: np.ndarray, exact: np.ndarray, p_holm: np.ndarray, seed: int, resamples: int
-) -> list[Difference]:
-    """One pair's differences [M, Q] in numbers."""
+def _paired(rows: np.ndarray, seed: int, resamples: int) -> list[Difference]:
+    """One Difference per measure from the differences by query [M, Q] of two runs, p not yet corrected."""
+    p, exact = sign_flip_test(rows, seed, resamples)
     lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
     found = []
-    for row, low, high, note, *tests in zip(rows, lows, highs, notes, p, p_holm, exact, strict=True):
+    for i, row in enumerate(rows):
         counted = row[~np.isnan(row)]
         n, wins, losses = len(counted), int((counted > 0).sum()), int((counted < 0).sum())
-        mean = float(counted.mean()) if n else math.nan
         effect, p_t = _effect(counted)
-        if n > 1 and wins + losses == 0:
-            note = "the runs have the same value on every query"
-        elif n > 1 and math.isnan(effect):
-            note = "all differences are equal: no effect size and no t-test"
-        elif not note and wins + losses < FEW:
-            note = f"fewer than {FEW} queries differ: the interval is too narrow, go by p"
-        test, corrected, whole = float(tests[0]), float(tests[1]), bool(tests[2])
-        ends = (mean, float(low), float(high))
-        found.append(Difference(n, *ends, wins, n - wins - losses, losses, effect, test, corrected, p_t, whole, note))
+        found.append(
+            Difference(
+                n=n,
+                mean=float(counted.mean()) if n else math.nan,
+                low=float(lows[i]),
+                high=float(highs[i]),
+                wins=wins,
+                ties=n - wins - losses,
+                losses=losses,
+                effect=effect,
+                p=float(p[i]),
+                p_t=p_t,
+                exact=bool(exact[i]),
+                note=_note(n, wins + losses, effect, notes[i]),
+            )
+        )
     return found
 
 
+def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
+    """What limits a difference in a measure over n queries, of which `differ` are not ties."""
+    if n > 1 and differ == 0:
+        return "the runs have the same value on every query"
+    if n > 1 and math.isnan(effect):
+        return "all differences are equal: no effect size and no t-test"
+    if not interval_note and differ < FEW:
+        return f"fewer than {FEW} queries differ: the interval is too narrow, go by p"
+    return interval_note
+
+
 def _effect(counted: np.ndarray) -> tuple[float, float]:
-    """Cohen's d of differences [n], and the p of the t-test that comes of it: t = d * sqrt(n)."""
+    """Cohen's d of differences [n], and the p of the t-test that follows from it: t = d * sqrt(n)."""
     from scipy.special import stdtr
 
     if len(counted) > 1 and not counted.any():

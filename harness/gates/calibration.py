@@ -1,9 +1,11 @@
-"""Thresholds fitted on labels: exact, for many weightings of the queries at once, and judged on queries held out.
+"""Fitting thresholds to labels: exactly, for many weightings of the queries at once, and evaluated on held-out queries.
 
 A rule turns a query's signal into how many of its documents are shown. It is a list of *levels* from the most to the
-least confident, such as (3, 0) for a gate or (1, 2, 3, 0), with a threshold between neighbours: a query has the first
-level whose threshold its signal reaches. What each level would earn a query by the objective is known beforehand, so
-that all thresholds are tried by sorting once. Bootstrap samples and training folds are nothing but weights.
+least confident, such as (3, 0) for a gate or (1, 2, 3, 0), with a threshold between neighbours: a query gets the first
+level whose threshold its signal reaches. What each level would earn each query is known in advance, so one sort is
+enough to try all thresholds. Bootstrap samples and training folds are simply weights.
+
+Shapes: B weightings, n queries, L levels.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ import numpy as np
 
 from harness.evaluation.bootstrap import draws
 
-_CELLS = 1 << 20  # weights looked at at once: bounds the memory
-CLOSE = 1e-9  # sums of objectives nearer than this are the same
+_CELLS = 1 << 20  # weights processed at once: bounds the memory
+CLOSE = 1e-9  # sums of objectives that differ by less count as equal
 RESAMPLES = 2000
 
 
@@ -24,8 +26,9 @@ RESAMPLES = 2000
 class Curve:
     """The objective at every threshold.
 
-    edges: float64 [T], the different signals, descending. values: float64 [T + 1], the mean objective when the
-    queries of the first i edges are shown: any threshold in (edges[i], edges[i - 1]] does that.
+    edges:  float64 [T], the distinct values of the signal, descending.
+    values: float64 [T + 1]; values[i] is the mean objective if documents are shown to the queries of the first i
+            edges, as any threshold in (edges[i], edges[i - 1]] does.
     """
 
     edges: np.ndarray
@@ -33,7 +36,11 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """signal: float64 [n]. payoff: float64 [n, 2], what showing and withholding are worth."""
+    """The objective at every threshold.
+
+    signal: float64 [n].
+    payoff: float64 [n, 2], what showing and withholding documents earn each query.
+    """
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     gain = np.concatenate([[0.0], np.cumsum((payoff[:, 0] - payoff[:, 1])[order])])
@@ -42,114 +49,124 @@ def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
 
 
 def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarray:
-    """Thresholds float64 [B, L - 1], descending in each row, for B weightings of n queries.
+    """The best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
-    weights: float64 [B, n], how often each query counts; 0 = held out. signal: float64 [n]. payoff: float64 [n, L],
-    by level. The levels' borders that earn the most are found exactly (dynamic programming over the sorted queries).
-    Each then moves to the middle of its plateau: the borders around it that earn less by at most one standard error
-    of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no more
-    than the next is left out; and where withholding nobody earns as much as the best, the last threshold is -inf.
+    Dynamic programming over the sorted queries finds exactly the borders between levels that earn the most. Each
+    border then moves to the middle of its plateau: the neighbouring borders that earn less by at most one standard
+    error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no
+    more than the next is left out; if withholding from no query earns as much as the best, the last threshold is -inf.
+
+    weights: float64 [B, n], how often each query counts; 0 = held out.
+    signal:  float64 [n].
+    payoff:  float64 [n, L], what each level earns each query.
     """
     step = max(1, _CELLS // len(signal))
-    some = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
-    return np.vstack(some)
+    blocks = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
+    return np.vstack(blocks)
 
 
 def plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """The lowest and highest value of the last threshold that earns as much as the best, but for one standard error.
+    """The lowest and highest last threshold whose objective is within one standard error of the best.
 
-    Infinite where withholding nobody, or all, is within it.
+    Infinite if withholding from no query, or from all, is within it.
     """
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 
 
 def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds as in `fit`, and the ends (float64 [B]) of the last one's plateau."""
+    """Thresholds as in `fit`, and the lower and upper end of the last threshold's plateau, float64 [B] each."""
     order = np.argsort(-signal, kind="stable")
     ordered, earned = signal[order], payoff[order]
     weights = weights[:, order]
     legal, n = _cuts(ordered), len(ordered)
     borders = _best_borders(weights, earned, legal)
     walls = np.hstack([np.zeros((len(weights), 1), int), borders, np.full((len(weights), 1), n)])
-    found = np.empty((len(weights), earned.shape[1] - 1))
+    thresholds = np.empty((len(weights), earned.shape[1] - 1))
     for j in range(earned.shape[1] - 1):
         gain = earned[:, j] - earned[:, j + 1]
         first, last = _plateau(weights, gain, legal, borders[:, j], walls[:, j], walls[:, j + 2])
-        found[:, j] = _middle(ordered, weights > 0, first, last)
+        thresholds[:, j] = _middle(ordered, weights > 0, first, last)
         totals = _running(weights * gain)
         best, none, every = (_at(totals, place) for place in (borders[:, j], walls[:, j], walls[:, j + 2]))
-        found[:, j] = np.where(best <= none + CLOSE, np.inf, found[:, j])  # the level above earns nothing
-    found[:, -1] = np.where(best <= every + CLOSE, -np.inf, found[:, -1])  # nor does withholding
+        thresholds[:, j] = np.where(best <= none + CLOSE, np.inf, thresholds[:, j])  # the level above earns nothing
+    thresholds[:, -1] = np.where(best <= every + CLOSE, -np.inf, thresholds[:, -1])  # withholding earns nothing
     top = np.where(first > 0, ordered[first - 1], np.inf)
     bottom = np.where(last < n, ordered[np.minimum(last, n - 1)], -np.inf)
-    return np.minimum.accumulate(found, axis=1), bottom, top
+    return np.minimum.accumulate(thresholds, axis=1), bottom, top
 
 
 def decide(signal: np.ndarray, thresholds: np.ndarray, levels: Sequence[int]) -> np.ndarray:
-    """int [..., Q]: how many documents each query gets; thresholds [..., L - 1]."""
+    """How many documents each query gets, int [..., Q]; signal: float64 [Q], thresholds: float64 [..., L - 1]."""
     level = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
     return np.array(levels)[level]
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """int [n], the fold of each query: as many of those that need retrieval, and of the others, in each as can be."""
+    """The fold of each query, int [n], stratified: queries that need retrieval, and the others, are spread evenly."""
     generator = np.random.default_rng(seed)
-    found = np.empty(len(needs), int)
-    dealt = 0
-    for kind in (True, False):
-        rows = generator.permutation(np.flatnonzero(needs == kind))
-        found[rows] = (np.arange(len(rows)) + dealt) % count
-        dealt += len(rows)
-    return found
+    fold = np.empty(len(needs), int)
+    assigned = 0
+    for stratum in (True, False):
+        rows = generator.permutation(np.flatnonzero(needs == stratum))
+        fold[rows] = (np.arange(len(rows)) + assigned) % count
+        assigned += len(rows)
+    return fold
 
 
 def held_out(weights: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(weights to learn with, weights to judge by), float64 [B, folds, n]: each fold is judged by the others."""
+    """(training weights, evaluation weights), float64 [B, folds, n] each: every fold is held out once."""
     inside = fold == np.arange(fold.max() + 1)[:, None]
     return weights[:, None] * ~inside, weights[:, None] * inside
 
 
 def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """float64 [B]: the summed objective of queries that had no part in fitting their thresholds."""
-    learn, judge = held_out(weights, fold)
-    thresholds = fit(learn.reshape(-1, len(signal)), signal, payoff)
+    """The weighted sum of the objective, each query with thresholds fitted without its fold; float64 [B]."""
+    training, evaluation = held_out(weights, fold)
+    thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
     earned = payoff[np.arange(len(signal)), level]
-    return (earned.reshape(judge.shape) * judge).sum(axis=(1, 2))
+    return (earned.reshape(evaluation.shape) * evaluation).sum(axis=(1, 2))
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """95 % percentile intervals of the last threshold and of the mean objective: the queries are drawn anew
-    `RESAMPLES` times, and the thresholds fitted and scored on each draw."""
+    """95 % percentile intervals of the last threshold ("threshold") and of the mean objective ("objective").
+
+    The queries are resampled `RESAMPLES` times; thresholds are fitted and scored on each sample.
+    """
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
     means = (payoff[np.arange(len(signal)), level] * drawn).sum(axis=1) / len(signal)
-    ends = [0.025, 0.975]  # a threshold may be infinite: nothing is interpolated
-    threshold, mean = (np.quantile(one, ends, method="inverted_cdf") for one in (thresholds[:, -1], means))
+    ends = [0.025, 0.975]
+    # A threshold may be infinite, so the quantiles must not interpolate.
+    threshold, mean = (np.quantile(values, ends, method="inverted_cdf") for values in (thresholds[:, -1], means))
     return {"threshold": (float(threshold[0]), float(threshold[1])), "objective": (float(mean[0]), float(mean[1]))}
 
 
 def _cuts(ordered: np.ndarray) -> np.ndarray:
-    """bool [n + 1]: whether the first i of the ordered queries can be told from the others: equal signals cannot."""
+    """Whether a threshold can separate the first i of the ordered queries from the rest, bool [n + 1].
+
+    It cannot separate equal signals.
+    """
     return np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])
 
 
 def _running(values: np.ndarray) -> np.ndarray:
-    """float64 [B, n + 1]: the total of the first i of each row."""
+    """The totals of the first i values of each row, float64 [B, n + 1]."""
     return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
 
 
 def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The value of each row at its column `place`, float64 [B]."""
     return np.take_along_axis(values, place[:, None], axis=1)[:, 0]
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """int [B, L - 1]: how many queries lie above each border, for the greatest total.
+    """How many queries lie above each border between levels, int [B, L - 1], for the greatest total.
 
-    Of equals the first, so that a level that earns no more than the next is left empty; of the last borders the last,
-    so that nobody is withheld for nothing.
+    Ties go to the first border, so that a level that earns no more than the next stays empty; for the last border they
+    go to the last, so that documents are not withheld for nothing.
     """
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
@@ -171,9 +188,10 @@ def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) ->
 def _plateau(
     weights: np.ndarray, gain: np.ndarray, legal: np.ndarray, best: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(first, last) border, int [B] each, of the plateau around `best` within [low, high].
+    """The first and last border, int [B] each, of the plateau around `best` within [low, high].
 
-    gain: float64 [n], what a query earns more above the border than below it.
+    gain:  float64 [n], what a query earns more above the border than below it.
+    legal: bool [n + 1], as from `_cuts`.
     """
     totals, squares = _running(weights * gain), _running(weights * gain**2)
     count = weights.sum(axis=1, keepdims=True)
@@ -190,10 +208,10 @@ def _plateau(
 
 
 def _middle(ordered: np.ndarray, present: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """float64 [B]: the middle of the thresholds between two borders, bounded by the signals that were there."""
+    """The middle of the thresholds between two borders, float64 [B], bounded by the signals of queries that count."""
     highest = ordered[present.argmax(axis=1)]
     lowest = ordered[len(ordered) - 1 - present[:, ::-1].argmax(axis=1)]
     top = np.where(first > 0, ordered[first - 1], highest)
     bottom = np.where(last < len(ordered), ordered[np.minimum(last, len(ordered) - 1)], lowest)
     middle = bottom + (top - bottom) / 2
-    return np.where(middle > bottom, middle, top)  # between neighbouring numbers there is no middle
+    return np.where(middle > bottom, middle, top)  # adjacent floats have no middle

@@ -1,7 +1,7 @@
 """The no-retrieval gate: which queries get documents, and how many.
 
-A gate reads signals (`gates.signals`), which cost next to nothing once the rankings are there. The gates of this
-module have a fixed threshold; those of `gates.learned` learn it from labels.
+A gate reads signals (`gates.signals`), most of which cost next to nothing once the rankings are there. The gates of
+this module have a fixed threshold; those of `gates.learned` learn it from labels.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ import numpy as np
 
 from harness.gates.calibration import Curve
 from harness.gates.payoff import Payoff
-from harness.gates.signals import GateInputs, kind_of, signal_of
+from harness.gates.signals import GateInputs, signal_of, signal_spec
 from retrievers.base import BadInput, did_you_mean
 
-ALL = np.iinfo(np.int32).max  # documents shown where a gate sets no number
+ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
     """What a gate decides for Q queries.
 
-    shown:       int64 [Q], how many of its documents a query gets at most; 0: they are withheld.
-    signal:      float64 [Q], what it decided by, higher = likelier to need retrieval; None where nothing was read.
-    fitted:      what was learnt from labels, as plain JSON; None where nothing was.
-    out_of_fold: int64 [R, Q], what is shown when a query's own label had no part in the learning, in R repetitions;
-                 None where nothing was learnt or held out.
-    curve:       the objective at every threshold on the signal, where one was fitted.
+    shown:       int64 [Q], the most documents each query gets; 0: they are withheld.
+    signal:      float64 [Q], what the decision rests on, higher = more likely to need retrieval; None if the gate
+                 reads nothing.
+    fitted:      what was learnt from labels, as plain JSON; None if nothing was.
+    out_of_fold: int64 [R, Q], `shown` from rules learnt without the query's own label, in R repetitions; None if
+                 nothing was learnt or no query could be held out.
+    curve:       the objective at every threshold on the signal, if one was fitted.
     """
 
     shown: np.ndarray
@@ -40,24 +41,30 @@ class Decision:
 
     @property
     def keep(self) -> np.ndarray:
-        """bool [Q], whether a query gets documents."""
+        """Whether a query gets documents, bool [Q]."""
         return self.shown > 0
 
 
 class Gate(Protocol):
-    """learns: whether `decide` needs a payoff. parts: shared parts of a config that it makes use of."""
+    """Decides which queries get documents. To add one, write a class like this and a file in conf/gate/.
+
+    learns: whether `decide` needs a payoff.
+    parts:  the shared components of a config that the gate uses, of "tokenizer" and "encoder".
+    """
 
     learns: bool
     parts: Collection[str]
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput where the gate does not fit raw rankings of these names."""
+        """Raise BadInput if the gate does not fit component rankings with these names."""
 
-    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision: ...
+    def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
+        """Decide for all queries of `inputs`; `payoff` has their labels."""
+        ...
 
 
 class NoGate:
-    """Every query gets its documents. It decides on nothing, yet has the top score as a signal to look at."""
+    """Gives every query its documents. Reports the top score as its signal, for information only."""
 
     recorded_as = "gate/none"
     learns = False
@@ -72,10 +79,15 @@ class NoGate:
 
 
 class ScoreGate:
-    """A query is kept when its signal is at least the threshold; one without any document is not kept.
+    """Gives a query its documents if its signal is at least the threshold.
 
-    source: name of the raw ranking that is read; None = the only one, or none for a signal of the query alone.
-    k:      places that some signals look at.
+    A query for which nothing was found never passes.
+
+    threshold: on the signal, inclusive.
+    source:    name of the component ranking to read; None = the only one. Ignored by a signal that reads only the
+               query.
+    signal:    name of the signal.
+    k:         number of top ranks that some signals read, at least 2.
     """
 
     recorded_as = "gate/score"
@@ -95,52 +107,54 @@ class ScoreGate:
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         source = self._source_of(inputs.rankings)
         signal = signal_of(inputs, self.signal, source, self.k)
-        found = np.any([ranking.lengths > 0 for name, ranking in inputs.rankings.items() if source in (name, None)], 0)
+        read = [ranking for name, ranking in inputs.rankings.items() if source in (name, None)]
+        found = np.any([ranking.lengths > 0 for ranking in read], axis=0)
         return Decision(np.where((signal >= self.threshold) & found, ALL, 0), signal)
 
     def _source_of(self, names: Collection[str]) -> str | None:
-        """The name of the raw ranking that is read; BadInput if it is not clear or not there."""
+        """The name of the component ranking to read; BadInput if it is ambiguous or unknown."""
         if self.source is not None:
             check_source(self.source, names, "gate.source")
             return self.source
-        if kind_of(self.signal).reads == "query":
+        if signal_spec(self.signal).reads == "query":
             return None
         if len(names) > 1:
-            raise BadInput(f"gate.source is missing: choose one of the raw rankings {', '.join(names)}.")
+            raise BadInput(f"gate.source is missing. Choose one of the component rankings {', '.join(names)}.")
         return next(iter(names))
 
 
 def check_signal(name: str, k: int) -> None:
-    """BadInput for an unknown signal and for too few places."""
-    kind_of(name)
+    """Raise BadInput for an unknown signal, and for too few ranks."""
+    signal_spec(name)
     if k < 2:
         raise BadInput(f"k={k} is too small: a mean or a z-score needs at least 2 documents.")
 
 
 def check_comparable(signal: str, names: Collection[str]) -> None:
-    if kind_of(signal).reads == "rankings" and len(names) < 2:
+    """Raise BadInput if the signal compares rankings and `names` has only one."""
+    if signal_spec(signal).reads == "rankings" and len(names) < 2:
         raise BadInput(
-            f"gate.signal={signal} compares raw rankings, and there is only one. Choose another signal, or a retriever "
-            "with several, such as retriever=hybrid_lexical."
+            f"gate.signal={signal} compares component rankings, and there is only one. Choose another signal, or a "
+            "retriever with several, such as retriever=hybrid_lexical."
         )
 
 
 def check_source(source: str, names: Collection[str], key: str) -> None:
-    """BadInput where `source` is no raw ranking."""
+    """Raise BadInput unless `source` names a component ranking. key: the config key it comes from."""
     if source == "fused" and len(names) > 1:
         first = next(iter(names))
         raise BadInput(
-            f"{key}=fused is no raw ranking. Fused scores are normalised for each query (by min_max the best "
-            "is always 1), so that no threshold tells a good query from a bad one. Write the name of a raw "
-            f"ranking, such as {key}={first}: {', '.join(names)}."
+            f"{key}=fused is not a component ranking. Fused scores are normalised per query (min_max makes every "
+            "best score 1), so no threshold on them separates good queries from bad ones. Name a component ranking, "
+            f"such as {key}={first}: {', '.join(names)}."
         )
     if source not in names:
         raise BadInput(
-            f"{key}={source!r} is no raw ranking of this retriever: choose one of {', '.join(names)}."
+            f"{key}={source!r} is not a component ranking of this retriever. Choose one of {', '.join(names)}."
             f"{did_you_mean(source, names)}"
         )
 
 
 def parts_of(signals: Collection[str]) -> tuple[str, ...]:
-    """The shared parts of a config that signals make use of."""
+    """The shared components of a config that these signals use."""
     return ("tokenizer",) if "coverage" in signals else ()

@@ -1,14 +1,15 @@
-"""Gates that learn from labels, and are judged on queries whose labels they have not seen.
+"""Gates that learn from labels and are evaluated on queries whose labels they have not seen.
 
-A gate learns a *rule*: numbers that turn signals into how many documents a query gets, kept as JSON with the run and
-applied to unlabelled queries as well. Everything about a rule is learnt anew without each fold of the queries: the
-choice of signal and source, coefficients, thresholds.
+A gate learns a *rule*: numbers that turn signals into how many documents a query gets. The run saves it as JSON, and it
+applies to unlabelled queries too. For out-of-fold results, everything about a rule is learnt again without each fold
+of the queries: the choice of signal and source, coefficients, thresholds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,26 @@ import numpy as np
 from harness.gates import calibration
 from harness.gates.gate import Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
-from harness.gates.rule import Rule, _written
+from harness.gates.rule import Rule, json_number
 from harness.gates.signals import SIGNALS, GateInputs, choices, signal_of
 from retrievers.base import BadInput
 
-QUICK = tuple(name for name, kind in SIGNALS.items() if not kind.slow)
-INNER = 5  # folds within the queries that are learnt from, to choose by
-STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation of the logistic regression, to choose from
+QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
+INNER = 5  # folds within the queries to learn from, for choosing by cross-validation
+STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to choose from, for the logistic regression
 
 
-class _Learner:
-    """What gates that learn have in common: the rule for all queries, and rules that have not seen some of them.
+class Learner:
+    """Base class of gates that learn: one rule from all labelled queries, and rules for out-of-fold decisions.
 
-    folds: of the queries that are learnt from. repeats: how often they are dealt anew.
+    To add a gate that learns, write a subclass with `rules` (and `levels` or `tried` if the defaults do not fit), and
+    a file in conf/gate/.
+
+    signals: names of the signals to use; None = all fast ones.
+    sources: names of the component rankings to read; None = all.
+    k:       number of top ranks that some signals read, at least 2.
+    folds:   of the labelled queries, for out-of-fold decisions, at least 2.
+    repeats: how often the queries are split into folds anew, at least 1.
     """
 
     learns = True
@@ -36,7 +44,7 @@ class _Learner:
     def __init__(self, signals: list[str] | None, sources: list[str] | None, k: int, folds: int, repeats: int) -> None:
         signals = list(QUICK) if signals is None else signals
         if not signals:
-            raise BadInput("signals is empty. Say null for all signals that are quick to have.")
+            raise BadInput("signals is empty. Use null for all fast signals.")
         for name in signals:
             check_signal(name, k)
         for key, value, least in (("folds", folds, 2), ("repeats", repeats, 1)):
@@ -48,7 +56,7 @@ class _Learner:
 
     @staticmethod
     def identify(**arguments: Any) -> dict[str, Any]:
-        """What stands for the arguments: a new quick signal makes another gate of `signals: null`."""
+        """What identifies the gate: the arguments, with the names of all fast signals for `signals: null`."""
         return arguments | {"signals": list(QUICK) if arguments["signals"] is None else arguments["signals"]}
 
     def check(self, names: Collection[str]) -> None:
@@ -60,47 +68,63 @@ class _Learner:
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         if payoff is None:
             raise ValueError("a gate that learns needs a payoff")
-        rows = payoff.rows
-        if not len(rows):
+        if not len(payoff.rows):
             raise BadInput(
-                "The gate has no query to learn from: none is labelled in the part that select_on names. "
-                "Raise public=, or say select_on=all."
+                "The gate has no query to learn from: the part that select_on names has no labelled query. "
+                "Raise public=, or use select_on=all."
             )
-        everything = np.ones((1, len(rows)))
-        inner = [_dealt(payoff, INNER, repeat) for repeat in range(self.repeats)]
+        everything = np.ones((1, len(payoff.rows)))
+        inner = [_split(payoff, INNER, repeat) for repeat in range(self.repeats)]
         rule = self.rules(inputs, payoff, everything, inner)[0]
         signal = rule.signal(inputs)
         shown = rule.shown(signal)
-        held_out = None
-        if len(rows) > 1:
-            held_out = np.tile(shown, (self.repeats, 1))
-            for repeat in range(self.repeats):
-                fold = _dealt(payoff, self.folds, self.repeats + repeat)
-                learn = calibration.held_out(everything, fold)[0][0]
-                others = self.rules(inputs, payoff, learn, [inner[repeat]])
-                for number, other in enumerate(others):
-                    mine = rows[fold == number]
-                    held_out[repeat, mine] = other.shown(other.signal(inputs))[mine]
-        return Decision(shown, signal, self._told(rule, payoff, signal), held_out, self._curve(rule, payoff, signal))
+        return Decision(
+            shown,
+            signal,
+            fitted=self._summary(rule, payoff, signal),
+            out_of_fold=self._out_of_fold(inputs, payoff, inner, shown),
+            curve=self._curve(rule, payoff, signal),
+        )
 
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
-        """A rule for each row of `weights` (float64 [B, n]; 0 = not to be looked at), learnt from nothing else.
+        """One rule per row of `weights`, learnt only from the queries with a weight above 0.
 
-        inner: ways to deal the n queries into folds, to choose by.
+        weights: float64 [B, n], of the n labelled queries `payoff.rows`; 0 = must not be used.
+        inner:   splits of the n queries into folds for cross-validation, int [n] each.
         """
         raise NotImplementedError
 
     def levels(self, payoff: Payoff) -> tuple[int, ...]:
+        """The numbers of documents that a rule can show, from the most to the least confident level."""
         return (payoff.values.shape[1] - 1, 0)
 
     def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
+        """The (source, signal) pairs to use."""
         return choices(self.signals, self.sources or list(inputs.rankings))
 
+    def _out_of_fold(
+        self, inputs: GateInputs, payoff: Payoff, inner: Sequence[np.ndarray], shown: np.ndarray
+    ) -> np.ndarray | None:
+        """`Decision.out_of_fold`; unlabelled queries have the decision of the final rule, `shown`."""
+        rows = payoff.rows
+        if len(rows) < 2:
+            return None
+        everything = np.ones((1, len(rows)))
+        out_of_fold = np.tile(shown, (self.repeats, 1))
+        for repeat in range(self.repeats):
+            fold = _split(payoff, self.folds, self.repeats + repeat)
+            training = calibration.held_out(everything, fold)[0][0]
+            for number, rule in enumerate(self.rules(inputs, payoff, training, [inner[repeat]])):
+                own = rows[fold == number]
+                out_of_fold[repeat, own] = rule.shown(rule.signal(inputs))[own]
+        return out_of_fold
+
     def _curve(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> calibration.Curve:
-        """The objective at every threshold between withholding and the greatest number of documents."""
+        """The objective at every threshold between showing no documents and showing the most."""
         return calibration.curve(signal[payoff.rows], payoff.levels((max(rule.levels), 0)))
 
-    def _told(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> dict[str, Any]:
+    def _summary(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> dict[str, Any]:
+        """The content of gate.json: the rule and how it does on the queries that it was learnt from."""
         rows, earned = payoff.rows, payoff.levels(rule.levels)
         level = (signal[rows, None] < np.array(rule.thresholds)).sum(axis=1)
         needs = payoff.needs[rows]
@@ -108,28 +132,29 @@ class _Learner:
         if needs.all() or not needs.any():
             notes.append("every query needs retrieval" if needs.all() else "no query needs retrieval")
         if np.ptp(signal[rows]) == 0:
-            notes.append("the signal is the same for all queries: no threshold tells them apart")
+            notes.append("the signal is the same for all queries: no threshold separates them")
         if len(rows) == 1:
-            notes.append("one labelled query: nothing can be held out")
-        found = {
+            notes.append("only one labelled query: none can be held out")
+        summary = {
             "rule": rule.to_json(),
             "objective": payoff.name,
             "learnt_from": {"queries": len(rows), "needs_no_retrieval": int((~needs).sum())},
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule == rule.plain():  # with coefficients, the threshold is no function of the queries' own signals alone
-            found["plateau"] = [_written(end) for end in calibration.plateau(signal[rows], earned)]
+        if rule == rule.plain():  # learnt coefficients depend on the queries too, which these resamplings ignore
+            summary["plateau"] = [json_number(end) for end in calibration.plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
-            found |= {f"{name}_interval": [_written(end) for end in ends] for name, ends in intervals.items()}
-        return found
+            summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
+        return summary
 
 
-class AutoGate(_Learner):
-    """One signal and a threshold on it, both chosen by the objective on queries held out.
+class AutoGate(Learner):
+    """One signal and a threshold on it, both chosen by the objective on held-out queries.
 
-    signals: to choose from; None = all that are quick to have. sources: names of raw rankings to choose from; None =
-    all. k: places that some signals look at.
+    signals: names of the signals to choose from; None = all fast ones.
+    sources: names of the component rankings to choose from; None = all.
+    k, folds, repeats: as for `Learner`.
     """
 
     recorded_as = "gate/auto"
@@ -152,19 +177,19 @@ class AutoGate(_Learner):
         if len(tried) > 1 and len(payoff.rows) > 1:
             for number, column in enumerate(columns):
                 totals[number] = sum(calibration.cross_validated(weights, column, earned, fold) for fold in inner)
-        best = (totals > totals.max(axis=0) - calibration.CLOSE).argmax(axis=0)  # of equals the first
-        found = []
+        best = (totals > totals.max(axis=0) - calibration.CLOSE).argmax(axis=0)  # the first of equals
+        rules = []
         for chosen, row in zip(best.tolist(), weights, strict=True):
             [thresholds] = calibration.fit(row[None], columns[chosen], earned)
-            found.append(Rule((tried[chosen],), self.k, levels, tuple(thresholds.tolist())))
-        return found
+            rules.append(Rule((tried[chosen],), self.k, levels, tuple(thresholds.tolist())))
+        return rules
 
 
 class DepthGate(AutoGate):
-    """As AutoGate, and the surer it is the fewer documents it shows: 1, 2, ... up to top_k; least sure: none.
+    """Like AutoGate, but with a level for each number of documents: 1 if most confident, 2, ... up to top_k, or none.
 
-    The contest's MAP divides by the number of hits shown, so that a miss after the last hit costs nothing and one
-    before it does; fewer documents can score higher.
+    The contest's MAP divides by the number of hits shown: a miss after the last hit costs nothing, a miss before it
+    does. So fewer documents can score higher.
     """
 
     recorded_as = "gate/depth"
@@ -173,12 +198,15 @@ class DepthGate(AutoGate):
         return (*range(1, payoff.values.shape[1]), 0)
 
 
-class ClassifierGate(_Learner):
+class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, and a threshold on its logit.
 
-    Its strength of regularisation is the one with the least log loss on queries held out; the threshold is fitted to
-    the objective on the logits of queries held out. embedding: whether the query's embedding by the run's encoder
-    enters too; all its values together weigh as much as one signal does.
+    The regularisation strength is the one with the least log loss on held-out queries; the threshold is fitted to the
+    objective on the logits of held-out queries.
+
+    signals, sources, k, folds, repeats: as for `Learner`.
+    embedding: whether to use the query's embedding by the run's encoder too; all its values together weigh as much as
+               one signal.
     """
 
     recorded_as = "gate/classifier"
@@ -209,57 +237,84 @@ class ClassifierGate(_Learner):
         share[width:] = math.sqrt(max(columns.shape[1] - width, 1))
         needs, levels = payoff.needs[rows], self.levels(payoff)
         earned = payoff.levels(levels)
-        found = []
-        with threadpool_limits(1):  # fits this small are slower in several threads
-            for row in weights:
-                learnt = _logistic(columns, share, needs, earned, row > 0, inner[0])
-                centre, scale, coefficients = (tuple(one.tolist()) for one in learnt[:3])
-                found.append(
-                    Rule(
-                        features, self.k, levels, (learnt[4],), centre[:width], scale[:width], coefficients[:width],
-                        learnt[3], coefficients[width:], centre[width:], scale[width:],
-                    )
-                )  # fmt: skip
-        return found
+        with threadpool_limits(1):  # fits this small are slower with several threads
+            learnt = [_logistic(columns, share, needs, earned, row > 0, inner[0]) for row in weights]
+        return [
+            Rule(
+                features=features,
+                k=self.k,
+                levels=levels,
+                thresholds=(model.threshold,),
+                centre=tuple(model.centre[:width].tolist()),
+                scale=tuple(model.scale[:width].tolist()),
+                weights=tuple(model.weights[:width].tolist()),
+                intercept=model.intercept,
+                embedding=tuple(model.weights[width:].tolist()),
+                embedding_centre=tuple(model.centre[width:].tolist()),
+                embedding_scale=tuple(model.scale[width:].tolist()),
+            )
+            for model in learnt
+        ]
 
 
-def _dealt(payoff: Payoff, count: int, number: int) -> np.ndarray:
-    """int [n]: the queries that are learnt from, dealt into folds; another dealing for each number below 1,000."""
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """A fitted logistic regression: the logit is ((x - centre) / scale) @ weights + intercept.
+
+    centre, scale, weights: float64 [F].
+    threshold: on the logit; a query that reaches it gets documents.
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray
+    weights: np.ndarray
+    intercept: float
+    threshold: float
+
+
+def _split(payoff: Payoff, count: int, number: int) -> np.ndarray:
+    """The fold of each query to learn from, int [n]. Each number, below 1,000, gives another random split."""
     needs = payoff.needs[payoff.rows]
     return calibration.folds(needs, min(count, len(needs)), 1000 * payoff.seed + number)
 
 
 def _logistic(
-    columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, mine: np.ndarray, fold: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """(centre, scale, coefficients, intercept, threshold) from the queries `mine` (bool [n]).
+    columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
+) -> Logistic:
+    """Fit to the queries `used`, the threshold to what they earn.
 
-    columns: float64 [n, F]; share: how much each is scaled down besides. Where all of `mine` are of one kind there
-    is nothing to tell apart: coefficients of 0 and a threshold that shows all or nothing.
+    If all of `used` need retrieval, or none does, the weights are 0 and the threshold shows all or nothing.
+
+    columns: float64 [n, F], the features.
+    share:   float64 [F], by which a feature's scale is multiplied.
+    needs:   bool [n], whether a query needs retrieval.
+    earned:  float64 [n, 2], the objective if documents are shown, and if they are withheld.
+    used:    bool [n], the queries to fit to.
+    fold:    int [n], for cross-validation.
     """
-    centre, spread = columns[mine].mean(axis=0), columns[mine].std(axis=0)
-    flat = spread <= 1e-12 * np.abs(columns[mine]).max(axis=0, initial=0)
+    centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
+    flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share
     scaled = np.where(flat, 0.0, (columns - centre) / scale)
-    if len(set(needs[mine].tolist())) < 2:
-        gained = earned[mine, 0].sum() >= earned[mine, 1].sum()
-        return centre, scale, np.zeros(columns.shape[1]), 0.0, -math.inf if gained else math.inf
+    if len(set(needs[used].tolist())) < 2:
+        show = earned[used, 0].sum() >= earned[used, 1].sum()
+        return Logistic(centre, scale, np.zeros(columns.shape[1]), 0.0, threshold=-math.inf if show else math.inf)
     logits = np.full((len(STRENGTHS), len(needs)), np.nan)
     for number in range(fold.max() + 1):
-        learn, judge = mine & (fold != number), mine & (fold == number)
-        if judge.any():
+        training, held_out = used & (fold != number), used & (fold == number)
+        if held_out.any():
             for strength, row in zip(STRENGTHS, logits, strict=True):
-                weights, intercept = _regress(scaled[learn], needs[learn], strength)
-                row[judge] = scaled[judge] @ weights + intercept
-    signs = np.where(needs[mine], 1.0, -1.0)
-    best = int(np.logaddexp(0.0, -signs * logits[:, mine]).mean(axis=1).argmin())
-    [[threshold]] = calibration.fit(np.ones((1, int(mine.sum()))), logits[best, mine], earned[mine])
-    weights, intercept = _regress(scaled[mine], needs[mine], STRENGTHS[best])
-    return centre, scale, np.where(flat, 0.0, weights), intercept, float(threshold)
+                weights, intercept = _regress(scaled[training], needs[training], strength)
+                row[held_out] = scaled[held_out] @ weights + intercept
+    signs = np.where(needs[used], 1.0, -1.0)
+    best = int(np.logaddexp(0.0, -signs * logits[:, used]).mean(axis=1).argmin())
+    [[threshold]] = calibration.fit(np.ones((1, int(used.sum()))), logits[best, used], earned[used])
+    weights, intercept = _regress(scaled[used], needs[used], STRENGTHS[best])
+    return Logistic(centre, scale, np.where(flat, 0.0, weights), intercept, float(threshold))
 
 
 def _regress(scaled: np.ndarray, needs: np.ndarray, strength: float) -> tuple[np.ndarray, float]:
-    """Coefficients and intercept; a fold without a class is answered by the other, smoothed."""
+    """Weights and intercept of the logistic regression; the smoothed share of one class if the other is missing."""
     from sklearn.linear_model import LogisticRegression
 
     if len(set(needs.tolist())) < 2:

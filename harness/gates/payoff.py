@@ -1,4 +1,4 @@
-"""What a query earns by the number of documents that it is shown: what gates learn from."""
+"""What showing each number of documents earns a query: the data that gates learn from."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from retrievers.base import BadInput, Qrels, Ranking
 
 
 def fixed_mean(name: str) -> Measure:
-    """The measure of that name; BadInput unless it is a mean over queries that a gate has no say in."""
+    """The measure `name`; BadInput unless it is a mean over a set of queries that no gate can change."""
     measure = parse(name)
     if measure.family not in (Family.STANDARD, Family.MODIFIED):
         raise BadInput(
-            f"objective={name}: a gate is fitted to a mean over queries that it has no say in, and this is none. "
-            "Choose another, such as objective=modified_map@3."
+            f"objective={name}: a gate can only be fitted to a mean over a fixed set of queries, and this measure's "
+            "queries depend on the gate. Choose another, such as objective=modified_map@3."
         )
     return measure
 
@@ -58,13 +58,14 @@ def payoffs(
 
 @dataclass(frozen=True, eq=False)
 class Payoff:
-    """What showing n documents is worth, for every query.
+    """What showing n documents earns each query.
 
-    values: float64 [Q, N + 1], the objective of a query of which the first n documents are shown; column 0 is to
-            withhold them. A row of NaN: unlabelled, or left out of the objective's mean.
-    rows:   int [n], the queries to learn from: labelled, in the selected part, and in the objective's mean.
+    values: float64 [Q, N + 1], the objective of a query if its first n documents are shown; column 0: they are
+            withheld. A row is NaN if the query is unlabelled or not part of the objective's mean.
+    rows:   int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs:  bool [Q], whether a query needs retrieval.
-    name:   of the objective. seed: of the folds and the bootstrap.
+    name:   of the objective.
+    seed:   of the folds and the bootstrap.
     """
 
     values: np.ndarray
@@ -74,5 +75,5 @@ class Payoff:
     seed: int = 0
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """float64 [n, levels], of the queries to learn from."""
+        """The values at these numbers of documents, of the queries to learn from; float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

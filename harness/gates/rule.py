@@ -1,4 +1,4 @@
-"""A gate's learnt rule: read from a file, written to one, applied."""
+"""The rule that a gate learns: apply it, write it to JSON, read it back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,19 @@ from retrievers.base import BadInput
 
 @dataclass(frozen=True)
 class Rule:
-    """How many documents a query gets, by a weighted sum of signals.
+    """How many documents a query gets, by thresholds on a weighted sum of signals.
 
-    features: (source, signal) each, read with `k`. A feature counts as (value - centre) / scale * weight, added to
-    `intercept`. embedding: weights of the query's embedding, whose values are centred and scaled likewise by
-    `embedding_centre` and `embedding_scale`; empty without one.
-    levels: documents shown, from the most to the least confident; thresholds: between neighbours, descending.
+    The sum is `intercept` plus (value - centre) / scale * weight of each feature and of each value of the query's
+    embedding.
+
+    features:   (source, signal) each.
+    k:          number of top ranks that some signals read.
+    levels:     numbers of documents shown, from the most to the least confident.
+    thresholds: between neighbouring levels, descending; one fewer than levels.
+    centre, scale, weights:     one number per feature.
+    intercept:                  added to the sum.
+    embedding:                  weights of the embedding's values; empty if the rule reads no embedding.
+    embedding_centre, embedding_scale: one number per value of the embedding.
     """
 
     features: tuple[tuple[str | None, str], ...]
@@ -41,43 +48,44 @@ class Rule:
     embedding_scale: tuple[float, ...] = ()
 
     def signal(self, inputs: GateInputs) -> np.ndarray:
-        """float64 [Q]."""
+        """The weighted sum for each query, float64 [Q]."""
         columns = np.stack([signal_of(inputs, name, source, self.k) for source, name in self.features], axis=1)
-        if self == self.plain():  # one signal as it is
+        if self == self.plain():  # a single signal, unchanged
             return columns[:, 0]
-        # Row by row: a matrix product rounds by the number of queries, and a query would depend on those beside it.
-        found = ((columns - self.centre) / self.scale * self.weights).sum(axis=1) + self.intercept
+        # Sum each row by itself: the rounding of a matrix product depends on the number of queries.
+        total = ((columns - self.centre) / self.scale * self.weights).sum(axis=1) + self.intercept
         if self.embedding:
             vectors = (inputs.embeddings() - np.array(self.embedding_centre)) / self.embedding_scale
-            found = found + (vectors * self.embedding).sum(axis=1)
-        return found
+            total = total + (vectors * self.embedding).sum(axis=1)
+        return total
 
     def plain(self) -> Rule:
-        """The rule with its features as they are."""
+        """The same features and thresholds without coefficients."""
         return Rule(self.features, self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
-        """int64 [Q]."""
+        """How many documents each query gets, int64 [Q]; signal: float64 [Q]."""
         return calibration.decide(signal, np.array(self.thresholds), self.levels)
 
     def to_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        return found | {"thresholds": [_written(value) for value in self.thresholds]}
+        """The rule as plain JSON; `from_json` reads it."""
+        return asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Rule:
-        """Raises TypeError, KeyError or ValueError where it is none."""
+        """The rule that `to_json` wrote; TypeError, KeyError or ValueError if `content` is not a rule."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(content).items()}
         fields["features"] = tuple((source, name) for source, name in content["features"])
         fields["thresholds"] = tuple(float(value) for value in content["thresholds"])
-        found = cls(**fields)
-        lengths = [len(one) for one in (found.features, found.centre, found.scale, found.weights)]
-        embedded = [len(one) for one in (found.embedding, found.embedding_centre, found.embedding_scale)]
-        if len({*lengths}) > 1 or len({*embedded}) > 1 or len(found.levels) != len(found.thresholds) + 1:
-            raise ValueError("these numbers do not belong together")
-        return found
+        rule = cls(**fields)
+        lengths = {len(column) for column in (rule.features, rule.centre, rule.scale, rule.weights)}
+        embedded = {len(column) for column in (rule.embedding, rule.embedding_centre, rule.embedding_scale)}
+        if len(lengths) > 1 or len(embedded) > 1 or len(rule.levels) != len(rule.thresholds) + 1:
+            raise ValueError("the fields of the rule differ in length")
+        return rule
 
     def check(self, names: Collection[str]) -> None:
+        """Raise BadInput if the rule does not fit component rankings with these names."""
         for source, signal in self.features:
             if source is not None:
                 check_source(source, names, "gate.source")
@@ -86,7 +94,10 @@ class Rule:
 
 
 class FittedGate:
-    """A rule that was learnt before: `file` is the gate.json of a run. It needs no labels."""
+    """Applies a rule that another run has learnt; needs no labels.
+
+    file: the gate.json of that run.
+    """
 
     recorded_as = "gate/fitted"
     learns = False
@@ -100,6 +111,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
+        """The content of the file identifies the gate, not its path."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:
@@ -110,15 +122,15 @@ class FittedGate:
         return Decision(self.rule.shown(signal), signal)
 
 
+def json_number(value: float) -> float | str:
+    """A number for JSON, which has no infinite ones: these become text that `float` reads."""
+    return value if math.isfinite(value) else str(value)
+
+
 def _read(file: str) -> Rule:
     try:
         return Rule.from_json(json.loads(Path(file).read_text("utf-8"))["rule"])
     except OSError as error:
-        raise BadInput(f"file={file} cannot be read: {error.strerror}.") from None
+        raise BadInput(f"file={file} cannot be read: {error.strerror}. Give the gate.json of a run.") from None
     except (ValueError, TypeError, KeyError):
-        raise BadInput(f"file={file} is no gate.json of a run with gate=auto, depth or classifier.") from None
-
-
-def _written(value: float) -> float | str:
-    """JSON has no infinite numbers; float() reads both."""
-    return value if math.isfinite(value) else str(value)
+        raise BadInput(f"file={file} is not the gate.json of a run with gate=auto, depth or classifier.") from None

@@ -1,8 +1,10 @@
-"""The signals that a no-retrieval gate decides by: one number per query, higher where retrieval is likelier needed.
+"""The signals that a no-retrieval gate reads: one number per query, higher where the query more likely needs retrieval.
 
-Each is a predictor of query performance in the direction of its source: a query about nothing in the corpus finds
-documents of low, flat scores that other retrievers do not find. A place past the end of a row counts as a document of
-score 0, one that shares nothing with the query.
+Each signal is a published predictor of query performance, or close to one, oriented so that higher means easier: a
+query about nothing in the corpus retrieves documents with low, flat scores that other retrievers do not retrieve. A
+rank beyond the end of a list counts as a document with score 0, one that shares nothing with the query.
+
+To add a signal, write a function under `@signal` in this module. Its name becomes the signal's name in configs.
 """
 
 from __future__ import annotations
@@ -10,47 +12,75 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from harness.config.canonical import digest, digest_texts
 from retrievers.base import BadInput, Query, Ranking, did_you_mean, remembered
 
-_VERSION = 1  # raised when a signal that is kept on disk gives other values
-_FLAT = 1e-12  # a spread below this share of its scores is rounding
+_VERSION = 1  # raise it when a cached signal changes its values
+_FLAT = 1e-12  # a spread below this share of the scores is rounding error
 
 
-Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]  # places -> (some of them, their numbers)
+# Called with positions; yields (some of these positions, their numbers) as they become known.
+Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
-@dataclass(frozen=True, eq=False)
-class GateInputs:
-    """What a gate may look at. All rankings and signals have the rows of `queries` (Q).
+class GateInputs(Protocol):
+    """What a gate may read. All rankings and signals have one row per query (Q).
 
-    queries:    as they are searched for. conversations: the same with all their turns.
-    rankings:   name -> raw ranking.
-    tokens:     texts -> the terms of each, by the gate's tokenizer (slow at first).
-    texts:      doc_ids -> indexed texts.
-    background: source -> random queries and the ranking that this retriever gives them (slow: a search).
-    keep:       (what decides a slow signal, how to compute it) -> float64 [Q], kept on disk. What decides it is plain
-                JSON: `signal`, `version`, `source` and digests of the texts and scores that enter. It cannot tell
-                which tokenizer and which retriever stand behind the callables; `keep` adds their identity.
-    answers:    as `Store.pairs`: a number for each key, kept as it comes (slow: a language model).
-    embeddings: float64 [Q, D], of the queries by the run's encoder (slow at first).
-
-    Slow signals are remembered for as long as their evidence lives, the others with their rankings.
+    An implementation computes nothing slow before a method is called. Slow signals are remembered for as long as their
+    `GateInputs` lives, the others for as long as their ranking lives.
     """
 
-    queries: tuple[Query, ...]
-    conversations: tuple[Query, ...]
-    rankings: Mapping[str, Ranking]
-    tokens: Callable[[Sequence[str]], Sequence[Sequence[str]]]
-    texts: Callable[[Sequence[str]], Sequence[str]]
-    background: Callable[[str], tuple[Sequence[Query], Ranking]]
-    keep: Callable[[Mapping[str, Any], Callable[[], np.ndarray]], np.ndarray]
-    answers: Callable[[Mapping[str, Any], Sequence[bytes], Answer], np.ndarray]
-    embeddings: Callable[[], np.ndarray]
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The queries as they are searched, each with one turn."""
+        ...
+
+    @property
+    def conversations(self) -> tuple[Query, ...]:
+        """The same queries with all their turns."""
+        ...
+
+    @property
+    def rankings(self) -> Mapping[str, Ranking]:
+        """name -> component ranking."""
+        ...
+
+    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """The terms of each text, by the tokenizer of the config."""
+        ...
+
+    def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
+        """The indexed text of each document."""
+        ...
+
+    def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        """Random queries, and how the retriever `source` ranks documents for them."""
+        ...
+
+    def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """The slow signal that `compute` returns, float64 [Q]; it may come from a cache.
+
+        decides: everything that determines the signal, as plain JSON: `signal`, `version`, `source`, and digests of
+                 the texts and scores that enter. The implementation adds the identities of the tokenizer, the
+                 retriever and the documents.
+        """
+        ...
+
+    def answers(self, decides: Mapping[str, Any], keys: Sequence[bytes], compute: Answer) -> np.ndarray:
+        """One number per key, float64 [n], such as a language model's answer; each may come from a cache.
+
+        decides: everything but the key that determines a number, as plain JSON.
+        compute: called with the positions of the keys whose numbers are unknown.
+        """
+        ...
+
+    def embeddings(self) -> np.ndarray:
+        """Embeddings of the queries by the encoder of the config, float64 [Q, D]."""
+        ...
 
 
 Reads = Literal["ranking", "rankings", "query"]
@@ -58,13 +88,13 @@ Compute = Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a signal reads.
+class SignalSpec:
+    """A registered signal.
 
-    reads:   "ranking": the raw ranking `source`; "rankings": that and all others; "query": the query alone.
-    places:  whether it depends on k, the number of first places that are looked at.
-    slow:    whether it needs tokens, texts or a search; it is then kept on disk.
-    compute: (evidence, source=, k=) -> float64 [Q].
+    reads:   "ranking": the component ranking `source`; "rankings": that one and all others; "query": the query only.
+    places:  whether it depends on k, the number of top ranks it reads.
+    slow:    whether it needs tokens, texts or a search; such a signal is cached on disk.
+    compute: (inputs, source=, k=) -> float64 [Q].
     """
 
     reads: Reads
@@ -73,56 +103,65 @@ class Kind:
     compute: Compute
 
 
-SIGNALS: dict[str, Kind] = {}
+SIGNALS: dict[str, SignalSpec] = {}
 
 
-def _signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
-    """Enter a function in `SIGNALS` under its own name."""
+def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
+    """Register a function as the signal of its name; the arguments are those of `SignalSpec`.
 
-    def enter(compute: Compute) -> Compute:
-        SIGNALS[compute.__name__] = Kind(reads, places, slow, remembered(compute) if slow else compute)
+    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking, empty ones
+    included, and higher where retrieval is more likely needed. A slow one computes inside `inputs.remember`. Its
+    docstring gives the formula, the degenerate cases and the source.
+    """
+
+    def register(compute: Compute) -> Compute:
+        SIGNALS[compute.__name__] = SignalSpec(reads, places, slow, remembered(compute) if slow else compute)
         return compute
 
-    return enter
+    return register
 
 
-def kind_of(name: str) -> Kind:
-    """What the signal `name` reads; BadInput if there is none of that name."""
+def signal_spec(name: str) -> SignalSpec:
+    """The registered signal `name`; BadInput if there is none."""
     if name not in SIGNALS:
         raise BadInput(
-            f"{name!r} is no signal of a gate: choose from {', '.join(SIGNALS)}.{did_you_mean(name, SIGNALS)}"
+            f"{name!r} is not a gate signal. Choose one of {', '.join(SIGNALS)}.{did_you_mean(name, SIGNALS)}"
         )
     return SIGNALS[name]
 
 
 def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.ndarray:
-    """float64 [Q], finite; never to be changed in place.
+    """The values of a signal, float64 [Q], finite. Callers must not change the array.
 
-    source: name of a raw ranking; a signal of the query alone does not look at it.
-    k:      places that are looked at, at least 1; see `Kind.places`.
+    source: name of a component ranking; ignored by a signal that reads only the query.
+    k:      number of top ranks to read, at least 1; see `SignalSpec.places`.
 
-    Raises BadInput for an unknown name and for `agreement` where there is only one ranking.
+    Raises BadInput for an unknown signal, and for `agreement` if there is only one ranking.
     """
-    return kind_of(name).compute(inputs, source=source, k=k)
+    return signal_spec(name).compute(inputs, source=source, k=k)
 
 
 def choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
-    """All (source, signal) worth trying, in the order of `names`, then of `sources`.
+    """All (source, signal) pairs worth trying, ordered by `names`, then by `sources`.
 
-    A signal of the query alone has the source None. `agreement` needs two rankings and is symmetric: with exactly two
-    it is tried for the first alone.
+    A signal that reads only the query has the source None. `agreement` needs at least two rankings; with exactly two
+    it is symmetric and is tried for the first only.
     """
-    each = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(each), len(each))
-    tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": each, "rankings": each[:compared]}
-    return [(source, name) for name in names for source in tried[kind_of(name).reads]]
+    all_sources = list[str | None](sources)
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))
+    tried: dict[Reads, list[str | None]] = {
+        "query": [None],
+        "ranking": all_sources,
+        "rankings": all_sources[:compared],
+    }
+    return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
 
 # One ranking
 
 
 class _Head(NamedTuple):
-    """float64 [Q] each: first and second score, mean and standard deviation (population) of the first k scores."""
+    """First and second score, mean and population standard deviation of the first k scores; float64 [Q] each."""
 
     top: np.ndarray
     second: np.ndarray
@@ -132,78 +171,78 @@ class _Head(NamedTuple):
 
 @remembered
 def _head(ranking: Ranking, *, k: int) -> _Head:
-    places = np.zeros((len(ranking.query_ids), max(k, 2)))
-    seen = ranking.scores[:, : places.shape[1]]
-    places[:, : seen.shape[1]] = seen
-    first = places[:, :k]
-    found = _Head(places[:, 0].copy(), places[:, 1].copy(), first.mean(axis=1), first.std(axis=1))
-    for values in found:
-        values.setflags(write=False)  # shared by all that ask for it
-    return found
+    scores = np.zeros((len(ranking.query_ids), max(k, 2)))
+    ranked = ranking.scores[:, : scores.shape[1]]
+    scores[:, : ranked.shape[1]] = ranked
+    first = scores[:, :k]
+    head = _Head(scores[:, 0].copy(), scores[:, 1].copy(), first.mean(axis=1), first.std(axis=1))
+    for values in head:
+        values.setflags(write=False)  # all callers share these arrays
+    return head
 
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """The score of the corpus, and which of these are 0 but for rounding; float64 [Q] and bool [Q].
+    """The score of the corpus, float64 [Q], and whether it is 0 up to rounding, bool [Q].
 
-    It is estimated by the mean over all K columns of the ranking, so that it depends on the depth that was retrieved.
+    The estimate is the mean over all K columns of the ranking, so it depends on the retrieved depth.
     """
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
 
 
-@_signal("ranking")
+@signal("ranking")
 def top_score(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Score of the first document."""
     return _head(inputs.rankings[source], k=1).top
 
 
-@_signal("ranking")
+@signal("ranking")
 def margin(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Score of the first document minus that of the second."""
     head = _head(inputs.rankings[source], k=1)
     return head.top - head.second
 
 
-@_signal("ranking", places=True)
+@signal("ranking", places=True)
 def mean_top_k(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Mean score of the first k places."""
+    """Mean score of the first k ranks."""
     return _head(inputs.rankings[source], k=k).mean
 
 
-@_signal("ranking", places=True)
+@signal("ranking", places=True)
 def std_top_k(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Standard deviation (population) of the first k scores (Pérez-Iglesias and Araujo 2010)."""
     return _head(inputs.rankings[source], k=k).std
 
 
-@_signal("ranking", places=True)
+@signal("ranking", places=True)
 def zscore(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """(First score - mean of the first k) / their standard deviation; 0 where they are all equal."""
+    """(First score - mean of the first k) / their standard deviation; 0 where these are all equal."""
     head = _head(inputs.rankings[source], k=k)
     flat = head.std <= _FLAT * np.abs(head.top)
     return np.where(flat, 0.0, (head.top - head.mean) / np.where(flat, 1.0, head.std))
 
 
-@_signal("ranking", places=True)
+@signal("ranking", places=True)
 def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Normalised query commitment (Shtok, Kurland, Carmel, Raiber and Markovits 2012).
 
-    Standard deviation (population) of the first k scores / |score of the corpus|; 0 where that is 0. The score of the
-    corpus is estimated by the mean of the whole retrieved row, all K columns.
+    Standard deviation (population) of the first k scores / |score of the corpus|; 0 where the latter is 0. The score
+    of the corpus is estimated by the mean of all K retrieved columns.
     """
     ranking = inputs.rankings[source]
     corpus, zero = _corpus(ranking)
     return np.where(zero, 0.0, _head(ranking, k=k).std / np.where(zero, 1.0, np.abs(corpus)))
 
 
-@_signal("ranking", places=True)
+@signal("ranking", places=True)
 def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Weighted information gain (Zhou and Croft 2007).
 
     (Mean of the first k scores - score of the corpus) / sqrt(words of the query, at least 1). The score of the corpus
-    is estimated by the mean of the whole retrieved row, all K columns.
+    is estimated by the mean of all K retrieved columns.
     """
     ranking = inputs.rankings[source]
     return (_head(ranking, k=k).mean - _corpus(ranking)[0]) / np.sqrt(_lengths(inputs.queries))
@@ -212,17 +251,17 @@ def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 # Several rankings
 
 
-@_signal("rankings", places=True)
+@signal("rankings", places=True)
 def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Mean share, over the other raw rankings, of the first k documents that both have; in [0, 1].
+    """Overlap of the first k documents with those of each other component ranking, averaged; in [0, 1].
 
-    The share is |both| / the longer of the two lists of at most k; 0 if both are empty. Rankings that disagree are a
-    sign of a query that is hard for this corpus (Aslam and Pavlu 2007, there by the divergence of scores).
+    The overlap of two lists of at most k documents is |both| / the length of the longer list; 0 if both are empty.
+    Disagreement indicates a query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).
     """
     others = [ranking for name, ranking in inputs.rankings.items() if name != source]
     if not others:
         raise BadInput(
-            "The gate's signal agreement compares raw rankings, and this retriever has only one. "
+            "The gate signal agreement compares component rankings, and this retriever has only one. "
             "Choose another signal, or a retriever with several rankings, such as retriever=hybrid_lexical."
         )
     ranking = inputs.rankings[source]
@@ -231,96 +270,100 @@ def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @remembered
 def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
-    """float64 [Q] in [0, 1]: overlap of the first k documents of two rankings, matched by doc_id."""
+    """Overlap of the first k documents of two rankings, matched by doc_id; float64 [Q] in [0, 1]."""
     one, other = one.top(k), other.top(k)
-    place = {doc_id: i for i, doc_id in enumerate(one.doc_ids)}
-    # The last entry stands for -1, which pads.
-    places = np.array([*(place.get(doc_id, -1) for doc_id in other.doc_ids), -1], np.int32)
-    joined = np.sort(np.hstack([one.docs, places[other.docs]]), axis=1)
+    index_of = {doc_id: i for i, doc_id in enumerate(one.doc_ids)}
+    # The last entry maps the padding, -1, to itself.
+    indices = np.array([*(index_of.get(doc_id, -1) for doc_id in other.doc_ids), -1], np.int32)
+    joined = np.sort(np.hstack([one.docs, indices[other.docs]]), axis=1)
     both = ((joined[:, 1:] == joined[:, :-1]) & (joined[:, 1:] >= 0)).sum(axis=1)
     return both / np.maximum(np.maximum(one.lengths, other.lengths), 1)
 
 
-# The query alone
+# The query only
 
 
-@_signal("query")
+@signal("query")
 def query_words(inputs: GateInputs, *, source: str | None, k: int) -> np.ndarray:
-    """White-space words of the query."""
+    """Number of white-space separated words of the query."""
     return _words(inputs.queries).astype(np.float64)
 
 
-@_signal("query")
+@signal("query")
 def query_characters(inputs: GateInputs, *, source: str | None, k: int) -> np.ndarray:
-    """Characters (code points) of the query, white space included."""
+    """Number of characters (code points) of the query, white space included."""
     return np.array([len(query.text) for query in inputs.queries], np.float64)
 
 
 def _words(queries: Sequence[Query]) -> np.ndarray:
+    """White-space separated words of each query, int64 [Q]."""
     return np.array([len(query.text.split()) for query in queries], np.int64)
 
 
 def _lengths(queries: Sequence[Query]) -> np.ndarray:
-    """int64 [Q]: white-space words, at least 1."""
+    """White-space separated words of each query, at least 1; int64 [Q]."""
     return np.maximum(_words(queries), 1)
 
 
 # Slow signals
 
 
-@_signal("ranking", slow=True)
+@signal("ranking", slow=True)
 def coverage(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Share of the query's distinct terms that occur in its first document, in [0, 1].
 
-    0 without a document or without terms.
+    0 for a query without documents or without terms.
     """
     head = inputs.rankings[source].top(1)
-    found = iter(inputs.texts([head.doc_ids[doc] for doc in head.docs[head.docs >= 0].tolist()]))
-    tops = [next(found) if length else "" for length in head.lengths.tolist()]  # no document has no terms
-    asked = [query.text for query in inputs.queries]
+    first_texts = iter(inputs.texts([head.doc_ids[doc] for doc in head.docs[head.docs >= 0].tolist()]))
+    documents = [next(first_texts) if length else "" for length in head.lengths.tolist()]
+    queries = [query.text for query in inputs.queries]
 
     def compute() -> np.ndarray:
-        pairs = zip(map(set, inputs.tokens(asked)), inputs.tokens(tops), strict=True)
-        return np.array([len(terms.intersection(told)) / max(len(terms), 1) for terms, told in pairs], np.float64)
+        pairs = zip(map(set, inputs.tokens(queries)), inputs.tokens(documents), strict=True)
+        return np.array([len(terms.intersection(words)) / max(len(terms), 1) for terms, words in pairs], np.float64)
 
-    decides = {"queries": digest_texts(asked), "documents": digest_texts(tops)}
-    return inputs.keep({"signal": "coverage", "version": _VERSION, "source": source, **decides}, compute)
+    digests = {"queries": digest_texts(queries), "documents": digest_texts(documents)}
+    return inputs.remember({"signal": "coverage", "version": _VERSION, "source": source, **digests}, compute)
 
 
-@_signal("ranking", slow=True)
+@signal("ranking", slow=True)
 def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """How far the top score lies above what random queries of its length get from the same retriever.
+    """How far the top score lies above that of random queries of the same length, by the same retriever.
 
-    (top - a - b sqrt(words)) / s: a and b are the least squares of the random queries' top scores on the square root
-    of their words (at least 1), s is the standard deviation of the residuals. b = 0 where all random queries are
-    equally long. s = 0 gives 0.
+    (top - a - b sqrt(words)) / s. a and b are the least-squares fit of the random queries' top scores on the square
+    root of their number of words (at least 1); s is the standard deviation of the residuals. If all random queries
+    are equally long, b = 0. If s = 0, the signal is 0.
     """
     top, words = _head(inputs.rankings[source], k=1).top, _lengths(inputs.queries)
 
     def compute() -> np.ndarray:
         queries, ranking = inputs.background(source)
-        seen, lengths = _head(ranking, k=1).top, _lengths(queries)
-        x, mean = np.sqrt(lengths), seen.mean()
-        off = x - x.mean()
-        slope = off @ (seen - mean) / (off @ off) if np.ptp(lengths) else 0.0
-        spread = (seen - mean - slope * off).std()
-        if spread <= _FLAT * np.abs(seen).max():
+        scores, lengths = _head(ranking, k=1).top, _lengths(queries)
+        x, mean = np.sqrt(lengths), scores.mean()
+        deviation = x - x.mean()
+        slope = deviation @ (scores - mean) / (deviation @ deviation) if np.ptp(lengths) else 0.0
+        spread = (scores - mean - slope * deviation).std()
+        if spread <= _FLAT * np.abs(scores).max():
             return np.zeros(len(top))
         return (top - mean - slope * (np.sqrt(words) - x.mean())) / spread
 
-    decides = {"queries": digest(words.tolist()), "scores": digest(top.tolist())}
-    return inputs.keep({"signal": "background", "version": _VERSION, "source": source, **decides}, compute)
+    digests = {"queries": digest(words.tolist()), "scores": digest(top.tolist())}
+    return inputs.remember({"signal": "background", "version": _VERSION, "source": source, **digests}, compute)
 
 
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
-    """Queries of the corpus' words without a meaning: "random-0", "random-1" ..., the same for the same arguments.
+    """Meaningless queries made of the corpus's words, with ids "random-0", "random-1", ...; deterministic.
 
-    Each has as many white-space words as a real query drawn at random (at least 1). Each of its words is drawn from
+    Each has as many white-space separated words as a real query drawn at random (at least 1). Each word is drawn from
     a document drawn at random among those that have words; BadInput if none has.
     """
     worded = [i for i, text in enumerate(texts) if text and not text.isspace()]
     if not worded:
-        raise BadInput("The gate's signal background draws words from the documents, and all of them are blank.")
+        raise BadInput(
+            "The gate signal background draws words from the documents, but all of them are blank. "
+            "Choose another signal, or check the documents."
+        )
     generator = np.random.default_rng(0)
     lengths = generator.choice(_lengths(queries), count)
     documents = generator.integers(len(worded), size=lengths.sum()).tolist()

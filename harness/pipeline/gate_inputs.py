@@ -1,4 +1,4 @@
-"""What gates look at, beyond the rankings: made when a gate asks for it, and kept in the store."""
+"""What gates read beyond the rankings: computed when a gate asks for it, and cached."""
 
 from __future__ import annotations
 
@@ -10,61 +10,63 @@ from typing import Any
 import numpy as np
 
 from harness.config.components import build, identity, target_class
-from harness.data.dataset import Dataset
-from harness.gates.signals import GateInputs, random_queries
-from harness.pipeline.cache import Cache
+from harness.gates.signals import Answer, random_queries
 from harness.pipeline.cached_parts import CachedEncoder, caching
+from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import Session
 from harness.progress import watch
 from retrievers.base import Query, Ranking
 
 Search = Callable[[str, Sequence[Query]], Ranking]  # (name of a retriever, queries) -> their first documents
 
 
-def gate_inputs(
-    config: Mapping[str, Any],
-    rankings: Mapping[str, Ranking],
-    dataset: Dataset,
-    queries: tuple[Query, ...],
-    cache: Cache,
-    search: Search,
-) -> GateInputs:
-    """The evidence of a run. Nothing slow is done here."""
+class CachedInputs:
+    """The `GateInputs` of a run; everything slow is cached on disk. Creating one computes nothing.
 
-    def tokens(texts: Sequence[str]) -> Sequence[Sequence[str]]:
+    rankings: name -> component ranking.
+    search: ranks documents for other queries, with the run's retrievers.
+    """
+
+    def __init__(self, config: RunConfig, rankings: Mapping[str, Ranking], session: Session, search: Search) -> None:
+        self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
+        self._config, self._dataset, self._cache, self._search = config, session.dataset, session.cache, search
+
+    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         with watch("gate") as progress:
-            found: list[list[str]] = build(config["tokenizer"], where="tokenizer")(texts, progress).lists()
-        return found
+            terms: list[list[str]] = build(self._config.tokenizer, where="tokenizer")(texts, progress).lists()
+        return terms
 
-    def texts(doc_ids: Sequence[str]) -> list[str]:
-        return [dataset.by_id[doc_id].indexed_text for doc_id in doc_ids]
+    def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
+        return [self._dataset.by_id[doc_id].indexed_text for doc_id in doc_ids]
 
-    def background(source: str) -> tuple[Sequence[Query], Ranking]:
-        drawn = random_queries([document.indexed_text for document in dataset.documents], queries)
-        return drawn, search(source, drawn)
+    def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        drawn = random_queries([document.indexed_text for document in self._dataset.documents], self.queries)
+        return drawn, self._search(source, drawn)
 
-    def keep(decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        about = {
+    def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        signal_identity = {
             **decides,
-            "tokenizer": identity(config["tokenizer"]),
-            "retriever": identity(config["retriever"][decides["source"]]),
-            "documents": dataset.fingerprints["documents"],
+            "tokenizer": identity(self._config.tokenizer),
+            "retriever": identity(self._config.retriever[decides["source"]]),
+            "documents": self._dataset.fingerprints["documents"],
         }
 
         def save(folder: Path) -> None:
             np.save(folder / "signal.npy", compute(), allow_pickle=False)
 
-        found: np.ndarray = np.load(cache.folder("signals", about, save) / "signal.npy", allow_pickle=False)
-        return found
+        folder = self._cache.folder("signals", signal_identity, save)
+        signal: np.ndarray = np.load(folder / "signal.npy", allow_pickle=False)
+        return signal
 
-    def embeddings() -> np.ndarray:
-        node, corpus = config["encoder"], str(dataset.fingerprints["documents"])
+    def answers(self, decides: Mapping[str, Any], keys: Sequence[bytes], compute: Answer) -> np.ndarray:
+        return self._cache.pairs(decides, keys, compute)
+
+    def embeddings(self) -> np.ndarray:
+        node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
         with watch("gate") as progress, tempfile.TemporaryDirectory() as name:
-            wrap = caching(cache, corpus, progress)
-            encoder = CachedEncoder(cache, node, lambda: build(node, wrap, "encoder"), corpus)
+            wrap = caching(self._cache, corpus, progress)
+            encoder = CachedEncoder(self._cache, node, lambda: build(node, wrap, "encoder"), corpus)
             if getattr(target_class(node, "encoder"), "learns", False):
-                encoder.encode_documents(
-                    [document.indexed_text for document in dataset.documents], Path(name), progress
-                )
-            return np.array(encoder.encode_queries([query.text for query in queries], Path(name), progress), float)
-
-    return GateInputs(queries, dataset.queries, rankings, tokens, texts, background, keep, cache.pairs, embeddings)
+                texts = [document.indexed_text for document in self._dataset.documents]
+                encoder.encode_documents(texts, Path(name), progress)
+            return np.array(encoder.encode_queries([query.text for query in self.queries], Path(name), progress), float)

@@ -14,7 +14,7 @@ import numpy as np
 from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.gates.gate import Decision, Gate
-from harness.gates.signals import Answer, GateInputs
+from harness.gates.signals import Answer
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, caching
@@ -74,7 +74,7 @@ class Searcher:
         """The documents and the gate's decision for each query (unique query_ids); BadInput for what none can be."""
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
-        decision = self._gate.decide(self._evidence(queries, tuple(conversations), rankings))
+        decision = self._gate.decide(LiveInputs(self, queries, tuple(conversations), rankings))
         final = candidates.cut(np.minimum(decision.shown, self._config.top_k))
         return Found(queries, candidates, decision, final)
 
@@ -103,28 +103,17 @@ class Searcher:
         fused = steps.fuse(self._config.fusion, rankings, depth)
         return rankings, steps.reranked(self._reranker, computed, fused, self._dataset, queries)
 
-    def _evidence(
-        self, queries: tuple[Query, ...], conversations: tuple[Query, ...], rankings: Mapping[str, Ranking]
-    ) -> GateInputs:
-        by_id = self._dataset.by_id
+    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """The terms of each text; only if the gate reads tokens."""
+        return self._tokenizer(texts).lists()
 
-        def embeddings() -> np.ndarray:
-            return np.array(self._encoder.encode_queries([query.text for query in queries], self._learnt), float)
+    def embeddings(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeddings of texts as queries, float64 [n, D]; only if the gate reads embeddings."""
+        return np.array(self._encoder.encode_queries(texts, self._learnt), float)
 
-        return GateInputs(
-            queries,
-            conversations,
-            rankings,
-            tokens=lambda texts: self._tokenizer(texts).lists(),
-            texts=lambda doc_ids: [by_id[doc_id].indexed_text for doc_id in doc_ids],
-            background=self._background,
-            keep=lambda decides, compute: compute(),
-            answers=lambda decides, keys, compute: computed(keys, compute),
-            embeddings=embeddings,
-        )
-
-    def _background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        if source not in self._backgrounds:  # two threads may both find it missing: they make the same
+    def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        """The random queries and how the retriever `source` ranks documents for them, searched once."""
+        if source not in self._backgrounds:  # if two threads find it missing, both compute the same
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]
@@ -152,9 +141,45 @@ class Searcher:
         return self.folders[-1]
 
 
+class LiveInputs:
+    """The `GateInputs` of new queries; nothing is cached.
+
+    searcher: provides the loaded models and the documents.
+    queries, conversations, rankings: as in `GateInputs`.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        queries: tuple[Query, ...],
+        conversations: tuple[Query, ...],
+        rankings: Mapping[str, Ranking],
+    ) -> None:
+        self._searcher = searcher
+        self.queries, self.conversations, self.rankings = queries, conversations, rankings
+
+    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        return self._searcher.tokens(texts)
+
+    def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
+        return [self._searcher.documents[doc_id].indexed_text for doc_id in doc_ids]
+
+    def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        return self._searcher.background(source)
+
+    def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        return compute()
+
+    def answers(self, decides: Mapping[str, Any], keys: Sequence[bytes], compute: Answer) -> np.ndarray:
+        return computed(keys, compute)
+
+    def embeddings(self) -> np.ndarray:
+        return self._searcher.embeddings([query.text for query in self.queries])
+
+
 def computed(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
-    """As Store.pairs, but nothing is kept."""
-    found = np.zeros(len(keys))
+    """float64 [n]: the number that `compute` yields for each key. Like `Cache.pairs`, but without a cache."""
+    numbers = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):
-        found[places] = values
-    return found
+        numbers[places] = values
+    return numbers

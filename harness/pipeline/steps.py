@@ -25,7 +25,7 @@ from harness.gates.payoff import Payoff, fixed_mean, payoffs
 from harness.gates.signals import Answer
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import caching
-from harness.pipeline.gate_inputs import gate_inputs
+from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
 from harness.progress import watch
@@ -138,8 +138,7 @@ def decide(config: RunConfig, rankings: Mapping[str, Ranking], candidates: Ranki
         elsewhere = Session(session.dataset, tuple(queries), session.cache)
         return retrieve({source: config.retriever[source]}, elsewhere, 1)[source]
 
-    inputs = gate_inputs(config.document, rankings, session.dataset, session.queries, session.cache, search)
-    return gate.decide(inputs, payoff)
+    return gate.decide(CachedInputs(config, rankings, session, search), payoff)
 
 
 def payoff_of(config: RunConfig, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:

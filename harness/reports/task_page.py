@@ -1,10 +1,6 @@
-"""What people read of answers or corrections that were scored: one page with every item, and a description.
+"""What people read about a scored file of answers or corrections: a page with its items, and a description.
 
-The page is `text_page.html`, a template, with the run's data in it.
-
-The functions share their words for what was found. facts: what was scored, in words. summary: measure -> numbers over
-all items, public and private: over one part; a mean that is NaN is not to be had. counts: name -> sum over all items.
-judged: the N items. shown: the measure that is told first, and by which items are listed.
+The page is the template `task.html` with the run's data in it.
 """
 
 from __future__ import annotations
@@ -18,75 +14,51 @@ import numpy as np
 from harness.evaluation.scores import Summary
 from harness.reports.markup import bullets, description, finite, grid, interval, marked, result
 from harness.reports.page import filled
-from harness.tasks.task import JudgedItems
+from harness.tasks.scored_file import ScoredFile
 
 TEMPLATE = Path(__file__).parent / "templates" / "task.html"
 LIMIT = 1000  # items on a page
 FILES = {
     "report.html": "the page of this run: measures, counts, the worst items; opens without a network",
     "measures.png": "measures with their intervals, and by kind of item",
-    "items.json": "the worst items, a row each",
+    "items.json": "the worst items, one row each",
     "items.csv": "every item: its texts and measures",
-    "tallies.csv": "what is counted of every item: all that a comparison needs",
+    "tallies.csv": "the counts of every item: all that a comparison needs",
     "predictions": "the predictions as they were given",  # whatever its suffix
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",
 }
 
-Summaries = Mapping[str, Summary]
 
+def page(scored: ScoredFile, facts: Mapping[str, str]) -> str:
+    """The whole page as HTML, with at most the LIMIT worst items; those without a value come last.
 
-def page(
-    task_name: str,
-    facts: Mapping[str, str],
-    summary: Summaries,
-    public: Summaries,
-    private: Summaries,
-    counts: Mapping[str, float],
-    by_kind: Mapping[str, Mapping[str, tuple[int, float]]],
-    judged: JudgedItems,
-    values: np.ndarray,
-    shown: str,
-) -> str:
-    """The whole page as HTML, with at most the LIMIT worst items.
-
-    by_kind: measure -> kind of item -> (how many, value). values: float64 [N], `shown` of each item, the less the
-    worse; NaN where an item has none, which comes last.
+    facts: what was scored, name -> text.
     """
-    names = dict.fromkeys([shown, *summary, *judged.absent])
-    known = {name: of for name, of in by_kind.items() if any(value == value for _, value in of.values())}
-    kinds = list(dict.fromkeys(kind for of in known.values() for kind in of))
-    told = {
-        "title": task_name,
+    judged, shown = scored.judged, scored.shown
+    data = {
+        "title": scored.task.name,
         "facts": list(facts.items()),
         "notes": judged.notes,
         "nouns": ["item", "items"],
         "shown": shown,
-        "measures": [_measure(name, summary, public, private, judged.absent) for name in names],
-        "counts": [(name, float(value)) for name, value in counts.items()],
-        "kinds": {
-            "measures": list(known),
-            "rows": [[kind, *(_counted(of.get(kind)) for of in known.values())] for kind in kinds],
-        },
-        "items": _items(judged, values, shown),
-        "total": len(values),
+        "measures": [_measure(name, scored) for name in dict.fromkeys([shown, *scored.summary, *judged.absent])],
+        "counts": [(name, float(value)) for name, value in scored.totals.items()],
+        "kinds": _kinds(scored),
+        "items": _items(scored),
+        "total": len(judged.item_ids),
     }
-    return filled(TEMPLATE, told)
+    return filled(TEMPLATE, data)
 
 
-def note(
-    facts: Mapping[str, str],
-    summary: Summaries,
-    public: Summaries,
-    private: Summaries,
-    counts: Mapping[str, float],
-    judged: JudgedItems,
-    shown: str,
-    files: Iterable[str],
-) -> str:
-    """The description of a run in Markdown. files: names of those that it leaves."""
-    order = sorted(summary, key=lambda name: name != shown)
-    known = {name: summary[name] for name in order if summary[name].mean == summary[name].mean}
+def note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> str:
+    """The description of a run in Markdown.
+
+    facts: what was scored, name -> text. files: names of the files that the run leaves.
+    """
+    order = sorted(scored.summary, key=lambda name: name != scored.shown)
+    known = {name: scored.summary[name] for name in order if scored.summary[name].mean == scored.summary[name].mean}
+    public, private = (scored.parts[part] for part in ("public", "private"))
     rows = [
         (marked(name), _mean(one), interval(one), _mean(public.get(name)), _mean(private.get(name)), f"{one.n:,}")
         for name, one in known.items()
@@ -95,43 +67,49 @@ def note(
     return description(
         [
             result(*next(iter(known.items()))) if known else "Nothing could be scored.",
-            bullets(f"**{marked(name)}**: {marked(words)}" for name, words in facts.items()),
+            bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts.items()),
             grid(("measure", "value", "95 % interval", "public", "private", "items"), rows) if known else "",
-            bullets(f"**{marked(name)}** is absent: {marked(why)}" for name, why in judged.absent.items()),
-            ", ".join(f"{marked(name)} {value:,.10g}" for name, value in counts.items()),
-            bullets(map(marked, judged.notes)),
-            bullets(f"`{left[name]}`: {what}" for name, what in FILES.items() if name in left),
+            bullets(f"**{marked(name)}** is absent: {marked(why)}" for name, why in scored.judged.absent.items()),
+            ", ".join(f"{marked(name)} {value:,.10g}" for name, value in scored.totals.items()),
+            bullets(map(marked, scored.judged.notes)),
+            bullets(f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left),
         ]
     )
 
 
-def _measure(
-    name: str, summary: Summaries, public: Summaries, private: Summaries, absent: Mapping[str, str]
-) -> dict[str, Any]:
-    """A measure for the page; its mean is null where it is not to be had, and `why` says why."""
+def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
+    """A measure for the page; the mean of an absent one is null, and `why` gives the reason."""
     none = Summary(np.nan, 0)
-    one = summary.get(name, none)
+    one, absent = scored.summary.get(name, none), scored.judged.absent
     return {
         "name": name,
         "mean": None if name in absent else finite(one.mean),
         "low": finite(one.low),
         "high": finite(one.high),
         "n": one.n,
-        "public": finite(public.get(name, none).mean),
-        "private": finite(private.get(name, none).mean),
+        "public": finite(scored.parts["public"].get(name, none).mean),
+        "private": finite(scored.parts["private"].get(name, none).mean),
         "why": absent.get(name, one.note),
     }
 
 
-def _counted(of: tuple[int, float] | None) -> tuple[int, float | None]:
-    return (of[0], finite(of[1])) if of else (0, None)
+def _kinds(scored: ScoredFile) -> dict[str, Any]:
+    """The measures that are defined for some kind of items, and one row per kind: [kind, *(items, mean)]."""
+    by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
+    known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
+    rows = [
+        [kind, *((n, finite(mean)) for n, mean in (kinds[kind] for kinds in known.values()))]
+        for kind in (scored.by_kind if known else ())
+    ]
+    return {"measures": list(known), "rows": rows}
 
 
-def _items(judged: JudgedItems, values: np.ndarray, shown: str) -> dict[str, Any]:
-    """The worst items, the worst first: columns of texts and of numbers, and a row each.
+def _items(scored: ScoredFile) -> dict[str, Any]:
+    """The worst items, the worst first: names of the columns of texts and of numbers, and one row per item.
 
-    A row is [id, kind, *texts, *numbers]; a text that is marked is a list of pieces, each [text, mark].
+    A row is [id, kind, *texts, *numbers]; a text with marks is a list of pieces, each [text, mark].
     """
+    judged, values, shown = scored.judged, scored.values, scored.shown
     worst = np.argsort(values, kind="stable")[:LIMIT].tolist()
     table = {shown: [None if value != value else value for value in values.tolist()]}
     table |= {name: cells for name, cells in judged.table.items() if name not in ("id", "kind", shown)}
@@ -143,12 +121,12 @@ def _items(judged: JudgedItems, values: np.ndarray, shown: str) -> dict[str, Any
     return {
         "texts": texts,
         "numbers": numbers,
-        "rows": [[_cell(column[place]) for column in columns] for place in worst],
+        "rows": [[_cell(column[row]) for column in columns] for row in worst],
     }
 
 
 def _cell(value: Any) -> Any:
-    """A text, pieces of a text or None as they are, a number as JSON has it."""
+    """A text, the pieces of a text, or None unchanged; a number as JSON has it."""
     if value is None or isinstance(value, str):
         return value
     return [tuple(piece) for piece in value] if isinstance(value, Iterable) else finite(value)

@@ -128,7 +128,7 @@ class Answers:
         self._scheme = SCHEMES[scheme]
         self.measures = (*(name for names in self._scheme.measures.values() for name in names), *AVERAGES)
         self.counts = tuple(self._scheme.measures)
-        self.part = {name: part for part, names in self._scheme.measures.items() for name in names}
+        self.subset = {name: part for part, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """As `TextTask.judge`. tallies: for each part how many items have it, for each measure its sum over them."""

@@ -64,7 +64,7 @@ class Corrections:
     name = "corrections"
     measures = ("correction_recall", "correction_precision")
     counts = COUNTS
-    part: Mapping[str, str] = {}  # every sentence enters both
+    subset: Mapping[str, str] = {}  # every sentence enters both
     version = 1
 
     def __init__(

@@ -24,8 +24,6 @@ from retrievers.base import BadInput, Progress
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
 
-CHUNK = 4096  # pairs tokenised and sorted by length at a time
-
 _Found = TypeVar("_Found")
 
 
@@ -38,7 +36,7 @@ class _PairMeasure:
 
     model, revision: a name on the hub and its branch, tag or commit (None: main); path: a folder in place of both.
     device: None for the best there is. batch_tokens: tokens computed at a time, padding included; None as
-    models.batch_limit says. These two change the time, and nothing else but rounding.
+    models.Compute says. These two change the time, and nothing else but rounding.
     """
 
     version = 1
@@ -48,9 +46,8 @@ class _PairMeasure:
     def __init__(
         self, model: str | None, revision: str | None, path: str | None, device: str | None, batch_tokens: int | None
     ) -> None:
-        models.check_arguments(model, revision, path, None, "float32", device, batch_tokens)
-        self._source = (model, revision, path)
-        self._device, self._batch_tokens = device, batch_tokens
+        self._source = models.ModelSource(model, revision, path)
+        self._compute = models.Compute("float32", device, batch_tokens)
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
@@ -85,27 +82,29 @@ class _PairMeasure:
 
     def _computed(self, pairs: Sequence[Pair], progress: Progress) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (places in `pairs` int64 [n], scores float64 [n]), batch by batch, the longest pairs first."""
-        done, limit, loaded = 0, models.batch_limit(self._batch_tokens, self._device), self._loaded
-        order = np.argsort([-len(prediction) - len(reference) for prediction, reference in pairs], kind="stable")
-        for start in range(0, len(order), CHUNK):
-            chunk = order[start : start + CHUNK]
-            for batch in models.token_batches(loaded.lengths([pairs[place] for place in chunk]), limit):
-                given = [pairs[place] for place in chunk[batch]]
-                with models.computing():
-                    scores = loaded.score(given)
-                if len(bad := np.flatnonzero(~np.isfinite(scores))):
-                    prediction, reference = given[bad[0]]
-                    raise BadInput(
-                        f"{self._name}: the model's output for the prediction {prediction[:60]!r} with the reference "
-                        f"{reference[:60]!r} is not a finite number: its weights are damaged. Fetch the model again."
-                    )
-                yield chunk[batch], scores
-                done += len(batch)
-                progress(done, len(pairs), "pairs")
+        loaded, done = self._loaded, 0
+        batches = models.batches_by_length(
+            [len(prediction) + len(reference) for prediction, reference in pairs],
+            lambda places: loaded.lengths([pairs[place] for place in places]),
+            self._compute.batch_limit(),
+        )
+        for places in batches:
+            given = [pairs[place] for place in places]
+            with models.computing():
+                scores = loaded.score(given)
+            if len(bad := np.flatnonzero(~np.isfinite(scores))):
+                prediction, reference = given[bad[0]]
+                raise BadInput(
+                    f"{self._name}: the model's output for the prediction {prediction[:60]!r} with the reference "
+                    f"{reference[:60]!r} is not a finite number: its weights are damaged. Fetch the model again."
+                )
+            yield places, scores
+            done += len(places)
+            progress(done, len(pairs), "pairs")
 
     @cached_property
     def _loaded(self) -> PairModel:
-        return self._load(self._found(models.locate), models.device_for(self._device))
+        return self._load(self._found(models.locate), self._compute.device_name())
 
     def _load(self, folder: Path, device: str) -> PairModel:
         raise NotImplementedError
@@ -114,16 +113,16 @@ class _PairMeasure:
         if find_spec(package.replace("-", "_")) is None:
             raise ModelAbsent(f"{self._name} needs the package {package}: pip install 'retrieval-harness[text]'.")
 
-    def _found(self, look: Callable[[str | None, str | None, str | None], _Found]) -> _Found:
+    def _found(self, look: Callable[[models.ModelSource], _Found]) -> _Found:
         """What `look`, which is models.locate or models.fingerprint, says of the model.
 
         ModelAbsent where the hub's model is not to be had; a folder that holds no model stays a BadInput.
         """
-        model, revision, path = self._source
+        model, revision = self._source.model, self._source.revision
         try:
-            return look(*self._source)
+            return look(self._source)
         except BadInput as error:
-            if path is not None:
+            if self._source.path is not None:
                 raise
             reason = str(error).partition(" Ways out:")[0].rstrip(".")  # what follows speaks of encoders
             option = f" --revision {revision}" if revision else ""
@@ -181,7 +180,7 @@ class BertScore(_PairMeasure):
     def _usual_layer(self) -> int:
         from bert_score.utils import model2layers
 
-        model = self._source[0]
+        model = self._source.model
         if model not in model2layers:
             raise BadInput(f"bertscore: bert-score names no layer for the model {model}: give task.bertscore.layer=N.")
         return int(model2layers[model])

@@ -1,4 +1,4 @@
-"""Predictions of a text task, scored against their references."""
+"""A predictions file of a text task, scored against its references."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from harness.config.canonical import digest
 from harness.config.components import build
 from harness.evaluation.scores import Summary
 from harness.pipeline.cache import Cache
-from harness.tasks.statistics import entering, in_public, measured, summaries
+from harness.tasks.statistics import entering, in_public, measure_all, summaries
 from harness.tasks.task import JudgedItems, TextTask
 from retrievers.base import BadInput, did_you_mean
 
-GIVEN = ("kind", "question", "source", "reference")  # columns of items that the references give
+GIVEN = ("kind", "question", "source", "reference")  # columns of items that come from the references
 FILES = ("predictions", "references")
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
-    """Predictions as they were scored. public: bool [N], which items the public part has."""
+    """Predictions with their scores.
+
+    task:      what scored them.
+    judged:    their N items.
+    public:    bool [N], the items of the public part.
+    summary:   measure -> its value over all items, with its interval.
+    objective: the measure that submissions are ranked by.
+    """
 
     task: TextTask
     judged: JudgedItems
@@ -40,15 +47,20 @@ class ScoredFile:
 
     @cached_property
     def by_kind(self) -> dict[str, dict[str, Summary]]:
-        """Kind of items -> measure -> Summary without interval; {} where all items are of one kind."""
+        """Kind of items -> measure -> Summary without interval; {} if all items are of one kind."""
         kinds = np.array(self.judged.kinds, dtype=object)
         names = sorted(set(self.judged.kinds))
         return {name: self._over(kinds == name) for name in names} if len(names) > 1 else {}
 
     @cached_property
+    def totals(self) -> dict[str, int]:
+        """Count -> its sum over all items, of the counts that the task shows to people."""
+        return {name: round(self.judged.item_counts[name].sum()) for name in self.task.counts}
+
+    @cached_property
     def counts(self) -> dict[str, int]:
-        found = {"items": len(self.judged.item_ids), "public": int(self.public.sum())}
-        return found | {name: round(self.judged.tallies[name].sum()) for name in self.task.counts}
+        """The numbers of items, all and public, and the totals."""
+        return {"items": len(self.judged.item_ids), "public": int(self.public.sum())} | self.totals
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -56,34 +68,39 @@ class ScoredFile:
 
     @cached_property
     def shown(self) -> str:
-        """The measure that items are listed by: the objective, or the first that is to be had."""
+        """The measure that items are sorted by: the objective, or the first measure that is defined."""
         known = [name for name, one in self.summary.items() if one.mean == one.mean]
         return self.objective if self.objective in known else known[0] if known else self.objective
 
     @cached_property
     def values(self) -> np.ndarray:
-        """float64 [N]: what `shown` is of each item alone."""
-        return self.task.measure(self.judged.tallies)[self.shown]
+        """float64 [N]: the measure `shown` of each item alone; NaN where an item has none."""
+        return self.task.measure(self.judged.item_counts)[self.shown]
+
+    def means_by_kind(self, measure: str) -> dict[str, tuple[int, float]]:
+        """Kind of items -> (how many enter the measure, its value)."""
+        return {kind: (means[measure].n, means[measure].mean) for kind, means in self.by_kind.items()}
 
     def _over(self, rows: np.ndarray) -> dict[str, Summary]:
-        means = measured(self.task, self.judged.tallies, rows)
-        n = {name: entering(self.task, self.judged.tallies, name, rows) for name in self.summary}
+        """measure -> Summary without interval, over the items of `rows`, bool [N]."""
+        means = measure_all(self.task, self.judged.item_counts, rows)
+        n = {name: entering(self.task, self.judged.item_counts, name, rows) for name in self.summary}
         return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
 
 
 def fingerprints(judged: JudgedItems) -> dict[str, str]:
-    """sha256 of what the references say, and of the predictions, however their files look and in whatever order."""
+    """sha256 of the contents of references and predictions, whatever the format and the order of their files."""
     table, ids = judged.table, judged.item_ids
     order = sorted(range(len(ids)), key=ids.__getitem__)
 
-    def digested(*names: str) -> str:
+    def digest_of(*names: str) -> str:
         return digest({name: [table[name][row] for row in order] for name in names if name in table})
 
-    return {"references": digested("id", *GIVEN), "predictions": digested("id", "prediction")}
+    return {"references": digest_of("id", *GIVEN), "predictions": digest_of("id", "prediction")}
 
 
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with its two files named from the root, so that a run is found again from any folder."""
+    """The config with absolute paths of its two files, so that a run is found again from any folder."""
     for name in FILES:
         if config.get(name) is None:
             raise BadInput(f"{name} is missing. Give it on the command line: {name}=FILE.")
@@ -93,12 +110,16 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
 def judge(config: Mapping[str, Any]) -> ScoredFile:
     """Read, pair and score the two files of a checked config."""
     task = task_of(config)
-    wanted = measures(task, config)
+    wanted = requested_measures(task, config)
     predictions, references = (Path(config[name]) for name in FILES)
     judged = task.judge(predictions, references, wanted, Cache(Path(config["store"]["path"])))
-    public = in_public(judged, config["seed"], config["public"])
-    summary = summaries(task, judged.tallies, wanted, config["seed"])
-    return ScoredFile(task, judged, public, summary, config["objective"])
+    return ScoredFile(
+        task=task,
+        judged=judged,
+        public=in_public(judged, config["seed"], config["public"]),
+        summary=summaries(task, judged.item_counts, wanted, config["seed"]),
+        objective=config["objective"],
+    )
 
 
 def task_of(config: Mapping[str, Any]) -> TextTask:
@@ -107,8 +128,8 @@ def task_of(config: Mapping[str, Any]) -> TextTask:
     return task
 
 
-def measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:
-    """The measures that are asked for, the objective among them."""
+def requested_measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:
+    """The measures that the config requests, the objective among them."""
     wanted: Sequence[str] = config["metrics"] or task.measures
     for name in wanted:
         check_measure(task, "metrics", name)
@@ -118,7 +139,8 @@ def measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:
 
 
 def check_measure(task: TextTask, key: str, name: str) -> None:
+    """BadInput, which names the config key, unless the task has the measure."""
     if name not in task.measures:
         known = ", ".join(task.measures)
-        near = did_you_mean(name, task.measures)
-        raise BadInput(f"{key}: task={task.name} has no measure {name!r}.{near} It has {known}.")
+        hint = did_you_mean(name, task.measures)
+        raise BadInput(f"{key}: task={task.name} has no measure {name!r}.{hint} It has {known}.")

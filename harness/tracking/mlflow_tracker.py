@@ -13,7 +13,16 @@ from urllib.parse import unquote, urlsplit
 from harness.evaluation.measures import OOF
 from harness.tracking import mlflow_spans
 from harness.tracking.mlflow_client import make_database, open_client, reaching, redacted, without_secrets
-from harness.tracking.tracker import LESS_IS_BETTER, TAG_LIMIT, Detail, LoggedRun, RunRecord, mlflow_name, ranked_by
+from harness.tracking.tracker import (
+    LESS_IS_BETTER,
+    TAG_LIMIT,
+    Detail,
+    Input,
+    LoggedRun,
+    RunRecord,
+    mlflow_name,
+    ranked_by,
+)
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -279,15 +288,21 @@ class MlflowTracker:
             found, now_found = found[room:], found[:room]
             self.client.log_batch(run_id, metrics=now_found, params=now_told, tags=now_marks)
 
-    def _log_inputs(self, run_id: str, inputs: Mapping[str, tuple[str, str, str, int]]) -> None:
+    def _log_inputs(self, run_id: str, inputs: Mapping[str, Input]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         datasets = [
             DatasetInput(
-                Dataset(name, sha256[:36], "local", json.dumps({"uri": source}), profile=json.dumps({"rows": rows})),
-                [InputTag("mlflow.data.context", context), InputTag("sha256", sha256)],
+                Dataset(
+                    one.name,
+                    one.sha256[:36],
+                    "local",
+                    json.dumps({"uri": one.source}),
+                    profile=json.dumps({"rows": one.rows}),
+                ),
+                [InputTag("mlflow.data.context", context), InputTag("sha256", one.sha256)],
             )
-            for context, (name, sha256, source, rows) in inputs.items()
+            for context, one in inputs.items()
         ]
         self.client.log_inputs(run_id, datasets)
 

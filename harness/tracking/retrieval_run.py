@@ -25,7 +25,7 @@ from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
 from harness.reports import run_page
 from harness.tracking.provenance import requirements, resolved
-from harness.tracking.tracker import NOTE, RunRecord, as_note
+from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
 
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where things go and how they look, but no result.
@@ -86,15 +86,15 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
     return found
 
 
-def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, tuple[str, str, str, int]]:
-    """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
+def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
+    """The data of a run as MLflow shows it, by context."""
     sizes = {
         "documents": len(dataset.documents),
         "queries": len(dataset.queries),
         "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
     }
     return {
-        name: (f"{dataset.name}-{name}", sha256, place(source, name), sizes[name])
+        name: Input(name=f"{dataset.name}-{name}", sha256=sha256, source=place(source, name), rows=sizes[name])
         for name, sha256 in dataset.fingerprints.items()
         if sha256
     }

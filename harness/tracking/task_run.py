@@ -1,7 +1,7 @@
-"""The road of the text tasks: predictions held against references, scored, logged and shown as a run.
+"""What a run of a text task leaves behind: params, tags, key, metrics, files.
 
-What is counted and how the counts make measures is the task's own business (answers.py, corrections.py); everything
-else is the same for all of them and here.
+The task itself decides what is counted and how measures are computed from the counts (tasks/answers.py,
+tasks/corrections.py); everything here is the same for all text tasks.
 """
 
 from __future__ import annotations
@@ -22,55 +22,54 @@ from harness.pipeline.cache import Cache
 from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
-from harness.tracking.tracker import NOTE, LoggedRun, RunRecord, Tracker, as_note
+from harness.tracking.tracker import NOTE, Input, LoggedRun, RunRecord, Tracker, as_note
 from retrievers.base import BadInput
 
-TABLE = "tallies.csv"  # what is counted of each item: all that a comparison needs
+TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
 WORST = 1000  # items in the table of a run's page in MLflow
-KEYS = ("task", *FILES)  # of a config that are a text task's alone
-DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, beside the two files
+KEYS = ("task", *FILES)  # config keys that only text tasks have
+DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, besides the two files
 
 
 def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
-    """The experiment's page lists the task's runs, the best first, with its measures as columns."""
+    """Make the experiment's page list the task's runs, the best first, with its measures as columns."""
     task, objective = task_of(config), config["objective"]
-    shown = [objective, *(name for name in task.measures if name != objective)]
-    tracker.view(config["experiment_name"], "runs", {"task": task.name}, shown, ["task.scheme", "predictions"])
+    columns = [objective, *(name for name in task.measures if name != objective)]
+    tracker.view(config["experiment_name"], "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
 
 
 def validated(tracker: Tracker, run: LoggedRun) -> tuple[str, dict[str, Any], int]:
-    """(the predictions of a run as they were scored, its resolved config, how many items they are of).
+    """(the predictions of a run as they were scored, its resolved config, the number of items).
 
-    BadInput where they do not pair with the references any more, or either is not what it was.
+    BadInput if they no longer pair with the references, or if either has changed since.
     """
     import yaml
 
     with tempfile.TemporaryDirectory() as folder:
-        resolved = yaml.safe_load(tracker.download(run.run_id, "config.yaml", Path(folder)).read_text("utf-8"))
-        check_component(resolved["task"], "task")
+        config = yaml.safe_load(tracker.download(run.run_id, "config.yaml", Path(folder)).read_text("utf-8"))
+        check_component(config["task"], "task")
         file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
-        cache = Cache(Path(resolved["store"]["path"]))
-        judged = task_of(resolved).judge(file, Path(resolved["references"]), [], cache)
+        cache = Cache(Path(config["store"]["path"]))
+        judged = task_of(config).judge(file, Path(config["references"]), [], cache)
         for name, sha256 in fingerprints(judged).items():
             if sha256 != run.tags[f"data.{name}"]:
                 raise BadInput(
-                    f"The {name} of run {run.run_id} have changed since ({resolved[name]}). Score the file again, or "
-                    "put them back."
+                    f"The {name} of run {run.run_id} have changed since it was scored ({config[name]}). Score the file "
+                    "again, or restore them."
                 )
-        with opened(file) as text:
-            return text.read().decode(), resolved, len(judged.item_ids)
+        with opened(file) as content:
+            return content.read().decode(), config, len(judged.item_ids)
 
 
 def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
-    """What was asked, as a run shows it."""
-    asked = {name: config[name] for name in (*DECIDES, *FILES)}
-    return retrieval_run.params(asked, {"task": choice})
+    """The plain values that decide a result, and the chosen task."""
+    return retrieval_run.params({name: config[name] for name in (*DECIDES, *FILES)}, {"task": choice})
 
 
-def tags(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, str]:
-    """What a run of a text task is found and compared by."""
-    task = submission.task
-    return {f"data.{name}": sha256 for name, sha256 in submission.fingerprints.items()} | {
+def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
+    """The tags that a run of a text task is found and compared by."""
+    task = scored.task
+    return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
         "harness.verb": "score",
         "task": task.name,
         "trial_key": trial_key(config),
@@ -80,90 +79,100 @@ def tags(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, str]:
 
 
 def trial_key(config: Mapping[str, Any]) -> str:
-    """sha256 of what decides the numbers: the task with its version, what is asked of it, and the two files."""
-    files = []
+    """sha256 of what decides the numbers: the task with its version, the settings, the two files, and packages."""
+    sha256s = []
     for name in FILES:
         with opened(Path(config[name])) as file:
-            files.append(hashlib.sha256(file.read()).hexdigest())
-    made_with = provenance.versions(provenance.packages(config))
-    asked = [config[key] for key in DECIDES[1:]]
-    return digest([recorded(_rules(config["task"])), task_of(config).version, asked, files, made_with])
+            sha256s.append(hashlib.sha256(file.read()).hexdigest())
+    versions = provenance.versions(provenance.packages(config))
+    settings = [config[key] for key in DECIDES[1:]]
+    rules = recorded(_without_runtime(config["task"]))
+    return digest([rules, task_of(config).version, settings, sha256s, versions])
 
 
-def _rules(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A part's arguments without those of `runtime:`, parts inside it too."""
-    kept = {name: value for name, value in node.items() if name != "runtime"}
-    return {name: _rules(value) if isinstance(value, Mapping) else value for name, value in kept.items()}
+def _without_runtime(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A component's arguments without those of `runtime:`, also in the components inside it."""
+    arguments = {name: value for name, value in node.items() if name != "runtime"}
+    return {name: _without_runtime(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
 
 
-def inputs(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, tuple[str, str, str, int]]:
-    """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
-    n, sha256 = len(submission.judged.item_ids), submission.fingerprints
-    return {name: (Path(config[name]).name, sha256[name], config[name], n) for name in FILES}
+def inputs(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, Input]:
+    """The data of a run as MLflow shows it, by context."""
+    return {
+        name: Input(
+            name=Path(config[name]).name,
+            sha256=scored.fingerprints[name],
+            source=config[name],
+            rows=len(scored.judged.item_ids),
+        )
+        for name in FILES
+    }
 
 
-def write(
-    folder: Path,
-    record: RunRecord,
-    config: Mapping[str, Any],
-    submission: ScoredFile,
-    light: bool = False,
-) -> None:
-    """A run's files and numbers. light: without what is only looked at: page, figure, table of items, versions."""
-    judged = submission.judged
+def write(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile, light: bool = False) -> None:
+    """Write a run's files, and put its numbers into the record.
+
+    light: without the files that are only for people: page, figure, table of items, versions.
+    """
     shutil.copyfile(config["predictions"], folder / stored(config["predictions"]))
-    kept = (*DECIDES, *FILES, "experiment_name", "store")
-    write_text(folder / "config.yaml", provenance.resolved({name: config[name] for name in kept}))
-    tallied = {name: values.tolist() for name, values in judged.tallies.items()}
-    flags = {"public": submission.public.astype(int).tolist()}
-    columns = {"id": judged.item_ids, "kind": judged.kinds, **flags, **tallied}
-    write_text(folder / TABLE, csv_text(columns))
-    record.metrics |= logged(submission)
-    if light:
-        return
+    recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
+    write_text(folder / "config.yaml", provenance.resolved({name: config[name] for name in recorded_keys}))
+    write_text(folder / TABLE, _table(scored))
+    record.metrics |= logged(scored)
+    if not light:
+        _write_pages(folder, record, config, scored)
+
+
+def _table(scored: ScoredFile) -> str:
+    """The counts of every item, as CSV."""
+    judged = scored.judged
+    counts = {name: values.tolist() for name, values in judged.item_counts.items()}
+    public = scored.public.astype(int).tolist()
+    return csv_text({"id": judged.item_ids, "kind": judged.kinds, "public": public, **counts})
+
+
+def _write_pages(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: ScoredFile) -> None:
+    """Write what people look at; the table of the worst items and the description go into the record."""
     from harness.reports import task_figures
 
-    write_text(folder / "items.csv", csv_text(judged.table))
+    table = scored.judged.table
+    write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
-    shown, counts = submission.shown, {name: float(submission.counts[name]) for name in submission.task.counts}
-    task_figures.scored(submission.summary, _means_of(submission, shown), shown, folder / "measures.png", counts)
-    facts, parts = _facts(config, submission), submission.parts
-    by_kind = {name: _means_of(submission, name) for name in submission.summary}
-    told = (facts, submission.summary, parts["public"], parts["private"], counts)
-    page = task_page.page(submission.task.name, *told, by_kind, judged, submission.values, shown)
-    write_text(folder / "report.html", page)
-    worst = np.argsort(submission.values, kind="stable")[:WORST]
-    record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in judged.table.items()}
-    names = [path.name for path in folder.iterdir()] + list(record.tables)
-    record.end_tags[NOTE] = as_note(task_page.note(*told, judged, shown, names))
+    task_figures.scored(
+        scored.summary,
+        scored.means_by_kind(scored.shown),
+        scored.shown,
+        folder / "measures.png",
+        {name: float(total) for name, total in scored.totals.items()},
+    )
+    facts = _facts(config, scored)
+    write_text(folder / "report.html", task_page.page(scored, facts))
+    worst = np.argsort(scored.values, kind="stable")[:WORST]
+    record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in table.items()}
+    files = [path.name for path in folder.iterdir()] + list(record.tables)
+    record.end_tags[NOTE] = as_note(task_page.note(scored, facts, files))
 
 
 def stored(predictions: str) -> str:
-    """What a run calls its copy of the predictions file."""
+    """The name of a run's copy of the predictions file."""
     name = Path(predictions)
     return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
 
 
-def logged(submission: ScoredFile) -> dict[str, float]:
+def logged(scored: ScoredFile) -> dict[str, float]:
     """The numbers of a run by their logged names; what is absent is left out."""
-    found = {name: one.mean for name, one in submission.summary.items()}
+    numbers = {name: one.mean for name, one in scored.summary.items()}
     for end in ("low", "high"):
-        found |= {f"interval_{end}/{name}": getattr(one, end) for name, one in submission.summary.items()}
-    for part, means in submission.parts.items():
-        found |= {f"{part}/{name}": one.mean for name, one in means.items()}
-    found |= {f"count/{name}": float(count) for name, count in submission.counts.items()}
-    return {name: value for name, value in found.items() if value == value}
+        numbers |= {f"interval_{end}/{name}": getattr(one, end) for name, one in scored.summary.items()}
+    for part, means in scored.parts.items():
+        numbers |= {f"{part}/{name}": one.mean for name, one in means.items()}
+    numbers |= {f"count/{name}": float(count) for name, count in scored.counts.items()}
+    return {name: value for name, value in numbers.items() if value == value}
 
 
-def _facts(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, str]:
+def _facts(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
     """What was scored, for page and description."""
-    found = {"Task": submission.task.name, "Scheme": config["task"].get("scheme", "")}
-    found |= {"Predictions": Path(config["predictions"]).name, "References": Path(config["references"]).name}
-    public = submission.counts["public"]
-    found["Items"] = f"{submission.counts['items']}, {public} of them public"
-    return {name: said for name, said in found.items() if said}
-
-
-def _means_of(submission: ScoredFile, measure: str) -> dict[str, tuple[int, float]]:
-    """Kind of items -> (how many, the measure)."""
-    return {kind: (means[measure].n, means[measure].mean) for kind, means in submission.by_kind.items()}
+    facts = {"Task": scored.task.name, "Scheme": config["task"].get("scheme", "")}
+    facts |= {"Predictions": Path(config["predictions"]).name, "References": Path(config["references"]).name}
+    facts["Items"] = f"{scored.counts['items']}, {scored.counts['public']} of them public"
+    return {name: text for name, text in facts.items() if text}

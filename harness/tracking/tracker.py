@@ -39,11 +39,21 @@ def as_note(text: str) -> str:
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
 
+@dataclass(frozen=True)
+class Input:
+    """Data that a run read. source: a file, a folder, or the name of the component that reads it."""
+
+    name: str
+    sha256: str
+    source: str
+    rows: int
+
+
 @dataclass
 class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); MLflow's spelling is the tracker's business.
 
-    inputs: context ("documents", "queries", "qrels") -> (name, sha256, source, number of rows).
+    inputs: by context: "documents", "queries", "qrels"; or "predictions", "references".
     tables: file name -> column -> values. folder: its files become the run's artifacts. end_tags: tags known when the
     run ends. began, ended: ms since 1970; 0 = the time of the call. unsent: where the run is saved because the tracking
     server was down.
@@ -55,12 +65,21 @@ class RunRecord:
     tags: dict[str, str] = field(default_factory=dict)
     end_tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-    inputs: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
+    inputs: dict[str, Input] = field(default_factory=dict)
     tables: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     folder: Path | None = None
     began: int = 0
     ended: int = 0
     unsent: Path | None = None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> RunRecord:
+        """A record as `dataclasses.asdict` wrote it; earlier versions wrote each input as a list."""
+        inputs = {
+            context: Input(**one) if isinstance(one, Mapping) else Input(*one)
+            for context, one in content["inputs"].items()
+        }
+        return cls(**{**content, "inputs": inputs})
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Fusion: one ranking from several of the same queries.
+"""Fusion: one ranking from several rankings of the same queries.
 
-Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points, and a document's points are weighted and added.
-Pure functions of the rankings, in whole arrays: row i of an array belongs to query i.
+Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points; a document's score is the weighted sum of its
+points. Fusions are pure functions of the rankings. Row i of every array belongs to query i.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from retrievers.base import BadInput, Ranking, did_you_mean, remembered
 
-LARGEST = 1e9  # of weights, floors and RRF's k: far above any sense, far below overflow
+LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
 
 Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
 
@@ -24,10 +24,9 @@ Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distri
 class _Candidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
-    doc_ids: the fused table, ascending.
-    docs: int32 [Q, C], indices into the table, ascending; the table's size pads the end of a row.
-    slots: for each ranking int64 [Q, K], the place in the flattened `docs` that holds its document; a pad has a place
-        of pads.
+    doc_ids: the doc_ids of all rankings, ascending.
+    docs: int32 [Q, C], indices into `doc_ids`, ascending; rows are padded with len(doc_ids).
+    slots: for each ranking int64 [Q, K], the index of its documents in the flattened `docs`; a pad points to a pad.
     """
 
     doc_ids: tuple[str, ...]
@@ -36,14 +35,18 @@ class _Candidates(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """What a ranking gives to the documents it returned, float64 [Q, K], and to all others, float64 [Q, 1]."""
+    """What a ranking contributes to the documents' scores.
+
+    returned: float64 [Q, K], for the documents it returned.
+    absent: float64 [Q, 1], for all other candidates.
+    """
 
     returned: np.ndarray
     absent: np.ndarray
 
 
 class _Fusion(ABC):
-    """Weights by name, and the way from points to a ranking. Subclasses say what the points are."""
+    """Weighted sums of points. Subclasses define the points."""
 
     version = 1
     packages: tuple[str, ...] = ()
@@ -52,13 +55,15 @@ class _Fusion(ABC):
         self._weights = _by_name("weights", weights, least=0)
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput where a weight names none of the rankings `names`, or all of them weigh 0."""
+        """BadInput where a weight names none of the rankings `names`, or all of them have weight 0."""
         _check_names("weights", self._weights, names)
         if not any(self._weight(name) for name in names):
-            raise BadInput(f"fusion.weights: every ranking weighs 0. Raise one above: {', '.join(names)}.")
+            raise BadInput(
+                f"fusion.weights: all rankings have weight 0. Raise one of them above 0: {', '.join(names)}."
+            )
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """The k >= 0 best of all documents that any ranking returned. The order of `rankings` changes nothing.
+        """The k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
 
         ValueError without a ranking, or where their queries differ; BadInput as from `check`.
         """
@@ -66,9 +71,9 @@ class _Fusion(ABC):
         if k < 0:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         self.check(rankings)
-        candidates = _candidates(*rankings.values())
-        scores = self._scores(rankings, candidates)
-        return Ranking(query_ids, candidates.doc_ids, *_best(candidates, scores, k))
+        candidates = pool_candidates(*rankings.values())
+        docs, scores = _best(candidates, self._scores(rankings, candidates), k)
+        return Ranking(query_ids, candidates.doc_ids, docs, scores)
 
     def _weight(self, name: str) -> float:
         return self._weights.get(name, 1.0)
@@ -80,24 +85,25 @@ class _Fusion(ABC):
             points, weight = self._points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
-        # Added from the least up, so that a sum depends on what is added alone: the order of the rankings changes
-        # nothing, and documents whose points are the same in another order tie. A sum of two does not need it.
+        # Sum in ascending order, so that a sum depends only on its terms: the order of the rankings does not matter,
+        # and documents with the same points from different rankings tie. A sum of two terms needs no sorting.
         if len(parts) > 2:
             parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)
 
     @abstractmethod
-    def _points(self, name: str, ranking: Ranking) -> _Points: ...
+    def _points(self, name: str, ranking: Ranking) -> _Points:
+        """The points that the ranking called `name` gives."""
 
 
 class RRF(_Fusion):
     """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank).
 
-    Ranks count from 1; a ranking that did not return the document adds 0. Scores do not matter, ranks alone do.
+    Ranks start at 1; a ranking that did not return the document adds 0. Only ranks matter, not scores.
 
-    k: 0 to 1e9; the larger, the less the first ranks stand out.
-    weights: 0 to 1e9 by the ranking's name; one that is left out weighs 1. A ranking of weight 0 adds no points, but
-    its documents stay candidates, so that a sweep over weights always ranks the same documents.
+    k: 0 to 1e9; the larger it is, the smaller the advantage of the first ranks.
+    weights: ranking name -> weight, 0 to 1e9; default weight 1. The documents of a ranking with weight 0 stay
+        candidates, so that a sweep over weights always ranks the same documents.
     """
 
     recorded_as = "fusion/rrf"
@@ -115,24 +121,27 @@ class RRF(_Fusion):
 
 
 class WeightedSum(_Fusion):
-    """The sum of weight * normalised score. Scores are normalised by query and ranking, over the documents returned.
+    """The sum of weight * normalised score. Scores are normalised per query and ranking, over the documents returned.
 
-    With s the score, of n documents returned:
+    Normalisations of a score s, of n documents returned:
 
     - `min_max`: (s - min) / (max - min); 1 where all scores are equal. Absent documents get 0.
     - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get
-      the ranking's least normalised score for the query, 0 if it returned nothing.
+      the ranking's lowest normalised score for the query, 0 if it returned nothing.
     - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval):
-      (s - floor) / (max - floor), where `floors` gives the least score that the ranking can ever give: 0 for BM25,
-      -1 for cosine. A score at the floor is worth 0, also where it is the best. Absent documents get 0.
+      (s - floor) / (max - floor), where `floors` gives the lowest score that the ranking can possibly give: 0 for
+      BM25, -1 for cosine. A score at the floor becomes 0, even if it is the best. Absent documents get 0.
     - `rank`: 1 - (rank - 1) / n, ranks from 1. Absent documents get 0.
     - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high
       3 standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
       outliers are not clipped to 0 and 1. Absent documents get 0.
 
-    weights: as in RRF.
-    floors: -1e9 to 1e9 by the ranking's name, one for each ranking; only `theoretical_min_max` makes use of them.
-    BadInput from `fuse` where a score lies under its floor.
+    BadInput from `fuse` where a score is below its floor.
+
+    normalise: name of the normalisation.
+    weights: ranking name -> weight, as in RRF.
+    floors: ranking name -> lowest possible score, -1e9 to 1e9; used, and required for each ranking, only by
+        `theoretical_min_max`.
     """
 
     recorded_as = "fusion/weighted_sum"
@@ -158,9 +167,9 @@ class WeightedSum(_Fusion):
         lacking = [name for name in names if name not in self._floors]
         if self._normalise == "theoretical_min_max" and lacking:
             raise BadInput(
-                f"fusion.floors lacks {', '.join(lacking)}: theoretical_min_max needs the least score that each "
-                "ranking can give, 0 for BM25, -1 for cosine. "
-                f"Say fusion.floors.{lacking[0]}=..., or choose another normalise."
+                f"fusion.floors lacks {', '.join(lacking)}: theoretical_min_max needs the lowest possible score of "
+                "each ranking, 0 for BM25, -1 for cosine. "
+                f"Set fusion.floors.{lacking[0]}=..., or choose another fusion.normalise."
             )
 
     def _points(self, name: str, ranking: Ranking) -> _Points:
@@ -170,17 +179,18 @@ class WeightedSum(_Fusion):
         else:
             points = _NORMALISERS[self._normalise](ranking)
         absent = np.zeros((len(points), 1))
-        if self._normalise == "z_score":  # no z-score is above 0 without one below, so that 0 is a safe start
+        if self._normalise == "z_score":  # the lowest z-score is never above 0, so 0 is a safe initial value
             absent = np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0)
         return _Points(points, absent)
 
 
 class CombMNZ(WeightedSum):
-    """The sum of weight * normalised score, times how many rankings returned the document (Fox & Shaw 1994,
+    """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
 
-    A ranking that did not return the document adds 0, with every `normalise`; one of weight 0 still counts where it
-    did. Sums below 0, which `z_score` and `distribution` can give, sink with the count instead of rising.
+    With every normalisation, a ranking that did not return the document adds 0. A ranking with weight 0 still counts as
+    one that returned it. Negative sums, which `z_score` and `distribution` can give, fall as the count grows.
+
     normalise, weights, floors: as in WeightedSum.
     """
 
@@ -213,7 +223,7 @@ def _shares(ranking: Ranking, least: float | np.ndarray) -> np.ndarray:
 
 
 def _plain_shares(ranking: Ranking) -> np.ndarray:
-    """The shares between the least and the best score of each row."""
+    """Shares between the lowest and the best score of each row."""
     present = ranking.docs >= 0
     return _shares(ranking, np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf))
 
@@ -224,8 +234,8 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Taken from the shares, which have the same z-scores: their squares neither overflow nor vanish, and where all
-    # scores are equal their mean is exact, so that the deviation is 0 and not some rounding error.
+    # Computed from the shares, which have the same z-scores: their squares neither overflow nor underflow, and where
+    # all scores are equal their mean is exact, so that the deviation is exactly 0.
     present, shares = ranking.docs >= 0, _plain_shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
     deviations = np.where(present, shares - _sums(shares) / count, 0.0)
@@ -234,7 +244,7 @@ def _z_score(ranking: Ranking) -> np.ndarray:
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Row sums, added one by one: numpy's own sum pairs values by the row's width, so that pads would change it."""
+    """Row sums from left to right: numpy's own depends on the row's width, so that padding would change it."""
     return np.cumsum(values, axis=1)[:, -1:]
 
 
@@ -260,14 +270,14 @@ def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
     (first, query_ids), *others = ((name, ranking.query_ids) for name, ranking in rankings.items())
     for name, other in others:
         if other != query_ids:
-            raise ValueError(f"the rankings {first} and {name} hold other queries, or the same in another order")
+            raise ValueError(f"the rankings {first} and {name} have different queries, or the same in another order")
     return query_ids
 
 
 def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """All the documents' ids, ascending, and the rankings' docs as indices into these; the table's size for pads."""
+    """(doc_ids of all rankings, ascending; each ranking's docs as indices into them, with len(doc_ids) for pads)."""
     ids = list(chain.from_iterable(ranking.doc_ids for ranking in rankings))
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # merges ascending runs, several times faster than hashing
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
     ascending = [ids[i] for i in order]
     new = np.fromiter(map(ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
     doc_ids = tuple(compress(ascending, new.tolist()))
@@ -282,8 +292,8 @@ def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.nd
 
 
 @remembered
-def _candidates(*rankings: Ranking) -> _Candidates:
-    """Made once for the same rankings: trials that differ in weights, norms or RRF's k share it."""
+def pool_candidates(*rankings: Ranking) -> _Candidates:
+    """The candidates of rankings; computed once per set of rankings, so that trials with other weights share them."""
     doc_ids, docs = _one_table(rankings)
     joined = np.hstack(docs)
     order = np.argsort(joined, axis=1)
@@ -302,7 +312,7 @@ def _best(candidates: _Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarr
     """The k best columns of each row as a Ranking's docs and scores."""
     present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)
-    # Columns come by ascending document: a stable sort leaves ties that way.
+    # Columns are sorted by document: a stable sort leaves ties in that order.
     order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, : min(k, lengths.max(initial=0))]
     filled = np.arange(order.shape[1]) < lengths[:, None]
     ranked = np.where(filled, np.take_along_axis(candidates.docs, order, axis=1), np.int32(-1))
@@ -310,7 +320,7 @@ def _best(candidates: _Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarr
 
 
 def _by_name(what: str, values: object, least: float) -> dict[str, float]:
-    """A mapping of ranking names to numbers, checked; None is an empty one."""
+    """A checked mapping from ranking names to numbers of at least `least`; None is an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
@@ -334,6 +344,6 @@ def _check_floor(name: str, floor: float, ranking: Ranking) -> None:
         row, column = under[0]
         score = float(ranking.scores[row, column])
         raise BadInput(
-            f"fusion.floors.{name} is {floor}, but the ranking {name} holds the score {score} for query "
-            f"{ranking.query_ids[row]!r}: give the least score that it can hold."
+            f"fusion.floors.{name} is {floor}, but the ranking {name} has the score {score} for query "
+            f"{ranking.query_ids[row]!r}: set the lowest score that it can give."
         )

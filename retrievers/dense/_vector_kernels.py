@@ -1,6 +1,6 @@
 """Compiled inner loops of vector search; imported only where they run, since numba takes a while to import.
 
-Vectors are float32 and come in read-only, so that each kernel is compiled for one set of types only.
+Vectors are float32 and passed read-only, so that each kernel is compiled for a single set of types.
 """
 
 from __future__ import annotations
@@ -8,23 +8,27 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from retrievers.lexical._bm25_kernels import _select
+from retrievers.lexical._bm25_kernels import select
 
-STRIPE = 32  # scores compared with the threshold together
-LANES = 16  # partial sums of a product: enough for vector instructions, and few to add up at the end
+STRIPE = 32  # scores compared with the threshold at a time
+LANES = 16  # partial sums of a product: enough for vector instructions, and few to sum at the end
 
-# The product of two float32 is exact in float64: whether it is fused with the sum that it is added to changes no bit.
+# The product of two float32 is exact in float64, so fusing it with the following addition changes no bit.
 FUSED = {"contract"}
 
 
 @njit(cache=True, nogil=True)
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
-    """Add the documents base, base + 1, ... to the candidates of queries first..last-1.
+    """Add n documents, base, base + 1, ..., to the candidates of queries first..last-1.
 
-    block: float32 [Q, n], these documents' approximate scores. slack: float64 [Q], how far an approximate score may
-    be from the exact one. docs, scores: int32 and float64 [Q, room]; row q holds the candidates so far in
-    `docs[q, :sizes[q]]`, ascending, and their scores. thresholds: float32 [Q]; what scores below is no candidate.
-    Both start at 0 and -inf. The k best by exact score, of equal ones the smaller documents, are always among them.
+    The k best documents by exact score, of equal ones the smaller documents, are always among the candidates.
+
+    block: float32 [Q, n], approximate scores of these documents.
+    slack: float64 [Q], how far an approximate score may be from the exact one.
+    docs, scores: int32 and float64 [Q, room]; row q has the candidates so far in `docs[q, :sizes[q]]`, ascending, and
+        their scores in `scores[q, :sizes[q]]`.
+    sizes: int64 [Q], number of candidates; initially 0.
+    thresholds: float32 [Q]; a document with a lower score is no candidate; initially -inf.
     """
     room = docs.shape[1]
     for q in range(first, last):
@@ -45,7 +49,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
 
 @njit(cache=True, nogil=True, inline="always")
 def _reaches(row, start, threshold):
-    """Whether one of STRIPE scores reaches the threshold; in a fixed number of steps, for vector instructions."""
+    """Whether any of STRIPE scores reaches the threshold; a fixed number of steps, for vector instructions."""
     above = np.int32(0)
     for i in range(np.uint64(STRIPE)):
         above += np.int32(row[np.uint64(start) + i] >= threshold)
@@ -62,10 +66,11 @@ def finish(slack, k, docs, scores, sizes, first, last):
 
 @njit(cache=True, nogil=True)
 def rank(queries, vectors, candidates, offsets, top_docs, top_scores, first, last):
-    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1]: the best k candidates, by ascending document.
+    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
 
-    Query q has `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products, summed in
-    float64. A row is padded by document -1 with score -inf. Of equal scores the smaller document is the better.
+    Query q has the candidates `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products,
+    summed in float64. Rows are padded with document -1 and score -inf. Of equal scores, the smaller document ranks
+    higher.
     """
     k = top_docs.shape[1]
     for q in range(first, last):
@@ -81,11 +86,11 @@ def rank(queries, vectors, candidates, offsets, top_docs, top_scores, first, las
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop candidates, of which there are more than k: (how many are left, below which score is no candidate).
+    """Drop candidates, of which there are more than k: (number left, score below which a document is no candidate).
 
-    The k best by approximate score have exact scores of at least kth - slack; what is approximately below
-    kth - 2 * slack is exactly below that. Where this leaves too many, as with equal documents en masse, exact scores
-    take the place of the approximate ones and k remain.
+    The k best by approximate score have exact scores of at least kth - slack. A document with an approximate score
+    below kth - 2 * slack has an exact score below that. Where this leaves too many, as with masses of equal documents,
+    exact scores replace the approximate ones and k candidates remain.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)
@@ -99,22 +104,22 @@ def _narrow(query, vectors, docs, scores, size, k, slack):
 @njit(cache=True, nogil=True)
 def _kth(scores, size, k):
     """The k-th best of `scores[:size]`."""
-    return _select(scores[:size].copy(), size, k - 1)
+    return select(scores[:size].copy(), size, k - 1)
 
 
 @njit(cache=True, nogil=True)
 def _drop(docs, scores, size, bound):
-    """Drop what scores below `bound`; returns how many are left, in their order."""
+    """Drop candidates with scores below `bound`, in place and in order; returns how many are left."""
     kept = 0
     for i in range(size):
-        docs[kept], scores[kept] = docs[i], scores[i]  # without a branch: often mispredicted
+        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += scores[i] >= bound
     return kept
 
 
 @njit(cache=True, nogil=True)
 def _keep(docs, scores, size, k, kth):
-    """Keep the best k >= 1, in their order, of those that reach the k-th best score the first; returns k."""
+    """Keep the k >= 1 best in order; of those that tie with the k-th best score, the first. Returns k."""
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
@@ -130,13 +135,13 @@ def _keep(docs, scores, size, k, kth):
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def _score(query, vectors, docs, scores, size):
-    """Write the exact scores of `docs[:size]` to `scores`; the order of summation depends on D alone."""
+    """Write the exact scores of `docs[:size]` to `scores`; the order of summation depends only on D."""
     wide, lanes = query.astype(np.float64), np.empty(LANES)
     whole = len(wide) - len(wide) % (4 * LANES)
     for i in range(size):
         vector = vectors[docs[i]]
         lanes[:] = 0.0
-        for start in range(0, whole, 4 * LANES):  # four products at a time: the partial sums are in memory
+        for start in range(0, whole, 4 * LANES):  # four products at a time, since the partial sums are in memory
             for j in range(np.uint64(start), np.uint64(start + LANES)):
                 one = wide[j] * np.float64(vector[j])
                 two = wide[j + LANES] * np.float64(vector[j + LANES])

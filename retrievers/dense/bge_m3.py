@@ -1,16 +1,17 @@
 """The sparse and the multi-vector head of bge-m3 (Chen et al. 2024, BGE M3-Embedding, arXiv:2402.03216).
 
-The folder of such a model holds a transformer, sparse_linear.pt and colbert_linear.pt. Its dense head is a plain
-sentence-transformers model and needs nothing of its own.
+The folder of such a model holds a transformer, sparse_linear.pt and colbert_linear.pt. Its dense head is an ordinary
+sentence-transformers model: use encoders.SentenceEncoder.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     import torch
 
 
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-
-CHUNK = 4096  # texts tokenised and sorted by length at a time
-QUERY_CHARACTERS = 1 << 18  # of queries whose vectors are held at a time: a gigabyte at 1024 dimensions at most
+QUERY_CHARACTERS = 1 << 18  # of queries whose vectors are in memory together: at most 1 GB at 1024 dimensions
 
 
 class _Batch(NamedTuple):
-    """Texts and what the transformer makes of them; mask is true where a text has a token.
+    """Texts and the transformer's last states.
 
-    rows: int64 [n]. ids: int64 [n, L]. mask: bool [n, L]. states: float32 [n, L, H].
+    rows: int64 [n], the texts' rows.
+    ids: int64 [n, L], their tokens.
+    mask: bool [n, L], true where a text has a token.
+    states: float32 [n, L, H].
     """
 
     rows: np.ndarray
@@ -41,34 +42,34 @@ class _Batch(NamedTuple):
     states: torch.Tensor
 
 
+@dataclass(eq=False)
 class _Transformer:
-    """The transformer and a linear head of a model's folder, loaded at the first text."""
+    """The transformer and one linear head of a model, loaded at the first text.
 
-    def __init__(
-        self,
-        head: str,
-        model: str | None,
-        revision: str | None,
-        path: str | None,
-        max_length: int,
-        dtype: str,
-        device: str | None,
-        batch_tokens: int | None,
-    ) -> None:
-        models.check_arguments(model, revision, path, max_length, dtype, device, batch_tokens)
-        self._arguments = (model, revision, path, max_length, dtype, device)
-        self._head, self._batch_tokens = head, batch_tokens
+    source: where the model's files are.
+    compute: number format, device and batch size.
+    max_length: tokens after which a text is truncated.
+    head_file: name of the head's file in the model's folder.
+    """
+
+    source: models.ModelSource
+    compute: models.Compute
+    max_length: int
+    head_file: str
+
+    def __post_init__(self) -> None:
+        models.check_max_length(self.max_length)
 
     def identify(self) -> dict[str, Any]:
-        return models.identify(*self._arguments)
+        return models.identify(self.source, self.compute, self.max_length)
 
     @cached_property
     def device(self) -> str:
-        return models.device_for(self._arguments[-1])
+        return self.compute.device_name()
 
     @cached_property
     def folder(self) -> Path:
-        return models.locate(*self._arguments[:3])
+        return models.locate(self.source)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -79,21 +80,20 @@ class _Transformer:
 
     @cached_property
     def special(self) -> list[int]:
-        """The tokens that have no weight of their own."""
+        """The special tokens, which have no weight."""
         known = self.tokenizer
         ids = [known.cls_token_id, known.eos_token_id, known.pad_token_id, known.unk_token_id]
         return [token for token in ids if token is not None]
 
     @cached_property
     def model(self) -> Any:
-        *_, max_length, dtype, device = self._arguments
         with models.loading(self.folder, "transformers"):
             import torch
             from transformers import AutoModel
 
-            precision = getattr(torch, models.dtype_for(dtype, device))
+            precision = getattr(torch, self.compute.dtype_name())
             model = AutoModel.from_pretrained(self.folder, dtype=precision, local_files_only=True)
-        models.check_length(max_length, model.config, self.tokenizer)
+        models.check_length(self.max_length, model.config, self.tokenizer)
         return model.eval().to(self.device)
 
     @cached_property
@@ -101,39 +101,46 @@ class _Transformer:
         """The linear layer, in float32."""
         import torch
 
-        file = self.folder / self._head
+        file = self.folder / self.head_file
         if not file.is_file():
             raise BadInput(
-                f"{file} is missing. BAAI/bge-m3 and models trained from it with FlagEmbedding have this file; a "
-                "model without it has a dense head only: use retriever=dense."
+                f"{file} is missing. BAAI/bge-m3 and models trained from it with FlagEmbedding have this file; other "
+                "models have only a dense head: use retriever=dense."
             )
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
             outputs, inputs = state["weight"].shape
             layer = torch.nn.Linear(inputs, outputs)
             layer.load_state_dict(state)
-        except Exception:  # whatever a damaged or hostile file raises; torch's own text tells how to trust it
-            raise BadInput(f"{file} does not hold the weights of one linear layer, and nothing else.") from None
+        except Exception:  # any error of a damaged or hostile file; torch's own message explains how to trust it
+            raise BadInput(
+                f"{file} does not hold the weights of one linear layer: it is damaged or of another kind. Fetch the "
+                "model again."
+            ) from None
         if inputs != self.model.config.hidden_size:
-            raise BadInput(f"{file} takes {inputs} numbers, but the model gives {self.model.config.hidden_size}.")
+            raise BadInput(
+                f"{file} takes {inputs} numbers, but the model gives {self.model.config.hidden_size}: it belongs to "
+                "another model. Fetch the model again."
+            )
         return layer.float().to(self.device)
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
-        """The texts, longest first, in batches that depend on all of `texts`; not those batches that are done.
+        """The states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
 
-        done: bool [N].
+        done: bool [N]; batches of texts that are all done are left out. None: nothing is done.
         """
-        limit = models.batch_limit(self._batch_tokens, self.device)
-        left = np.ones(len(texts), bool) if done is None else ~done
-        order = np.argsort([-len(text) for text in texts], kind="stable")
-        for start in range(0, len(order), CHUNK):
-            chunk = order[start : start + CHUNK]
-            if left[chunk].any():
-                some = [encodable(texts[row]) for row in chunk.tolist()]
-                ids = self.tokenizer(some, truncation=True, max_length=self._arguments[3])["input_ids"]
-                for places in models.token_batches(np.array([len(one) for one in ids]), limit):
-                    if left[chunk[places]].any():
-                        yield self._run(chunk[places], [ids[place] for place in places])
+        tokens: dict[int, list[int]] = {}  # of the texts of the current chunk, by row
+
+        def count_tokens(rows: np.ndarray) -> np.ndarray:
+            chunk = [encodable(texts[row]) for row in rows.tolist()]
+            ids = self.tokenizer(chunk, truncation=True, max_length=self.max_length)["input_ids"]
+            tokens.clear()
+            tokens.update(zip(rows.tolist(), ids, strict=True))
+            return np.array([len(one) for one in ids])
+
+        limit = self.compute.batch_limit()
+        for rows in models.batches_by_length([len(text) for text in texts], count_tokens, limit, done):
+            yield self._run(rows, [tokens[row] for row in rows.tolist()])
 
     def _run(self, rows: np.ndarray, ids: list[list[int]]) -> _Batch:
         padded = self.tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(self.device)
@@ -142,72 +149,74 @@ class _Transformer:
         return _Batch(rows, padded["input_ids"], padded["attention_mask"].bool(), states)
 
 
+@dataclass(eq=False)
 class Sparse:
-    """Learned sparse retrieval: each token of a text has a weight, and the tokens that two texts share make the score.
+    """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
 
-    A token weighs relu(w . h + b), h being the transformer's last state there; a token that stands in a text several
-    times has the greatest of its weights, and cls, eos, pad and unk have none. A document scores the sum, over the
-    tokens that it shares with the query, of the product of both weights; one that shares none is never returned.
-    Equal texts score equally. Scores compare roughly across queries: longer queries reach higher ones.
+    A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
+    times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
+    over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
+    returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
+    ones.
 
-    model, revision: a name on the hub and its branch, tag or commit; path: a folder in place of both.
-    max_length: tokens of a text that count, from 3 to what the model takes. dtype: what the transformer computes in;
-    `auto` as models.dtype_for says. device: None for the best there is. batch_tokens: tokens computed at a time,
-    padding included; None as models.batch_limit says.
+    model: name on the Hugging Face hub.
+    revision: branch, tag or commit on the hub; None: main.
+    path: folder that holds the model; replaces `model` and `revision`.
+    max_length: tokens after which a text is truncated, from 3 to the model's limit.
+    dtype: number format the transformer computes in; `auto` as `models.dtype_for` chooses.
+    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
+    batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere.
     """
+
+    model: str | None
+    revision: str | None = None
+    path: str | None = None
+    max_length: int = 8192
+    dtype: models.Dtype = "auto"
+    device: str | None = None
+    batch_tokens: int | None = None
+    progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
 
     recorded_as = "retriever/bge_m3_sparse"
     version = 1
     packages = ("transformers",)
     resumes = True
 
-    def __init__(
-        self,
-        model: str | None,
-        revision: str | None = None,
-        path: str | None = None,
-        max_length: int = 8192,
-        dtype: Dtype = "auto",
-        device: str | None = None,
-        batch_tokens: int | None = None,
-    ) -> None:
-        self._transformer = _Transformer(
-            "sparse_linear.pt", model, revision, path, max_length, dtype, device, batch_tokens
-        )
+    def __post_init__(self) -> None:
+        source = models.ModelSource(self.model, self.revision, self.path)
+        compute = models.Compute(self.dtype, self.device, self.batch_tokens)
+        self._transformer = _Transformer(source, compute, self.max_length, "sparse_linear.pt")
         self._doc_ids: DocIds | None = None
-        self.progress: Progress | None = None  # told how encoding goes
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """The model's files, the number format and max_length."""
-        return models.identify(**arguments)
+        """What decides the scores: the model's files, the number format and max_length."""
+        return cls(**arguments)._transformer.identify()
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Index `documents` (ascending doc_id, else ValueError) in `folder`, and be ready to search.
+        """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
 
-        Goes on from what an interrupted call with the same documents left there. BadInput where the model gives a
-        document a weight that is not finite.
+        Resumes from what an interrupted call with the same documents left in `folder`. BadInput where the model returns
+        a weight that is not finite.
         """
         if not (folder / "sparse.json").exists():
             DocIds.save(folder, documents)
             self._build(documents, folder)
-            told = json.dumps(self._identity()).encode()
-            write_whole(folder / "sparse.json", lambda file: file.write(told))
-        Blocks(folder).remove()  # the index is whole: what it was made of can go
+            identity = json.dumps(self._identity()).encode()
+            write_whole(folder / "sparse.json", lambda file: file.write(identity))
+        Blocks(folder).remove()  # no longer needed: the index is complete
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map what `index` left in `folder`; ValueError if another model or max_length made it."""
-        found = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
-        if found != self._identity():
-            raise ValueError(f"the index in {folder} was made with {found}, not with {self._identity()}")
-        self._postings = Postings(
-            *(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in Postings._fields)
-        )
+        """Memory-map the index in `folder`; ValueError if it was made with another model or max_length."""
+        identity = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
+        if identity != self._identity():
+            raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity()}")
+        self._postings = Postings.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents for each query. BadInput where the model gives it a weight that is not finite."""
+        """At most k >= 0 documents per query. BadInput where the model returns a weight that is not finite."""
         if self._doc_ids is None:
             raise RuntimeError("Sparse.search needs index or load first")
         if k < 0:
@@ -215,13 +224,13 @@ class Sparse:
         width = min(k, len(self._doc_ids))
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
         if docs.size:
-            asked, text_of = _numbered([query.text for query in queries])
-            for part in self._encode(asked, np.zeros(len(asked), bool), lambda row: f"the query {asked[row][:60]!r}"):
-                ends = np.cumsum(part.lengths)
-                for text, start, end in zip(part.rows, ends - part.lengths, ends, strict=True):
-                    found, values = self._postings.best(part.tokens[start:end], part.weights[start:end], width)
+            texts, text_of = _numbered([query.text for query in queries])
+            for batch in self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}"):
+                ends = np.cumsum(batch.lengths)
+                for text, start, end in zip(batch.rows, ends - batch.lengths, ends, strict=True):
+                    best, values = self._postings.best(batch.tokens[start:end], batch.weights[start:end], width)
                     rows = text_of == text
-                    docs[rows, : len(found)], scores[rows, : len(found)] = found, values
+                    docs[rows, : len(best)], scores[rows, : len(best)] = best, values
         return self._doc_ids.ranking(queries, docs, scores)
 
     def _identity(self) -> dict[str, Any]:
@@ -237,18 +246,22 @@ class Sparse:
             return f"document {documents[int(np.argmax(text_of == row))].doc_id!r}"
 
         try:
-            for part in self._encode(texts, done, name):
-                blocks.add(part)
+            for batch in self._encode(texts, done, name):
+                blocks.add(batch)
         finally:
-            blocks.keep()
+            blocks.write()
         Postings.of(blocks.read(), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
-        """Weights of the texts that are not done (bool [N]), batch by batch."""
+        """Token weights of the texts, batch by batch.
+
+        done: bool [N]; batches of texts that are all done are left out.
+        name: what to call the text of a row in an error message.
+        """
         import torch
 
-        done = done.copy()
-        for batch in self._transformer.batches(texts, done.copy()):
+        encoded = done.copy()
+        for batch in self._transformer.batches(texts, done):
             with models.computing():
                 weights = torch.relu(self._transformer.head(batch.states)).squeeze(-1).cpu().numpy()
             ids, mask = batch.ids.cpu().numpy(), batch.mask.cpu().numpy()
@@ -257,64 +270,64 @@ class Sparse:
                 raise models.not_finite(name(int(batch.rows[bad][0])))
             counts = mask & (weights > 0) & ~np.isin(ids, self._transformer.special)
             yield greatest(batch.rows, ids, weights, counts)
-            done[batch.rows] = True
+            encoded[batch.rows] = True
             if self.progress:
-                self.progress(int(done.sum()), len(texts), "texts")
+                self.progress(int(encoded.sum()), len(texts), "texts")
 
 
+@dataclass(eq=False)
 class MultiVector:
-    """Late interaction (Khattab & Zaharia 2020, ColBERT): each token of the query looks for its like in the document.
+    """Late interaction (Khattab & Zaharia 2020, ColBERT): each query token is matched with its most similar token of
+    the document.
 
-    A pair scores 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, with a unit vector for each token but
-    cls: W h + b, h being the transformer's last state there. The paper's formula counts all tokens; that cls is left
-    out, and eos is not, is how the released model was trained. Scores compare across queries.
+    A pair scores 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1. Each token except cls has a unit
+    vector: W h + b, normalised, where h is the transformer's last state at that token. The paper's formula counts all
+    tokens; the released model was trained without cls and with eos. Scores are comparable across queries.
 
-    depth: documents of a query that are scored, at least 1. The other arguments as in Sparse.
+    depth: documents scored per query, at least 1. The other arguments are those of Sparse.
     """
+
+    model: str | None
+    revision: str | None = None
+    path: str | None = None
+    depth: int = 20
+    max_length: int = 8192
+    dtype: models.Dtype = "auto"
+    device: str | None = None
+    batch_tokens: int | None = None
 
     recorded_as = "rerank/bge_m3_multi_vector"
     version = 1
     packages = ("transformers",)
 
-    def __init__(
-        self,
-        model: str | None,
-        revision: str | None = None,
-        path: str | None = None,
-        depth: int = 20,
-        max_length: int = 8192,
-        dtype: Dtype = "auto",
-        device: str | None = None,
-        batch_tokens: int | None = None,
-    ) -> None:
-        models.check_depth(depth)
-        self.depth = depth
-        self._transformer = _Transformer(
-            "colbert_linear.pt", model, revision, path, max_length, dtype, device, batch_tokens
-        )
+    def __post_init__(self) -> None:
+        models.check_depth(self.depth)
+        source = models.ModelSource(self.model, self.revision, self.path)
+        compute = models.Compute(self.dtype, self.device, self.batch_tokens)
+        self._transformer = _Transformer(source, compute, self.max_length, "colbert_linear.pt")
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
         """What decides a pair's score: the model's files, the number format and max_length, but not depth."""
-        return models.identify(**arguments)
+        return cls(**arguments)._transformer.identify()
 
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (places in `pairs` int64 [n], scores float64 [n]), document by document, the longest first.
 
-        Every query is encoded once, and every document once unless the queries are so many that their vectors do not
-        fit together. BadInput where the model gives a score that is not finite.
+        Each query is encoded once. Each document is encoded once per group of queries whose vectors fit into memory
+        together; usually there is one group. BadInput where the model returns a score that is not finite.
         """
         done = 0
         for places in _query_groups(pairs):
-            asked, query_of = _numbered([pairs[place][0] for place in places.tolist()])
-            told, document_of = _numbered([pairs[place][1] for place in places.tolist()])
-            queries = dict(self._vectors(asked))
+            queries, query_of = _numbered([pairs[place][0] for place in places.tolist()])
+            documents, document_of = _numbered([pairs[place][1] for place in places.tolist()])
+            query_vectors = dict(self._vectors(queries))
             by_document = np.split(np.argsort(document_of, kind="stable"), np.cumsum(np.bincount(document_of))[:-1])
-            for document, vectors in self._vectors(told):
+            for document, vectors in self._vectors(documents):
                 here = by_document[document]
-                scores = _late_interaction([queries[number] for number in query_of[here].tolist()], vectors)
+                scores = _late_interaction([query_vectors[number] for number in query_of[here].tolist()], vectors)
                 bad = here[~np.isfinite(scores)]
                 if len(bad):
                     raise models.not_finite(models.pair(*pairs[places[bad[0]]]))
@@ -344,7 +357,7 @@ def _late_interaction(queries: Sequence[torch.Tensor], document: torch.Tensor) -
 
 
 def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
-    """Places of the pairs (int64 [n]) by query, in groups of queries whose vectors fit into memory together."""
+    """Indices of the pairs (int64 [n]), grouped so that the vectors of a group's queries fit into memory together."""
     queries, query_of = _numbered([query for query, _ in pairs])
     group = np.cumsum([len(query) + 2 for query in queries], dtype=np.int64) // QUERY_CHARACTERS
     for number in np.unique(group):
@@ -352,7 +365,7 @@ def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The different texts by first use, and int64 [N]: which of these each text is."""
+    """The distinct texts in order of first use, and the index of each text among them (int64 [N])."""
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), number_of

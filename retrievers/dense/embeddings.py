@@ -1,4 +1,4 @@
-"""The writer of embeddings, shared by encoders: equal texts once, and a stopped call is gone on with."""
+"""Writing embeddings, shared by encoders: equal texts are encoded once, and an interrupted call resumes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from retrievers.base import Progress
 
-FLUSH_SECONDS = 2.0  # of work that a kill loses at most
+FLUSH_SECONDS = 2.0  # of work that a killed process loses at most
 COPIED = 1 << 16  # rows copied at a time
 
 # (rows int64 [n], their vectors float32 [n, D]), in any order.
@@ -22,44 +22,49 @@ Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
 
 
 class BadVector(ValueError):
-    """An encoder gave a vector that cannot be used.
+    """An encoder gave an unusable vector.
 
-    row: the place of its text among the texts that were encoded. said: what is wrong with it.
+    row: index of its text among the texts that were encoded.
+    reason: what is wrong with the vector.
     """
 
-    def __init__(self, row: int, said: str) -> None:
-        super().__init__(f"the vector of text {row} {said}")
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"the vector of text {row} {reason}")
         self.row = row
-        self.said = said
+        self.reason = reason
 
 
 def write_embeddings(
     texts: Sequence[str], folder: Path, encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> None:
-    """Fill folder/embeddings.npy, float32 [N, D], with the vectors of N texts; without texts it is [0, 0].
+    """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; without texts it is [0, 0].
 
-    encode: yields the vector of each row that it is given, once. Of equal texts it is given one, and all share its
-    vector. Whenever the process is stopped, the next call with the same folder and texts encodes only what was not
-    on the disk, that is the last seconds' work; no vector is taken up unless its checksum is right.
-    `progress` counts documents; what it is told first was taken up.
+    After an interruption of any kind, the next call with the same folder and texts encodes only what was not yet on
+    disk, which is the last seconds' work. Vectors found on disk are used only if their checksum is right.
     BadVector where a vector is not finite or not as long as the others.
+
+    texts: N texts.
+    folder: exists; empty, or left by an interrupted call.
+    encode: called once with rows of distinct texts (int64 [n]); yields the vectors of each row once. Equal texts share
+        one vector.
+    progress: called as progress(done, total, "documents"); the first call reports what was already on disk.
     """
-    if (folder / "embeddings.npy").exists():  # stopped after the work, and before anyone noted that it was finished
+    if (folder / "embeddings.npy").exists():  # interrupted between writing this file and removing the journal
         (folder / "progress.jsonl").unlink(missing_ok=True)
         return
     owners = _owners(texts)
-    standing = np.bincount(owners, minlength=len(texts))  # for how many documents a row's vector stands
+    copies = np.bincount(owners, minlength=len(texts))  # number of documents that share a row's vector
     unfinished = _Unfinished(folder, len(texts))
-    done = int(standing[unfinished.done].sum())
+    done = int(copies[unfinished.done].sum())
     if progress:
         progress(done, len(texts), "documents")
-    rows = np.flatnonzero((standing > 0) & ~unfinished.done)
+    rows = np.flatnonzero((copies > 0) & ~unfinished.done)
     if len(rows):
-        with closing(encode(rows)) as found:
+        with closing(encode(rows)) as batches:
             try:
-                for some, vectors in found:
-                    unfinished.put(some, vectors)
-                    done += int(standing[some].sum())
+                for batch, vectors in batches:
+                    unfinished.put(batch, vectors)
+                    done += int(copies[batch].sum())
                     if progress:
                         progress(done, len(texts), "documents")
             finally:
@@ -72,26 +77,29 @@ def write_embeddings(
 def collect_embeddings(
     texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> np.ndarray:
-    """The vectors of Q texts, float32 [Q, D], without texts [0, 0]; as write_embeddings, but kept nowhere."""
+    """The vectors of Q texts, float32 [Q, D]; without texts it is [0, 0].
+
+    Arguments and errors are those of write_embeddings, but nothing is written; `progress` counts distinct queries.
+    """
     owners = _owners(texts)
     rows = np.unique(owners)
     embeddings = np.zeros((0, 0), np.float32)
     if len(rows):
-        with closing(encode(rows)) as found:
+        with closing(encode(rows)) as batches:
             done = 0
-            for some, vectors in found:
+            for batch, vectors in batches:
                 if not embeddings.size:
                     embeddings = np.zeros((len(texts), vectors.shape[1]), np.float32)
-                _check(some, vectors, embeddings.shape[1])
-                embeddings[some] = vectors
-                done += len(some)
+                _check(batch, vectors, embeddings.shape[1])
+                embeddings[batch] = vectors
+                done += len(batch)
                 if progress:
                     progress(done, len(rows), "queries")
     return embeddings[owners]
 
 
 def _owners(texts: Sequence[str]) -> np.ndarray:
-    """int64 [N]: for each text the first row that holds the same."""
+    """For each text the row of the first equal text, int64 [N]."""
     first: dict[str, int] = {}
     return np.fromiter((first.setdefault(text, row) for row, text in enumerate(texts)), np.int64, len(texts))
 
@@ -99,16 +107,16 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 def _check(rows: np.ndarray, vectors: np.ndarray, dimensions: int) -> None:
     if vectors.shape[1] != dimensions:
         raise BadVector(int(rows[0]), f"has {vectors.shape[1]} dimensions where others have {dimensions}")
-    wrong = ~np.isfinite(vectors).all(axis=1)
-    if wrong.any():
-        raise BadVector(int(rows[wrong][0]), "holds NaN or infinity")
+    bad = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        raise BadVector(int(rows[bad][0]), "contains NaN or infinity")
 
 
 class _Unfinished:
-    """The embeddings under way: partial.npy, a memory map, and progress.jsonl, which says what in it can be believed.
+    """Embeddings being written: partial.npy, a memory map, and progress.jsonl, a journal of its valid rows.
 
-    A line of progress.jsonl names rows and the sha256 of their vectors; it is written after these were. So a line that
-    is broken off, or that names what did not reach the disk, is known by its checksum and counts for nothing.
+    A line of the journal lists rows and the sha256 of their vectors; it is written after them. So the checksum reveals
+    a truncated line, or one whose vectors did not reach the disk, and such a line is ignored.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -116,19 +124,19 @@ class _Unfinished:
         self._path, self._journal = folder / "partial.npy", folder / "progress.jsonl"
         self.done = np.zeros(count, bool)
         self._embeddings: np.memmap | None = None
-        self._fresh: list[np.ndarray] = []  # rows put since the last line
+        self._fresh: list[np.ndarray] = []  # rows added since the last line of the journal
         self._flushed = time.monotonic()
-        self._take_up()
+        self._resume()
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         try:
-            found = np.lib.format.open_memmap(self._path, "r+")
+            embeddings = np.lib.format.open_memmap(self._path, "r+")
             for line in self._journal.read_bytes().splitlines():
-                self.done[_believed(line, found)] = True
+                self.done[_valid_rows(line, embeddings)] = True
         except (FileNotFoundError, ValueError, EOFError):
-            pass  # no call got that far, or one was stopped while it made the file
+            pass  # no earlier call got that far, or it was interrupted while creating the file
         if self.done.any():
-            self._embeddings = found
+            self._embeddings = embeddings
         else:
             self._journal.unlink(missing_ok=True)
 
@@ -143,26 +151,26 @@ class _Unfinished:
             self.flush()
 
     def flush(self) -> None:
-        """Bring what was put to the disk, and say so."""
+        """Write the vectors added so far to disk, then a line of the journal."""
         if self._embeddings is not None and self._fresh:
             rows = np.concatenate(self._fresh)
             self._embeddings.flush()
             line = json.dumps({"rows": rows.tolist(), "sha256": _digest(self._embeddings[rows])})
             with self._journal.open("a", encoding="ascii") as file:
-                file.write(f"\n{line}")  # the line break comes first, since the line before may be broken off
+                file.write(f"\n{line}")  # line break first: the previous line may be truncated
         self._fresh, self._flushed = [], time.monotonic()
 
     def finish(self, owners: np.ndarray) -> None:
-        """Give equal texts the vector of the first of them, and the file its name."""
+        """Copy each vector to all equal texts and give the file its final name."""
         if self._embeddings is None:
             np.save(self._path, np.zeros((0, 0), np.float32), allow_pickle=False)
         else:
             repeats = np.flatnonzero(owners != np.arange(len(owners)))
             for start in range(0, len(repeats), COPIED):
-                some = repeats[start : start + COPIED]
-                self._embeddings[some] = self._embeddings[owners[some]]
+                rows = repeats[start : start + COPIED]
+                self._embeddings[rows] = self._embeddings[owners[rows]]
             self._embeddings.flush()
-            self._embeddings = None  # closed: some systems rename no file that is in use
+            self._embeddings = None  # closes it: some systems cannot rename an open file
         self._path.replace(self._finished)
         self._journal.unlink(missing_ok=True)
 
@@ -170,7 +178,7 @@ class _Unfinished:
 def _reserved(path: Path, shape: tuple[int, int]) -> np.memmap:
     """A new memory-mapped float32 array; OSError where the disk has no room for it.
 
-    Without the reservation the process would be killed in the middle of the work by a disk that fills up.
+    Without the reservation, a full disk would kill the process in the middle of the work.
     """
     embeddings = np.lib.format.open_memmap(path, "w+", np.float32, shape)
     if hasattr(os, "posix_fallocate"):
@@ -179,15 +187,15 @@ def _reserved(path: Path, shape: tuple[int, int]) -> np.memmap:
     return embeddings
 
 
-def _believed(line: bytes, embeddings: np.ndarray) -> np.ndarray:
-    """The rows that a line of the journal names, if their vectors are those that it was written for."""
+def _valid_rows(line: bytes, embeddings: np.ndarray) -> np.ndarray:
+    """The rows that a line of the journal lists; none if its checksum does not match their vectors."""
     try:
-        said = json.loads(line)
-        rows = np.array(said["rows"], np.int64)
-        if rows.min() >= 0 and _digest(embeddings[rows]) == said["sha256"]:
+        entry = json.loads(line)
+        rows = np.array(entry["rows"], np.int64)
+        if rows.min() >= 0 and _digest(embeddings[rows]) == entry["sha256"]:
             return rows
     except (ValueError, KeyError, TypeError, IndexError, OverflowError):
-        pass  # broken off, or damaged
+        pass  # truncated or damaged
     return np.zeros(0, np.int64)
 
 

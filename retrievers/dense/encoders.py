@@ -1,16 +1,16 @@
-"""Text to vectors: the protocol of encoders, and sentence-transformers models."""
+"""Encoders turn texts into vectors: their protocol, and sentence-transformers models."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-CHUNK = 1 << 20  # characters tokenised at a time
-EACH = 100  # characters that a text counts beside its own, so that a chunk of short ones is bounded too
-SHARES = 4  # chunks that each of several processes is given at a time
-BATCH_TOKENS = {"cpu": 2048}  # a larger batch falls out of the processor's cache
-MANY_TOKENS = 32768  # elsewhere: keeps a large GPU busy, and takes little memory beside a large model
+CHUNK = 1 << 20  # characters tokenized at a time
+EACH = 100  # characters added to the length of each text, so that a chunk of short texts is bounded too
+SHARES = 4  # chunks given to each of several processes at a time
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _Item = TypeVar("_Item")
@@ -36,11 +34,14 @@ _Result = TypeVar("_Result")
 
 
 class Encoder(Protocol):
-    """Texts to vectors whose inner product says how alike the texts are.
+    """Turns texts into vectors whose inner product measures how similar the texts are.
 
-    version: raised when the same arguments give other vectors. packages: distributions whose installed version is part
-    of the identity of the vectors. learns: trained on the corpus that it encodes, so that the vector of a query
-    depends on the corpus. `identify`, where there is one, as in Retriever.
+    Class attributes:
+        version: raise it when the same arguments give different vectors.
+        packages: distributions whose installed versions are part of the vectors' identity.
+        learns: whether it is trained on the documents it encodes, so that a query's vector depends on them.
+
+    The class method `identify` is optional, as in Retriever.
     """
 
     version: int
@@ -48,120 +49,135 @@ class Encoder(Protocol):
     learns: bool
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """Write folder/embeddings.npy, float32 [N, D], and what encode_queries needs.
+        """Write folder/embeddings.npy (float32 [N, D]) and whatever encode_queries needs.
 
-        Goes on from what an interrupted call with the same texts left in `folder`. Equal texts get equal vectors.
-        BadVector where one is not finite.
+        Equal texts get equal vectors. Resumes from what an interrupted call with the same texts left in `folder`.
+        BadVector where a vector is not finite.
+
+        texts: N texts.
+        folder: exists; empty, or left by an interrupted call.
+        progress: called as progress(done, total, unit).
         """
         ...
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """float32 [Q, D]; `folder` is one that encode_documents filled."""
+        """The vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
         ...
 
 
 def encodable(text: str) -> str:
-    """U+FFFD for lone surrogates, which no tool downstream can encode."""
+    """`text` with U+FFFD in place of lone surrogates, which cannot be encoded as UTF-8."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
+@dataclass(eq=False)
 class SentenceEncoder:
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
-    model: name on the Hugging Face hub, at `revision` (branch, tag or commit; None: main). path: a folder in place of
-    both.
-    max_length: tokens after which a text is cut, special ones included; None: the model's own.
-    query_prefix, document_prefix: put before each text, such as "query: ". Prompts that the model's files name are
-    not used.
-    normalise: bring vectors to length 1, so that inner products are cosines.
-    dtype: what the model computes in; `auto` as models.dtype_for says. The vectors are float32.
+    Prompts configured in the model's own files are not used.
 
-    These change the time, and nothing else but rounding. device: None: the best there is. batch_tokens: tokens
-    computed at a time, padding included; None: what suits the device; halved where the device runs out of memory.
-    devices: several, such as [cuda:0, cuda:1], each with a process of its own, for documents.
+    model: name on the Hugging Face hub.
+    path: folder that holds the model; replaces `model` and `revision`.
+    revision: branch, tag or commit on the hub; None: main.
+    max_length: tokens after which a text is truncated, special tokens included; None: the model's own limit.
+    query_prefix, document_prefix: text put before each query or document, such as "query: ".
+    normalise: scale vectors to length 1, so that inner products are cosines.
+    dtype: number format the model computes in; `auto` as `models.dtype_for` chooses. The vectors are always float32.
+
+    The remaining arguments change the running time, and the vectors only by rounding:
+
+    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
+    batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere. Halved whenever the device
+        runs out of memory.
+    devices: several devices of one kind, such as [cuda:0, cuda:1], each with its own process, used for documents only;
+        replaces `device`.
     """
+
+    model: str | None = None
+    path: str | None = None
+    revision: str | None = None
+    max_length: int | None = None
+    query_prefix: str = ""
+    document_prefix: str = ""
+    normalise: bool = True
+    dtype: models.Dtype = "auto"
+    device: str | None = None
+    batch_tokens: int | None = None
+    devices: list[str] | None = None
 
     recorded_as = "encoder/sentence_transformers"
     version = 1
     packages = ("sentence-transformers", "transformers")
     learns = False
 
-    def __init__(
-        self,
-        model: str | None = None,
-        path: str | None = None,
-        revision: str | None = None,
-        max_length: int | None = None,
-        query_prefix: str = "",
-        document_prefix: str = "",
-        normalise: bool = True,
-        dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
-        device: str | None = None,
-        batch_tokens: int | None = None,
-        devices: list[str] | None = None,
-    ) -> None:
-        if devices is not None and (device is not None or not devices or len({_kind(one) for one in devices}) > 1):
-            raise BadInput(f"devices is {devices!r}: name one kind, such as [cuda:0, cuda:1], and leave device null.")
-        self._device, self._devices = devices[0] if devices else device, devices
-        for one in devices or (device,):
-            models.check_arguments(model, revision, path, max_length, dtype, one, batch_tokens)
-        self._source = (model, revision, path)
-        self._max_length, self._normalise, self._dtype = max_length, normalise, dtype
-        self._query_prefix, self._document_prefix = query_prefix, document_prefix
-        self._batch_tokens = batch_tokens
+    def __post_init__(self) -> None:
+        devices = self.devices
+        if devices is not None and (self.device is not None or not devices or len(set(map(_kind, devices))) > 1):
+            raise BadInput(
+                f"devices is {devices!r}: list devices of one kind, such as [cuda:0, cuda:1], and leave device null."
+            )
+        self._source = models.ModelSource(self.model, self.revision, self.path)
+        models.check_max_length(self.max_length)
+        computes = [models.Compute(self.dtype, device, self.batch_tokens) for device in devices or (self.device,)]
+        self._compute = computes[0]
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """The model's files rather than its name, the dtype as it is on the device, and what else decides vectors."""
-        device = (arguments["devices"] or [arguments["device"]])[0]
-        told = {name: arguments[name] for name in ("query_prefix", "document_prefix", "normalise")}
-        return models.identify(**{**arguments, "device": device}) | told
+        """What decides the vectors: the model's files, the dtype on this device, max_length, prefixes, normalise."""
+        encoder = cls(**arguments)
+        return {
+            **models.identify(encoder._source, encoder._compute, encoder.max_length),
+            "query_prefix": encoder.query_prefix,
+            "document_prefix": encoder.document_prefix,
+            "normalise": encoder.normalise,
+        }
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        encode = self._by_processes if self._devices else self._by_batches
-        write_embeddings(texts, folder, lambda rows: encode(texts, rows, self._document_prefix), progress)
+        """As in Encoder; computed on all of `devices`, if there are several."""
+        encode = self._by_processes if self.devices else self._by_batches
+        write_embeddings(texts, folder, lambda rows: encode(texts, rows, self.document_prefix), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """float32 [Q, D], computed on one device; `folder` is not read."""
-        return collect_embeddings(texts, lambda rows: self._by_batches(texts, rows, self._query_prefix), progress)
+        """As in Encoder; computed on one device. `folder` is not read."""
+        return collect_embeddings(texts, lambda rows: self._by_batches(texts, rows, self.query_prefix), progress)
 
     @cached_property
     def _model(self) -> SentenceTransformer:
-        folder, device = models.locate(*self._source), models.device_for(self._device)
+        folder, device = models.locate(self._source), self._compute.device_name()
         with models.loading(folder, "sentence_transformers"):
             import torch
             from sentence_transformers import SentenceTransformer
 
-            dtype = getattr(torch, models.dtype_for(self._dtype, self._device))
+            dtype = getattr(torch, self._compute.dtype_name())
             options: dict[str, Any] = {"local_files_only": True, "model_kwargs": {"dtype": dtype}}
             model = SentenceTransformer(str(folder), device=device, **options)
-        for module in list(model)[1:]:  # the argument above is for the first, the transformer, alone
+        for module in list(model)[1:]:  # model_kwargs applies only to the first, the transformer
             module.to(dtype)
-        model.max_seq_length = _length(model, self._max_length)
+        model.max_seq_length = _length(model, self.max_length)
         return model.eval()
 
     @cached_property
     def _tokens(self) -> int:
-        """How many tokens a batch holds at most; falls where the device runs out of memory."""
-        return self._batch_tokens or BATCH_TOKENS.get(_kind(models.device_for(self._device)), MANY_TOKENS)
+        """Maximum number of tokens per batch; lowered when the device runs out of memory."""
+        return self._compute.batch_limit()
 
     def _by_batches(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
-        """In this process: chunks are tokenised in the background, batches hold texts of about one length."""
-        model = self._model.to(models.device_for(self._device))
+        """Encode in this process: chunks are tokenized in the background, batches hold texts of similar length."""
+        model = self._model.to(self._compute.device_name())
 
-        def tokenise(chunk: np.ndarray) -> _Chunk:
+        def tokenize(chunk: np.ndarray) -> _Chunk:
             return _Chunk.of(model, chunk, [encodable(texts[row]) for row in chunk], prefix)
 
-        for chunk in _ahead(tokenise, _chunks(texts, rows, CHUNK)):
+        for chunk in _ahead(tokenize, _chunks(texts, rows, CHUNK)):
             waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
-            for some, vectors in self._batches(model, chunk):
-                waiting.append((some, vectors))
-                if len(waiting) > 1:  # a GPU computes the last batch while the one before is fetched and written
-                    yield _fetched(*waiting.popleft())
-            yield from itertools.starmap(_fetched, waiting)
+            for batch in self._batches(model, chunk):
+                waiting.append(batch)
+                if len(waiting) > 1:  # a GPU computes the newest batch while the one before is fetched and written
+                    yield _fetched(waiting.popleft())
+            yield from map(_fetched, waiting)
 
     def _batches(self, model: SentenceTransformer, chunk: _Chunk) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Rows of the chunk and their vectors on the device, where they may still be under way."""
+        """(rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
         import torch
 
         features = {name: _to(value, model.device) for name, value in chunk.features.items()}
@@ -169,23 +185,23 @@ class SentenceEncoder:
         while batches:
             places = batches.popleft()
             try:
-                found = self._forward(model, chunk, features, places)
+                vectors = self._forward(model, chunk, features, places)
             except torch.OutOfMemoryError:
                 if len(places) == 1:
                     raise
-                found = None  # gone on with below, since the error holds the batch's memory until it is dealt with
-            if found is not None:
-                yield chunk.rows[places], found
+                vectors = None  # retried below: the exception holds the batch's memory until this block ends
+            if vectors is not None:
+                yield chunk.rows[places], vectors
                 continue
             torch.cuda.empty_cache()
             self._tokens //= 2
             rest = np.concatenate([places, *batches])
-            batches = deque(rest[some] for some in models.token_batches(chunk.lengths[rest], self._tokens))
+            batches = deque(rest[batch] for batch in models.token_batches(chunk.lengths[rest], self._tokens))
 
     def _forward(
         self, model: SentenceTransformer, chunk: _Chunk, features: Mapping[str, Any], places: np.ndarray
     ) -> torch.Tensor:
-        """float32 [n, D] on the device."""
+        """The vectors of a batch, float32 [n, D], on the device. places: consecutive indices into the chunk."""
         import torch
 
         width = int(chunk.lengths[places[0]])
@@ -198,34 +214,32 @@ class SentenceEncoder:
     def _finished(self, vectors: torch.Tensor) -> torch.Tensor:
         import torch
 
-        return torch.nn.functional.normalize(vectors, dim=1) if self._normalise else vectors
+        return torch.nn.functional.normalize(vectors, dim=1) if self.normalise else vectors
 
     def _by_processes(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
-        """In processes of sentence-transformers' own, one a device, which share out the chunks."""
+        """Encode in sentence-transformers' own processes, one per device, which divide the chunks among them."""
         import torch
 
-        model, devices = self._model, self._devices or []
-        most = model.max_seq_length or MANY_TOKENS
+        model, devices = self._model, self.devices or []
+        most = model.max_seq_length or models.GPU_BATCH_TOKENS
         pool = model.start_multi_process_pool(devices)
         try:
             for chunk in _chunks(texts, rows, CHUNK * SHARES * len(devices)):
                 given = [encodable(texts[row]) for row in chunk]
-                longest = max(1, min(most, len(given[0])))  # a text has about as many tokens as characters, or fewer
-                found = model.encode(
-                    given,
-                    prompt=prefix,
-                    batch_size=max(1, self._tokens // longest),
-                    pool=pool,
-                )
-                yield chunk, self._finished(torch.from_numpy(np.asarray(found, np.float32))).numpy()
+                longest = max(1, min(most, len(given[0])))  # a text rarely has more tokens than characters
+                batch_size = max(1, self._tokens // longest)
+                vectors = model.encode(given, prompt=prefix, batch_size=batch_size, pool=pool)
+                yield chunk, self._finished(torch.from_numpy(np.asarray(vectors, np.float32))).numpy()
         finally:
             model.stop_multi_process_pool(pool)
 
 
 class _Chunk(NamedTuple):
-    """Tokenised texts, the longest first.
+    """Tokenized texts, the longest first.
 
-    rows: int64 [n]. lengths: int64 [n], their tokens, at least 1. features: what the model takes, tensors [n, longest].
+    rows: int64 [n], the texts' rows.
+    lengths: int64 [n], tokens of each text, at least 1.
+    features: the model's inputs, tensors [n, longest].
     """
 
     rows: np.ndarray
@@ -244,7 +258,7 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """`rows` by falling length of their texts, in chunks of about `size` characters, or of one text."""
+    """Split `rows`, sorted by descending length of their texts, into chunks of about `size` characters or one text."""
     lengths = np.array([len(texts[row]) + EACH for row in rows])
     order = np.argsort(-lengths, kind="stable")
     numbers = np.cumsum(lengths[order]) // size
@@ -252,7 +266,7 @@ def _chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarra
 
 
 def _ahead(call: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """The results of `call`, each computed in the background while the one before is used."""
+    """The results of `call` for each item; the next one is computed in the background while one is used."""
     with ThreadPoolExecutor(1) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -264,10 +278,10 @@ def _ahead(call: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Tokens after which texts are cut: `length`, or the model's own; BadInput where the model cannot take that."""
+    """Tokens after which texts are truncated: `length`, or the model's own limit; BadInput if the model takes fewer."""
     transformer = model.transformers_model
     if transformer is None:
-        raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose one that holds a transformer.")
+        raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
     positions = _positions(transformer)
     if length is None:
         return min(model.max_seq_length or positions, positions)
@@ -277,12 +291,12 @@ def _length(model: SentenceTransformer, length: int | None) -> int:
 
 
 def _positions(transformer: PreTrainedModel) -> int:
-    """How many tokens the transformer tells apart by place; sys.maxsize where it knows no bound."""
+    """Number of positions that the transformer has; sys.maxsize where it has no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
         table = getattr(module, "position_embeddings", None)
-        if isinstance(table, Embedding):  # RoBERTa's kin count from behind the place that stands for padding
+        if isinstance(table, Embedding):  # RoBERTa and its relatives number positions from the padding index + 1
             return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     return int(getattr(transformer.config.get_text_config(), "max_position_embeddings", sys.maxsize))
 
@@ -295,5 +309,7 @@ def _to(value: Any, device: torch.device) -> Any:
     return value.to(device) if hasattr(value, "to") else value
 
 
-def _fetched(rows: np.ndarray, vectors: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _fetched(batch: tuple[np.ndarray, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, vectors) with the vectors copied from the device."""
+    rows, vectors = batch
     return rows, vectors.cpu().numpy()

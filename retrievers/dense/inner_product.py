@@ -1,107 +1,140 @@
-"""The documents of the greatest inner products: found in float32, scored and ordered in float64.
+"""The documents with the greatest inner products: found in float32, scored and ordered in float64.
 
-A matrix product gives each document's score up to a rounding error that is bounded; what the bound leaves among the k
-best is scored again. So equal vectors tie, and a row does not depend on which other queries are asked with it.
+A matrix product gives each document's score up to a bounded rounding error. All documents that may be among the k best
+within this bound are scored again in float64. So equal vectors tie, and the result of a query does not depend on which
+other queries are searched with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from retrievers.base import cores
 
 DOCUMENTS, QUERIES = 2048, 1024  # scored at a time by one matrix product
-ROOM = 1 << 23  # candidates kept at a time, over all queries
+ROOM = 1 << 23  # candidates in memory at a time, over all queries
 
-# Float32 [n, D] queries to each one's candidates: query i has `docs[offsets[i]:offsets[i + 1]]`, int32, ascending.
-Propose = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+class Candidates(NamedTuple):
+    """Documents that may be among a query's best: query i has `docs[offsets[i]:offsets[i + 1]]`.
+
+    docs: int32 [C], ascending within a query.
+    offsets: int64 [n + 1].
+    """
+
+    docs: np.ndarray
+    offsets: np.ndarray
+
+
+Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k <= N best of all documents, as VectorIndex.search; longest: of the vectors' lengths."""
+    """The k <= N best of all documents: (docs int32, scores float64), as in `ranked`.
+
+    queries: float32 [Q, D]. vectors: float32 [N, D].
+    longest: the greatest length of a vector.
+    """
     from threadpoolctl import threadpool_limits
 
-    vectors, at_once = _read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
-    with threadpool_limits(1, "blas"):  # the threads are ours: the matrix library's own would wait after every block
-        return ranked(queries, vectors, k, at_once, lambda some: _scan(some, vectors, longest, k))
+    vectors, batch = _read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
+    with threadpool_limits(1, "blas"):  # our own threads: those of the matrix library would wait after every block
+        return ranked(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 
-def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Candidates, as Propose gives them: those that, within the rounding error of float32, may be the k best."""
+def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Candidates:
+    """The documents that, within the rounding error of float32, may be among the k best."""
     from retrievers.dense import _vector_kernels
 
     n, slack = len(queries), _rounding(queries, longest)
-    # A product that may overflow tells nothing: 0 takes its place, and a slack of infinity makes all candidates.
-    plain = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
+    # A product that may overflow is useless: 0 replaces it, and an infinite slack makes every document a candidate.
+    finite = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
     docs, scores = np.empty((n, _room(k)), np.int32), np.empty((n, _room(k)))
     sizes, thresholds = np.zeros(n, np.int64), np.full(n, -np.inf, np.float32)
 
     def scan(first: int, last: int) -> None:
-        mine = slice(first, last)
-        products = np.empty((last - first) * DOCUMENTS, np.float32)
-        state = (queries[mine], vectors, slack[mine], k, docs[mine], scores[mine], sizes[mine], thresholds[mine])
+        mine, count = slice(first, last), last - first
+        products = np.empty(count * DOCUMENTS, np.float32)
         for base in range(0, len(vectors), DOCUMENTS):
             some = vectors[base : base + DOCUMENTS]
-            block = products[: (last - first) * len(some)].reshape(last - first, len(some))
-            np.matmul(plain[mine], some.T, out=block)
-            _vector_kernels.collect(block, base, *state, 0, last - first)
-        _vector_kernels.finish(slack[mine], k, docs[mine], scores[mine], sizes[mine], 0, last - first)
+            block = products[: count * len(some)].reshape(count, len(some))
+            np.matmul(finite[mine], some.T, out=block)
+            _vector_kernels.collect(
+                block, base, queries[mine], vectors, slack[mine], k, docs[mine], scores[mine], sizes[mine],
+                thresholds[mine], 0, count,
+            )  # fmt: skip
+        _vector_kernels.finish(slack[mine], k, docs[mine], scores[mine], sizes[mine], 0, count)
 
     with ThreadPoolExecutor(cores()) as pool:
         _in_parts(pool, n, scan)
-    return docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)])
+    return Candidates(docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def ranked(
-    queries: np.ndarray, vectors: np.ndarray, k: int, at_once: int, propose: Propose
+    queries: np.ndarray, vectors: np.ndarray, k: int, batch: int, propose: Propose
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best candidates, as VectorIndex.search; `at_once` queries go to `propose` together."""
+    """The k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
+
+    A row is ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
+    zeros finds nothing.
+
+    queries: float32 [Q, D]. vectors: float32 [N, D].
+    batch: number of queries that go to `propose` at a time.
+    propose: finds the candidates.
+    """
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
-    asked = np.flatnonzero(queries.any(axis=1))
-    if k == 0 or not len(asked):
+    nonzero = np.flatnonzero(queries.any(axis=1))
+    if k == 0 or not len(nonzero):
         return docs, scores
-    from retrievers.dense import _vector_kernels
-
     vectors = _read_only(vectors)
-
-    def run(task: tuple[Any, ...], best: np.ndarray, values: np.ndarray, first: int, last: int) -> None:
-        _vector_kernels.rank(*task, best, values, first, last)  # type: ignore[call-arg]
-        # Rows come by ascending document: a stable sort leaves ties that way.
-        order = np.argsort(-values[first:last], axis=1, kind="stable")
-        best[first:last] = np.take_along_axis(best[first:last], order, axis=1)
-        values[first:last] = np.take_along_axis(values[first:last], order, axis=1)
-
     with ThreadPoolExecutor(cores()) as pool:
-        for start in range(0, len(asked), at_once):
-            rows = asked[start : start + at_once]
-            some, best, values = _read_only(queries[rows]), docs[rows], scores[rows]
-            _in_parts(pool, len(rows), partial(run, (some, vectors, *propose(some)), best, values))
-            docs[rows], scores[rows] = best, values
+        for start in range(0, len(nonzero), batch):
+            rows = nonzero[start : start + batch]
+            some = _read_only(queries[rows])
+            docs[rows], scores[rows] = _best(pool, some, vectors, propose(some), k)
     scores[docs < 0] = 0.0
     return docs, scores
 
 
+def _best(
+    pool: ThreadPoolExecutor, queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `ranked`, for queries whose candidates are known; pads score -inf."""
+    from retrievers.dense import _vector_kernels
+
+    docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
+
+    def rank(first: int, last: int) -> None:
+        _vector_kernels.rank(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
+        # Rows come sorted by document: a stable sort leaves ties in that order.
+        order = np.argsort(-scores[first:last], axis=1, kind="stable")
+        docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
+        scores[first:last] = np.take_along_axis(scores[first:last], order, axis=1)
+
+    _in_parts(pool, len(queries), rank)
+    return docs, scores
+
+
 def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
-    """work(first, last) for parts of range(n), all cores at once."""
+    """Call work(first, last) for parts of range(n), one per core, in parallel."""
     borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()
     list(pool.map(work, borders[:-1], borders[1:]))
 
 
 def _room(k: int) -> int:
-    """Candidates kept for a query: several times k, so that the worse ones are seldom dropped."""
+    """Number of candidates stored per query: several times k, so that worse ones are rarely dropped."""
     return 4 * max(k, 64)
 
 
 def _rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """float64 [Q]: how far an inner product in float32 may be from the one in float64; infinity where it may overflow.
+    """How far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may overflow.
 
-    At most gamma * |q| * |d| whatever the order of summation, with gamma = D u / (1 - D u) and u = 2 ** -24. A
-    thousandth more is for float64's own rounding, the last term for underflow.
+    For any order of summation at most gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth
+    is added for float64's own rounding; the last term is for underflow.
     """
     width = queries.shape[1]
     reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest
@@ -110,11 +143,11 @@ def _rounding(queries: np.ndarray, longest: float) -> np.ndarray:
 
 
 def greatest_length(vectors: np.ndarray) -> float:
-    """The greatest length of a vector, 0 without any; ValueError if a vector is not finite."""
+    """The greatest length of a vector, 0 if there are none; ValueError if a vector is not finite."""
     blocks = (vectors[base : base + DOCUMENTS].astype(np.float64) for base in range(0, len(vectors), DOCUMENTS))
     lengths = [float(np.linalg.norm(block, axis=1).max()) for block in blocks]
     if not np.isfinite(lengths).all():
-        raise ValueError("vectors are finite")
+        raise ValueError("vectors must be finite, but one has NaN or infinity")
     return max(lengths, default=0.0)
 
 

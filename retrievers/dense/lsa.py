@@ -1,4 +1,4 @@
-"""Latent semantic analysis: vectors without a neural model, learned from the corpus that is searched."""
+"""Latent semantic analysis: vectors without a neural model, learned from the documents that are searched."""
 
 from __future__ import annotations
 
@@ -17,24 +17,28 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 
-FEATURES = 100_000  # n-grams kept, the most frequent: bounds the size of the components on the disk
+FEATURES = 100_000  # only the most frequent n-grams count: bounds the size of the components on disk
 LEARNED = 8192  # documents that the components are learned from: bounds the time, which grows with their cube
 FOLDED = 2048  # documents turned into vectors at a time
-NEGLIGIBLE = 1e-5  # share of the greatest variance; below it lies what single precision made of nothing
+NEGLIGIBLE = 1e-5  # share of the greatest variance below which a variance is only rounding error of float32
 
 
 class LSA:
     """Latent semantic analysis (Deerwester et al. 1990, Indexing by Latent Semantic Analysis) of character n-grams.
 
-    A text counts the runs of `low` to `high` characters of each of its words, a space put around the word; lower-cased
-    and in Unicode's composed form. A count tf weighs (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the N
-    documents hold the n-gram, and a text's weights are brought to length 1. Its vector is their projection on the
-    `dimensions` directions in which the documents vary most (the truncated singular value decomposition, without
-    centring), again brought to length 1.
+    A text is represented by the counts of the n-grams of its words, each padded with a space on both sides, lower-cased
+    and in Unicode's composed form. A count tf has the weight (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the
+    N documents contain the n-gram, and a text's weights are scaled to length 1. The text's vector is their projection
+    on the `dimensions` directions in which the documents vary most (the truncated singular value decomposition,
+    without centring), again scaled to length 1.
 
-    There are fewer dimensions where the corpus has no more directions. A text without a known n-gram, such as an
-    empty one, is a vector of zeros; where all documents are, there is one dimension. Corpora of more than 8,192
-    documents are learned from a sample of so many, drawn by `seed`; the others are folded in, as queries are.
+    The vectors have fewer dimensions where the documents span fewer directions. A text without a known n-gram, such as
+    an empty one, is a vector of zeros; if all documents are, there is one dimension. If there are more than 8,192
+    documents, the directions are learned from a random sample of 8,192 and the others are projected, as queries are.
+
+    low, high: the shortest and the longest n-gram, in characters, at least 1.
+    dimensions: maximum number of dimensions, at least 1.
+    seed: of the sample, at least 0.
     """
 
     recorded_as = "encoder/lsa"
@@ -52,7 +56,7 @@ class LSA:
         self._low, self._high, self._dimensions, self._seed = low, high, dimensions, seed
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """Learn from `texts`, and keep what was learned and float32 [N, D] vectors; trained anew after a stop."""
+        """As in Encoder; learns from `texts`. An interrupted call does not resume: it learns from the start."""
         prepared = [_prepared(text) for text in texts]
         if any(prepared):
             vectorizer = self._vectorizer(max_features=FEATURES)
@@ -66,21 +70,21 @@ class LSA:
         np.save(folder / "components.npy", components, allow_pickle=False)
         embeddings = np.zeros((len(texts), components.shape[1]), np.float32)
         for start in range(0, len(texts) if vocabulary else 0, FOLDED):
-            some = slice(start, start + FOLDED)
-            embeddings[some] = _folded(weights[some], components)
+            chunk = slice(start, start + FOLDED)
+            embeddings[chunk] = _project(weights[chunk], components)
             if progress:
-                progress(min(some.stop, len(texts)), len(texts), "documents")
+                progress(min(chunk.stop, len(texts)), len(texts), "documents")
         np.save(folder / "embeddings.npy", embeddings, allow_pickle=False)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """float32 [Q, D], by what was learned from the documents of `folder`."""
+        """As in Encoder."""
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         components = np.load(folder / "components.npy", mmap_mode="r", allow_pickle=False)
         if not vocabulary or not texts:
             return np.zeros((len(texts), components.shape[1]), np.float32)
         vectorizer = self._vectorizer(vocabulary=vocabulary)
         vectorizer.idf_ = np.load(folder / "idf.npy", allow_pickle=False)
-        return _folded(vectorizer.transform([_prepared(text) for text in texts]), components)
+        return _project(vectorizer.transform([_prepared(text) for text in texts]), components)
 
     def _vectorizer(self, max_features: int | None = None, vocabulary: list[str] | None = None) -> TfidfVectorizer:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -96,9 +100,12 @@ class LSA:
         )
 
     def _components(self, weights: csr_matrix) -> np.ndarray:
-        """float32 [V, D]: the directions, orthonormal, that of the least variance first.
+        """The directions, float32 [V, D], orthonormal, by ascending variance.
 
-        From the documents' inner products, exact and far quicker than a randomised decomposition of the long rows.
+        Computed from the documents' inner products: exact, and much faster than a randomised decomposition of the long
+        rows.
+
+        weights: float32 [N, V], n-gram weights of the documents.
         """
         from scipy.linalg import eigh
 
@@ -109,17 +116,17 @@ class LSA:
         least = max(0, size - self._dimensions)
         products = (weights @ weights.T).toarray()
         variances, vectors = eigh(products, subset_by_index=[least, size - 1], overwrite_a=True)
-        kept = variances > NEGLIGIBLE * variances[-1]
-        return np.asarray(weights.T @ (vectors[:, kept] / np.sqrt(variances[kept])), np.float32)
+        used = variances > NEGLIGIBLE * variances[-1]
+        return np.asarray(weights.T @ (vectors[:, used] / np.sqrt(variances[used])), np.float32)
 
 
 def _prepared(text: str) -> str:
-    # Lower-casing can decompose (İ becomes i and a dot): normalised again, so that equal words have one spelling.
+    # Lower-casing can decompose (İ becomes i and a dot): normalise again, so that equal words have one spelling.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower()).strip()
 
 
-def _folded(weights: csr_matrix, components: np.ndarray) -> np.ndarray:
-    """float32 [n, D]: rows of unit length, or of zeros."""
+def _project(weights: csr_matrix, components: np.ndarray) -> np.ndarray:
+    """The projections of weights [n, V] on components [V, D]: float32 [n, D], each row of length 1 or all zeros."""
     vectors = np.asarray(weights @ components, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

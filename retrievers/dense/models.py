@@ -1,6 +1,6 @@
-"""The folders that neural models lie in: where they are, what tells them apart, and how they are computed.
+"""What all neural models share: finding their files, identifying them, choosing a device and forming batches.
 
-Models come from the Hugging Face hub (through its cache) or from a folder. Nothing here loads one.
+Nothing here loads a model.
 """
 
 from __future__ import annotations
@@ -9,113 +9,159 @@ import hashlib
 import importlib.metadata
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from retrievers.base import BadInput, did_you_mean
 
-# Files of a model that no one loads here: neither downloaded nor part of its checksum.
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+# Files of a model that are never loaded: neither downloaded nor part of the checksum.
 UNUSED = ("*.md", ".*", "*/.*", "*onnx*", "*openvino*", "tf_model*", "*.h5", "*.msgpack", "*.ot", "*.mlmodel",
           "*.gguf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf")  # fmt: skip
 WEIGHTS = ("*.safetensors", "*.bin")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-TIMEOUT = 5.0  # seconds for the hub's first answer
-GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' Linux
+DTYPES = get_args(Dtype)
+CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
+GPU_BATCH_TOKENS = 1 << 15  # keeps a large GPU busy and takes little memory beside a large model
+CHUNK = 4096  # texts or pairs that are tokenized and sorted by length at a time
+TIMEOUT = 5.0  # seconds to wait for the hub's first response
+GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Linux on Windows
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 
 
-def check_arguments(
-    model: str | None,
-    revision: str | None,
-    path: str | None,
-    max_length: int | None,
-    dtype: str,
-    device: str | None,
-    batch_tokens: int | None,
-) -> None:
-    """What the constructor of anything that holds a model checks; BadInput, and nothing is loaded."""
-    if model is None and path is None:
-        raise BadInput("model and path are null: give one of them, the name of a model on the hub or a folder.")
-    if model is not None and not _NAME.fullmatch(model):
-        raise BadInput(f"model is {model!r}: give a name of the hub, such as BAAI/bge-m3. A folder is given as path.")
-    if dtype not in DTYPES:
-        raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.{did_you_mean(dtype, DTYPES)}")
-    if device is not None and not _DEVICE.fullmatch(device):
-        raise BadInput(f"device is {device!r}: give cpu, cuda, cuda:1, mps, or null for the best there is.")
-    for name, value, least in (("max_length", max_length, 3), ("batch_tokens", batch_tokens, 1)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
+@dataclass(frozen=True)
+class ModelSource:
+    """Where the files of a model come from: the Hugging Face hub (through its cache) or a folder.
 
-
-def identify(
-    model: str | None,
-    revision: str | None,
-    path: str | None,
-    max_length: int | None,
-    dtype: str,
-    device: str | None,
-    **_: Any,
-) -> dict[str, Any]:
-    """What decides the outputs of a model, of its arguments: the files, the number format and the length."""
-    files = fingerprint(model, revision, path)
-    return {**files, "dtype": dtype_for(dtype, device), "max_length": max_length}
-
-
-def locate(model: str | None, revision: str | None, path: str | None) -> Path:
-    """The folder of a model: `path` itself, or the snapshot of `model` in the hub's cache, downloaded if need be.
-
-    revision: branch, tag or commit; None for `main`. What the cache holds is taken as it is: a branch is not looked up
-    again. BadInput where there is no model, with the ways out.
+    model: name on the hub, such as BAAI/bge-m3; may be None where `path` is given.
+    revision: branch, tag or commit on the hub; None: main.
+    path: folder that holds the model; replaces `model` and `revision`.
     """
-    if path is None:
-        assert model is not None
-        return _cached(model, revision) or _downloaded(model, revision)
-    folder = Path(path).expanduser()
+
+    model: str | None = None
+    revision: str | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.model is None and self.path is None:
+            raise BadInput("model and path are null: give one of them, the name of a model on the hub or a folder.")
+        if self.model is not None and not _NAME.fullmatch(self.model):
+            raise BadInput(
+                f"model is {self.model!r}: give the name of a model on the hub, such as BAAI/bge-m3. For a folder, set "
+                "path instead."
+            )
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How a model is computed.
+
+    dtype: number format, one of DTYPES; `auto` as `dtype_for` chooses.
+    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
+    batch_tokens: tokens per batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
+    """
+
+    dtype: str = "auto"
+    device: str | None = None
+    batch_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            near = did_you_mean(self.dtype, DTYPES)
+            raise BadInput(f"dtype is {self.dtype!r}: choose one of {', '.join(DTYPES)}.{near}")
+        if self.device is not None and not _DEVICE.fullmatch(self.device):
+            raise BadInput(f"device is {self.device!r}: give cpu, cuda, cuda:1, mps, or null for the best available.")
+        _check_tokens("batch_tokens", self.batch_tokens, least=1)
+
+    def device_name(self) -> str:
+        return device_for(self.device)
+
+    def dtype_name(self) -> str:
+        return dtype_for(self.dtype, self.device)
+
+    def batch_limit(self) -> int:
+        """`batch_tokens`, or its default for the device."""
+        return self.batch_tokens or (CPU_BATCH_TOKENS if self.device_name() == "cpu" else GPU_BATCH_TOKENS)
+
+
+def check_max_length(max_length: int | None) -> None:
+    """BadInput unless max_length is None or at least 3 tokens."""
+    _check_tokens("max_length", max_length, least=3)
+
+
+def check_depth(depth: int) -> None:
+    """BadInput unless a reranker's depth is at least 1."""
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise BadInput(f"depth is {depth!r}: give the number of documents to rerank, at least 1, or use rerank=none.")
+
+
+def _check_tokens(name: str, value: object, least: int) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
+
+
+def identify(source: ModelSource, compute: Compute, max_length: int | None) -> dict[str, Any]:
+    """What decides a model's outputs: its files, the number format and the maximum length."""
+    return {**fingerprint(source), "dtype": compute.dtype_name(), "max_length": max_length}
+
+
+def locate(source: ModelSource) -> Path:
+    """The folder of a model: `path` itself, or the hub's snapshot, downloaded if the cache lacks it.
+
+    A cached branch is used as it is, without checking the hub for updates. BadInput, with remedies, where there is no
+    model.
+    """
+    if source.path is None:
+        assert source.model is not None
+        return _cached(source.model, source.revision) or _downloaded(source.model, source.revision)
+    folder = Path(source.path).expanduser()
     if not folder.is_dir():
-        raise BadInput(f"path is {path!r}, which is no folder. Give the folder that holds the model's config.json.")
+        raise BadInput(f"path is {source.path!r}, which is not a folder. Give the folder with the model's config.json.")
     if not _is_model(folder):
         raise BadInput(
-            f"path is {path!r}: the folder holds no model. It needs config.json or modules.json, and weights "
+            f"path is {source.path!r}: the folder holds no model. It needs config.json or modules.json, and weights "
             f"({' or '.join(WEIGHTS)})."
         )
     return folder
 
 
-def fingerprint(model: str | None, revision: str | None, path: str | None) -> dict[str, str]:
-    """What tells a model's files apart: {"model": name, "commit": 40 hex}, or {"sha256": ...} of a folder.
+def fingerprint(source: ModelSource) -> dict[str, str]:
+    """What identifies a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
-    A `revision` of 40 hex digits is taken at its word and needs no file. The checksum covers the relative names and
-    the contents of all files but UNUSED ones; within a process a file is read once as long as its size and time stay.
+    A revision of 40 hex digits is trusted and needs no file. The checksum covers the relative names and the contents
+    of all files except UNUSED ones. A process reads each file once, as long as its size and modification time stay.
     """
-    if path is None:
-        assert model is not None
-        whole = revision is not None and _COMMIT.fullmatch(revision)
-        return {"model": model, "commit": str(revision) if whole else locate(model, revision, None).name}
-    folder = locate(None, None, path)
-    found = hashlib.sha256()
+    if source.path is None:
+        assert source.model is not None
+        if source.revision is not None and _COMMIT.fullmatch(source.revision):
+            return {"model": source.model, "commit": source.revision}
+        return {"model": source.model, "commit": locate(source).name}
+    folder = locate(source)
+    checksum = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
         if file.is_file() and not any(fnmatch(name, pattern) for pattern in UNUSED):
             stat = file.stat()
-            found.update(f"{_file_digest(file, stat.st_size, stat.st_mtime_ns)} {name}\n".encode())
-    return {"sha256": found.hexdigest()}
+            checksum.update(f"{_file_digest(file, stat.st_size, stat.st_mtime_ns)} {name}\n".encode())
+    return {"sha256": checksum.hexdigest()}
 
 
 def device_for(device: str | None) -> str:
-    """`device`, or for None the best there is: cuda, else mps, else cpu. BadInput for one that is not there.
+    """`device`, or for None the best available: cuda, else mps, else cpu. BadInput for a device that is not available.
 
-    torch is imported only where there may be a GPU: whoever finds all results kept does not wait for it.
+    torch is imported only where there may be a GPU: a run whose results are all cached does not wait for it.
     """
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
@@ -125,14 +171,16 @@ def device_for(device: str | None) -> str:
     kind, _, number = device.partition(":")
     count = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).device_count()
     if int(number or 0) >= count:
-        raise BadInput(f"device is {device!r}, which torch {torch.__version__} does not find here. Use null or cpu.")
+        raise BadInput(
+            f"device is {device!r}, which torch {torch.__version__} does not find on this machine. Use null or cpu."
+        )
     return device
 
 
 def dtype_for(dtype: str, device: str | None) -> str:
-    """`dtype`, or for `auto` float32 on cpu and mps, bfloat16 on a GPU that computes in it, else float16.
+    """`dtype`, or for `auto` float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
 
-    BadInput for float16 on cpu, which is some hundred times slower there, and for bfloat16 where the cpu has none.
+    BadInput for float16 on cpu, which is about a hundred times slower there, and for bfloat16 on a cpu without it.
     """
     if dtype == "float32":
         return dtype
@@ -140,16 +188,17 @@ def dtype_for(dtype: str, device: str | None) -> str:
     if dtype == "auto":
         return "float32" if device in ("cpu", "mps") else "bfloat16" if _gpu_has_bfloat16(device) else "float16"
     if device == "cpu" and dtype == "float16":
-        raise BadInput("dtype=float16 is a hundred times slower on cpu: use float32 or bfloat16.")
+        raise BadInput("dtype=float16 is a hundred times slower on cpu: use dtype=float32 or dtype=bfloat16.")
     if device == "cpu" and dtype == "bfloat16" and not _torch().ops.mkldnn._is_mkldnn_bf16_supported():
-        raise BadInput("dtype=bfloat16: this processor does not compute in bfloat16. Use float32.")
+        raise BadInput("dtype=bfloat16: this processor does not compute in bfloat16. Use dtype=float32.")
     return dtype
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Places of texts (int64 [n]) in batches of at most `limit` tokens, padding included, or of one text.
+    """Split texts into batches of at most `limit` tokens, padding included, or of a single text.
 
-    lengths: int [N], the texts' tokens. The longest come first, so that running out of memory shows at once.
+    lengths: int [N], tokens per text. Yields indices of texts (int64 [n]), the longest first, so that running out of
+    memory shows at once.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -159,17 +208,38 @@ def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
         start = stop
 
 
-def check_depth(depth: int) -> None:
-    """BadInput unless a reranker's depth is at least 1."""
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-        raise BadInput(f"depth is {depth!r}: give the number of documents to rerank, at least 1, or use rerank=none.")
+def batches_by_length(
+    characters: Sequence[int],
+    count_tokens: Callable[[np.ndarray], np.ndarray],
+    limit: int,
+    done: np.ndarray | None = None,
+) -> Iterator[np.ndarray]:
+    """Batches of inputs of similar length, the longest first: indices, int64 [n].
+
+    Inputs are sorted by characters and tokenized CHUNK at a time, just before their batches are yielded; each chunk is
+    then divided by `token_batches`. The batches depend on all N inputs, not on `done`, so that an interrupted
+    computation resumes with the same batches.
+
+    characters: length of each of the N inputs in characters.
+    count_tokens: called with indices (int64 [n]); returns their numbers of tokens (int [n]).
+    limit: tokens per batch, padding included.
+    done: bool [N]; batches in which every input is done are left out. None: nothing is done.
+    """
+    left = np.ones(len(characters), bool) if done is None else ~done
+    order = np.argsort(-np.asarray(characters), kind="stable")
+    for start in range(0, len(order), CHUNK):
+        chunk = order[start : start + CHUNK]
+        if left[chunk].any():
+            for places in token_batches(count_tokens(chunk), limit):
+                if left[chunk[places]].any():
+                    yield chunk[places]
 
 
 def check_length(max_length: int | None, config: Any, tokenizer: Any) -> None:
-    """BadInput if max_length is more than a loaded model takes."""
+    """BadInput if max_length is more than the loaded model takes."""
     if max_length is None:
         return
-    # RoBERTa's positions begin behind the padding token's number.
+    # RoBERTa numbers positions from the padding token's id + 1.
     shift = config.pad_token_id + 1 if "roberta" in config.model_type else 0
     most = min(getattr(config, "max_position_embeddings", max_length + shift) - shift, tokenizer.model_max_length)
     if max_length > most:
@@ -178,12 +248,16 @@ def check_length(max_length: int | None, config: Any, tokenizer: Any) -> None:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Quietly; BadInput where `package` is not installed or cannot read the model in `folder`."""
+    """Load a model inside this block: no progress bars, and BadInput where `package` is missing or cannot read it.
+
+    folder: the model's folder, for the message.
+    package: import name of the library that loads it, such as sentence_transformers.
+    """
     _need(package)
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # a bar of a second, for what takes a second
+    logging.disable_progress_bar()  # loading takes about a second
     try:
         yield
     except BadInput:
@@ -196,43 +270,38 @@ def loading(folder: Path, package: str) -> Iterator[None]:
 
 
 def not_finite(what: str) -> BadInput:
-    """The error of a model that gave NaN or infinity for `what`."""
+    """The error for a model that returned NaN or infinity for `what`."""
     return BadInput(
-        f"the model's output for {what} is not a finite number. If it is computed in half precision, use "
-        "dtype=float32; else its weights are damaged."
+        f"the model's output for {what} is not a finite number. If it computes in half precision, use "
+        "dtype=float32; otherwise its weights are damaged."
     )
 
 
 def pair(query: str, document: str) -> str:
-    """The beginnings of a pair's texts, for messages."""
+    """The first characters of both texts of a pair, for messages."""
     return f"the query {query[:60]!r} with the document {document[:60]!r}"
 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Without gradients; BadInput where the memory does not hold a batch."""
+    """Compute without gradients; BadInput where a batch does not fit into memory."""
     import torch
 
     try:
         with torch.inference_mode():
             yield
     except torch.OutOfMemoryError:
-        raise BadInput("the device's memory does not hold a batch: lower batch_tokens, or max_length.") from None
-
-
-def batch_limit(batch_tokens: int | None, device: str | None) -> int:
-    """`batch_tokens`, or for None 2,048 on cpu, where more falls out of the processor's cache, and 32,768 on a GPU."""
-    return batch_tokens or (1 << 11 if device_for(device) == "cpu" else 1 << 15)
+        raise BadInput("a batch does not fit into the device's memory: lower batch_tokens, or max_length.") from None
 
 
 def _is_model(folder: Path) -> bool:
-    """Whether the folder holds a model's config and weights: a download that broke off may lack either."""
+    """Whether the folder holds a model's config and weights: an interrupted download may lack either."""
     described = (folder / "config.json").is_file() or (folder / "modules.json").is_file()
     return described and any(next(folder.rglob(pattern), None) for pattern in WEIGHTS)
 
 
 def _cached(model: str, revision: str | None) -> Path | None:
-    """The snapshot in the hub's cache, or None if that holds none or a part of one."""
+    """The snapshot in the hub's cache, or None if the cache has none or only a part of it."""
     _need("huggingface_hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -248,20 +317,20 @@ def _downloaded(model: str, revision: str | None) -> Path:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
-    # The base classes of the hub's errors are that of its HTTP library, whichever that is, and OSError.
-    lost: tuple[Any, ...] = HfHubHTTPError.__bases__
+    # Connection errors are those of the hub's HTTP library, whichever it uses, and OSError: the bases of its own error.
+    connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     try:
-        HfApi().model_info(model, revision=revision, timeout=TIMEOUT)  # the download itself would wait without end
+        HfApi().model_info(model, revision=revision, timeout=TIMEOUT)  # the download itself has no time limit
         folder = Path(snapshot_download(model, revision=revision, ignore_patterns=list(UNUSED)))
-    except (*lost, EntryNotFoundError, HFValidationError) as error:
-        raise BadInput(_ways_out(model, revision, _reason(error))) from None
+    except (*connection_errors, EntryNotFoundError, HFValidationError) as error:
+        raise BadInput(_unavailable(model, revision, _reason(error))) from None
     if not _is_model(folder):
-        raise BadInput(_ways_out(model, revision, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})"))
+        raise BadInput(_unavailable(model, revision, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})"))
     return folder
 
 
 def _reason(error: Exception) -> str:
-    """Why a model could not be had, in few words; never the error's text, which may quote addresses and headers."""
+    """Why a model is unavailable, in a few words; never the error's own text, which may quote URLs and headers."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -276,29 +345,28 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return f"offline mode is on (HF_HUB_OFFLINE) and the cache {constants.HF_HUB_CACHE} does not hold it"
     if isinstance(error, GatedRepoError):
-        return f"{host} gives it only to those who accepted its terms and sent their token (hf auth login)"
+        return f"{host} gives access only after you have accepted its terms and logged in (hf auth login)"
     if isinstance(error, RepositoryNotFoundError):
-        return f"{host} has no model of that name, or shows it only with a token (hf auth login)"
+        return f"{host} has no model of that name, or it is private (log in with hf auth login)"
     if isinstance(error, RevisionNotFoundError):
         return "it has no such revision"
     if isinstance(error, HFValidationError):
-        return "that is no name of the hub"
+        return "that is not a valid name on the hub"
     if isinstance(error, HfHubHTTPError):
-        return f"{host} answered {error.response.status_code}"
+        return f"{host} returned status {error.response.status_code}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{host} cannot be reached ({type(error).__name__}) and the cache {constants.HF_HUB_CACHE} does not hold it"
 
 
-def _ways_out(model: str, revision: str | None, reason: str) -> str:
+def _unavailable(model: str, revision: str | None, reason: str) -> str:
     option = f" --revision {revision}" if revision else ""
     return (
-        f"the model {model}{f' at {revision}' if revision else ''} cannot be had: {reason}. Ways out: "
-        f"(1) fill the hub's cache on a machine that reaches the hub, `hf download {model}{option}`, and copy it here "
-        "(HF_HOME names its folder); HF_ENDPOINT can name a mirror. "
-        "(2) Copy the model to a folder and name that as path, such as encoder=local encoder.path=FOLDER or "
-        "rerank.path=FOLDER. (3) Do without: encoder=lsa or retriever=hybrid_lexical need no model, nor does "
-        "rerank=none."
+        f"the model {model}{f' at {revision}' if revision else ''} is unavailable: {reason}. Ways out: "
+        f"(1) Run `hf download {model}{option}` on a machine that reaches the hub and copy its cache here (HF_HOME is "
+        "the cache's folder); HF_ENDPOINT can name a mirror. "
+        "(2) Copy the model to a folder and set path, such as encoder=local encoder.path=FOLDER or "
+        "rerank.path=FOLDER. (3) Use no model: encoder=lsa, retriever=hybrid_lexical and rerank=none need none."
     )
 
 
@@ -334,5 +402,5 @@ def _need(package: str) -> None:
     if find_spec(package) is None:
         raise BadInput(
             f"models need the package {package}: pip install 'retrieval-harness[dense]'. "
-            "Without it: retriever=bm25, retriever=hybrid_lexical, or encoder=lsa, and rerank=none."
+            "Without it, use retriever=bm25, retriever=hybrid_lexical, or encoder=lsa, and rerank=none."
         )

@@ -1,4 +1,4 @@
-"""Weights of tokens in texts: put on the disk while they are computed, and searched by token."""
+"""Weights of tokens in texts: written to disk while they are computed, and searched by token."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-KEPT_EVERY = 30.0  # seconds of work that an interruption loses at most
+WRITE_SECONDS = 30.0  # of work that an interruption loses at most
 
 
 class Weights(NamedTuple):
-    """Token weights of texts, text after text, each with its tokens ascending.
+    """Token weights of n texts, one text after another, the tokens of each ascending.
 
-    rows: int64 [n], the texts. lengths: int64 [n], how many tokens each has. tokens: int32 [T]. weights: float32 [T],
-    above 0.
+    rows: int64 [n], the texts' rows.
+    lengths: int64 [n], number of tokens of each text.
+    tokens: int32 [T], where T is the sum of `lengths`.
+    weights: float32 [T], above 0.
     """
 
     rows: np.ndarray
@@ -30,12 +32,18 @@ class Weights(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Weights]) -> Weights:
-        none = cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
-        return cls(*(np.concatenate(columns) for columns in zip(none, *parts, strict=True)))
+        empty = cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+        return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """The greatest weight of each token in each row, of those places that count; arrays [n, L]."""
+    """The greatest weight of each token in each text.
+
+    rows: int64 [n], the texts' rows.
+    ids: int [n, L], tokens.
+    weights: float [n, L].
+    counts: bool [n, L], which positions count.
+    """
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
     order = np.lexsort((-values, tokens, where))
@@ -47,9 +55,11 @@ def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.
 
 
 class Postings(NamedTuple):
-    """The corpus by token: token t has weight data[i] in document indices[i], for i from indptr[t] to indptr[t + 1].
+    """An inverted index: token t has weight data[i] in document indices[i], for indptr[t] <= i < indptr[t + 1].
 
-    indptr: int64 [V + 1]. indices: int32 [T], ascending within a token. data: float32 [T].
+    indptr: int64 [V + 1].
+    indices: int32 [T], ascending within a token.
+    data: float32 [T].
     """
 
     indptr: np.ndarray
@@ -58,41 +68,46 @@ class Postings(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
-        """text_of: int64 [N], which text of `weights` a document has."""
+        """The index of N documents. text_of: int64 [N], the row of each document's text in `weights`."""
         from scipy.sparse import csr_array
 
         starts = np.concatenate([[0], np.cumsum(weights.lengths)])
         size = int(weights.tokens.max(initial=-1)) + 1
         texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
-        place = np.unique(weights.rows, return_index=True)[1]  # a text may have been encoded twice: the first counts
+        place = np.unique(weights.rows, return_index=True)[1]  # of a text encoded twice, the first counts
         matrix = texts[place[text_of]].T.tocsr()
         matrix.sort_indices()
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
 
+    @classmethod
+    def load(cls, folder: Path) -> Postings:
+        """Memory-map what `save` wrote into `folder`."""
+        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in cls._fields))
+
     def save(self, folder: Path) -> None:
         for name, values in self._asdict().items():
-            write_whole(folder / f"{name}.npy", partial(_save, values))
+            write_whole(folder / f"{name}.npy", partial(_write_array, values))
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(docs, scores float64) of the k best documents that score above 0, for one query."""
+        """The k best documents of one query with a score above 0: (docs int32, scores float64)."""
         spans = [
             (slice(self.indptr[token], self.indptr[token + 1]), weight)
             for token, weight in zip(tokens.tolist(), weights.astype(np.float64), strict=True)
-            if token + 1 < len(self.indptr)  # tokens beyond stand in no document
+            if token + 1 < len(self.indptr)  # larger tokens occur in no document
         ]
         if not spans:
             return np.empty(0, np.int32), np.empty(0)
         docs = np.concatenate([self.indices[span] for span, _ in spans])
         scores = np.bincount(docs, np.concatenate([self.data[span] * weight for span, weight in spans]))
         found = np.flatnonzero(scores > 0)
-        if len(found) > k:  # those that reach the k-th score, ties included
+        if len(found) > k:  # all that reach the k-th best score, ties included
             found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
         order = np.argsort(-scores[found], kind="stable")[:k]  # stable: ties stay by ascending document
         return found[order], scores[found[order]]
 
 
 class Blocks:
-    """Token weights on the disk, a file for every half minute of work, named by its checksum."""
+    """Token weights on disk: one file for every half minute of work, named by its checksum."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -101,11 +116,11 @@ class Blocks:
 
     def add(self, part: Weights) -> None:
         self._parts.append(part)
-        if time.monotonic() - self._began >= KEPT_EVERY:
-            self.keep()
+        if time.monotonic() - self._began >= WRITE_SECONDS:
+            self.write()
 
-    def keep(self) -> None:
-        """Put what was added on the disk."""
+    def write(self) -> None:
+        """Write everything added since the last call."""
         if self._parts:
             buffer = io.BytesIO()
             np.savez(buffer, **Weights.joined(self._parts)._asdict())
@@ -114,23 +129,23 @@ class Blocks:
         self._parts, self._began = [], time.monotonic()
 
     def read(self) -> Weights:
-        """All that was kept; a damaged file is deleted and so computed again."""
-        found = []
+        """All weights on disk. Damaged files are deleted, so that their weights are computed again."""
+        parts = []
         for path in sorted(self._folder.glob("block-*.npz")):
             content = path.read_bytes()
             if path.stem != f"block-{_digest(content)}":
                 path.unlink()
                 continue
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                found.append(Weights(**{name: arrays[name] for name in Weights._fields}))
-        return Weights.joined(found)
+                parts.append(Weights(**{name: arrays[name] for name in Weights._fields}))
+        return Weights.joined(parts)
 
     def remove(self) -> None:
         for path in self._folder.glob("block-*"):
             path.unlink()
 
 
-def _save(values: np.ndarray, file: BinaryIO) -> None:
+def _write_array(values: np.ndarray, file: BinaryIO) -> None:
     np.save(file, values, allow_pickle=False)
 
 
@@ -139,7 +154,7 @@ def _digest(content: bytes) -> str:
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a file that is either whole or not there, also after a crash."""
+    """Write a file that is complete or absent, even after a crash."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         write(file)

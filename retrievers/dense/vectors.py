@@ -1,7 +1,7 @@
 """Vector search by inner product: exact, or approximate by faiss (Douze et al. 2024, The Faiss library, 2401.08281).
 
-Every index works in two steps: it finds candidates in float32, and it scores these in float64. So scores compare
-across indices, equal vectors tie, and a row does not depend on which other queries are asked with it.
+Every index finds candidates in float32 and scores them in float64. So scores are comparable across indexes, equal
+vectors tie, and the result of a query does not depend on which other queries are searched with it.
 """
 
 from __future__ import annotations
@@ -12,53 +12,66 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from retrievers.base import BadInput
-from retrievers.dense.inner_product import Propose, exact, greatest_length, ranked
+from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, ranked
 
 SEED = 1234  # of the clustering
-PROPOSED = 64  # queries that an approximate index answers at a time
-TRAINING = 39  # vectors for each list of an inverted file, below which faiss calls the training poor
+BATCH = 64  # queries that an approximate index searches at a time
+TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
 
-Answer = tuple[np.ndarray, np.ndarray, dict[str, float]]  # documents, their scores, what was measured
+
+class Hits(NamedTuple):
+    """The result of a vector search.
+
+    docs: int32 [Q, min(k, N)], rows of the vectors, ordered by descending score, then ascending document; -1 pads.
+    scores: float64 [Q, min(k, N)]; a pad scores 0.
+    measured: what the index measured about itself, such as `index_recall`.
+    """
+
+    docs: np.ndarray
+    scores: np.ndarray
+    measured: dict[str, float]
 
 
 class VectorIndex(Protocol):
     """Ranks the rows of `vectors` (float32 [N, D], C-contiguous, finite; a memory map that is never copied whole).
 
-    Constructor arguments are plain JSON values and belong to the identity of the ranking. Class attributes: `version`,
-    raised when the same arguments rank otherwise; `packages`, distributions whose installed version does.
+    Constructor arguments are plain JSON values and part of the ranking's identity.
+
+    Class attributes:
+        version: raise it when the same arguments rank differently.
+        packages: distributions whose installed versions may change the ranking.
     """
 
     version: int
     packages: tuple[str, ...]
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
-        """Keep in `folder` (exists) what a search needs beside the vectors, and be ready to search."""
+        """Write what a search needs besides the vectors into `folder` (exists); `search` can then be called."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Take up what `build` left in `folder`."""
+        """Open what `build` wrote into `folder`."""
         ...
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Answer:
-        """(docs int32, scores float64, what was measured); the arrays are [Q, min(k, N)].
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Hits:
+        """The k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger one.
 
-        queries: float32 [Q, D], finite, else ValueError. vectors: those that the index was built from. A document is
-        its row in `vectors`; a row of the answer stands by score descending, then document ascending, and is padded by
-        -1 with score 0. A query of zeros finds nothing. A smaller k gives the head of a larger one.
+        queries: float32 [Q, D], finite, else ValueError.
+        vectors: those that the index was built from.
         """
         ...
 
 
 class Flat:
-    """Exact: the k best of all documents, where a score is the inner product summed in float64.
+    """Exact: the k best of all documents; a score is the inner product summed in float64.
 
-    The products in float32 come from a matrix multiplication; whatever a rounding error bound (Higham 2002, Accuracy
-    and Stability of Numerical Algorithms, 3.1) leaves among the k best is scored again. Needs no faiss.
+    A matrix multiplication gives the products in float32. All documents that may be among the k best within a rounding
+    error bound (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1) are scored again. Needs no faiss.
     """
 
     recorded_as = "index/flat"
@@ -72,17 +85,18 @@ class Flat:
     def load(self, folder: Path) -> None:
         self._longest: float = json.loads((folder / "flat.json").read_text(encoding="ascii"))["longest"]
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Answer:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Hits:
         _check_queries(queries, vectors)
-        return *exact(queries, vectors, self._longest, min(k, len(vectors))), {}
+        docs, scores = exact(queries, vectors, self._longest, min(k, len(vectors)))
+        return Hits(docs, scores, {})
 
 
 class _Approximate(ABC):
-    """An index that proposes candidates, and measures its recall by asking Flat the same."""
+    """An index that proposes candidates, and measures its recall against Flat."""
 
     version = 1
     packages: tuple[str, ...] = ("faiss-cpu",)
-    _limit: tuple[str, int] | None = None  # the argument that fixes how many candidates a query has, and its value
+    _limit: tuple[str, int] | None = None  # name and value of the argument that limits a query's candidates
 
     def __init__(self) -> None:
         if find_spec("faiss") is None:
@@ -99,11 +113,11 @@ class _Approximate(ABC):
         self._folder = folder
         self._propose: Propose | None = None  # opened by the first search
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Answer:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Hits:
         """As in VectorIndex; measures `index_recall`, the mean share of Flat's documents that were found.
 
-        BadInput where k is more than the candidates. A query of zeros has no part in the mean; without any other,
-        nothing is measured.
+        Queries of zeros are left out of the mean; if there are no others, nothing is measured. BadInput where k is more
+        than the number of candidates.
         """
         _check_queries(queries, vectors)
         width = min(k, len(vectors))
@@ -112,24 +126,27 @@ class _Approximate(ABC):
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
         if self._propose is None:
             self._propose = self._open(self._folder)
-        docs, scores = ranked(queries, vectors, width, PROPOSED, self._propose)
-        best, _, _ = self._flat.search(queries, vectors, k)
-        return docs, scores, _recall(docs, best)
+        docs, scores = ranked(queries, vectors, width, BATCH, self._propose)
+        best = self._flat.search(queries, vectors, k).docs
+        return Hits(docs, scores, _recall(docs, best))
 
     @abstractmethod
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write what `_open` reads; there may be no vectors at all."""
+        """Write what `_open` reads; there may be no vectors."""
 
     @abstractmethod
-    def _open(self, folder: Path) -> Propose: ...
+    def _open(self, folder: Path) -> Propose:
+        """The function that finds the candidates of queries."""
 
 
 class HNSW(_Approximate):
     """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320).
 
-    m: 2 to 512, links of a document (twice as many on the lowest layer). ef_construction: candidates when a document
-    is linked. ef_search: candidates of a query, at least k; more find more.
-    Built by one thread, since with several the graph depends on their timing.
+    Built by one thread: with several, the graph depends on their timing.
+
+    m: links per document (twice as many on the lowest layer), 2 to 512.
+    ef_construction: candidates when a document is linked.
+    ef_search: candidates per query, at least k; more give a higher recall.
     """
 
     recorded_as = "index/hnsw"
@@ -159,14 +176,14 @@ class HNSW(_Approximate):
 
         index: Any = faiss.read_index(str(folder / "hnsw.faiss"), faiss.IO_FLAG_MMAP_IFC)
         index.hnsw.efSearch = self._ef_search
-        return lambda queries: _listed(index.search(queries, self._ef_search)[1])
+        return lambda queries: _candidates(index.search(queries, self._ef_search)[1])
 
 
 class _Inverted(_Approximate):
-    """Vectors in lists around the centroids of spherical k-means; a query looks into those that it is nearest to.
+    """Vectors in lists around the centroids of spherical k-means; a query searches the lists nearest to it.
 
-    nlist: number of lists, at most N; None for 4 * sqrt(N), or fewer so that a list has 39 vectors on average to be
-    learnt from. nprobe: lists that a query looks into, at most nlist (where that is None: all, if there are fewer).
+    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, so that there are 39 training vectors per list.
+    nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
     """
 
     def __init__(self, nlist: int | None = None, nprobe: int = 16) -> None:
@@ -183,10 +200,11 @@ class _Inverted(_Approximate):
         size = len(vectors)
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
         if nlist > max(1, size):
-            raise BadInput(f"index.nlist is {nlist}, more than the {size} documents: lower it, or leave it null.")
+            raise BadInput(f"index.nlist is {nlist}, more than the {size} documents: lower it, or set it to null.")
         centroids = np.zeros((nlist, vectors.shape[1]), np.float32)
         if size:
-            width = vectors.shape[1]  # faiss need not warn that a list has few vectors: that was asked for
+            width = vectors.shape[1]
+            # min_points_per_centroid: no warning that lists have few vectors, since the user chose that
             means: Any = faiss.Kmeans(width, nlist, niter=10, seed=SEED, spherical=True, min_points_per_centroid=1)
             means.train(vectors)
             centroids = means.centroids
@@ -194,31 +212,34 @@ class _Inverted(_Approximate):
         return centroids
 
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Queries to (their lists int32 [n, nprobe], the centroids' scores): exact, so alike whoever asks with them."""
+        """A function from queries to (their lists int32 [n, nprobe], the centroids' scores).
+
+        Exact, so that the lists of a query do not depend on which other queries are searched with it.
+        """
         centroids = _load(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
         return lambda queries: exact(queries, centroids, longest, nprobe)
 
 
 class IVFFlat(_Inverted):
-    """Inverted file (Sivic & Zisserman 2003): every document in the lists that a query looks into is a candidate."""
+    """Inverted file (Sivic & Zisserman 2003): every document in the lists that a query searches is a candidate."""
 
     recorded_as = "index/ivf_flat"
 
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         centroids = self._cluster(vectors, folder)
         lists, _ = exact(vectors, centroids, greatest_length(centroids), 1)
-        lists = np.maximum(lists[:, 0], 0)  # vectors of zeros, which are nearest to none, stand in the first
+        lists = np.maximum(lists[:, 0], 0)  # vectors of zeros, nearest to no centroid, go to the first list
         np.save(folder / "docs.npy", np.argsort(lists, kind="stable").astype(np.int32))
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
     def _open(self, folder: Path) -> Propose:
         probe, docs, starts = self._prober(folder), _load(folder, "docs"), _load(folder, "starts")
 
-        def propose(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            probed = probe(queries)[0].tolist()
-            found = [np.concatenate([docs[starts[i] : starts[i + 1]] for i in row]) for row in probed]
-            return np.concatenate([np.sort(some) for some in found]), np.cumsum([0, *map(len, found)])
+        def propose(queries: np.ndarray) -> Candidates:
+            lists = probe(queries)[0].tolist()
+            found = [np.concatenate([docs[starts[i] : starts[i + 1]] for i in row]) for row in lists]
+            return Candidates(np.concatenate([np.sort(some) for some in found]), np.cumsum([0, *map(len, found)]))
 
         return propose
 
@@ -226,9 +247,13 @@ class IVFFlat(_Inverted):
 class IVFPQ(_Inverted):
     """Inverted file of product codes (Jégou, Douze & Schmid 2011, Product Quantization for Nearest Neighbor Search).
 
-    nlist, nprobe: as in `_Inverted`. m: parts of a vector, a divisor of D. bits: 4 to 12, of each part's code, so that
-    a document takes m * bits / 8 bytes. candidates: best by code, of each query; at least k.
-    BadInput where there are fewer than 2 ** bits documents, from which no code can be learnt.
+    BadInput from `build` where there are fewer than 2 ** bits documents, too few to learn a code from.
+
+    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, so that there are 39 training vectors per list.
+    nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
+    m: parts of a vector, a divisor of D.
+    bits: size of each part's code, 4 to 12; a document takes m * bits / 8 bytes.
+    candidates: documents per query taken as candidates, the best by code, at least k.
     """
 
     recorded_as = "index/ivf_pq"
@@ -268,30 +293,31 @@ class IVFPQ(_Inverted):
         index: Any = faiss.read_index(str(folder / "ivf_pq.faiss"), faiss.IO_FLAG_MMAP)
         index.nprobe = min(self._nprobe, index.nlist)
 
-        def propose(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def propose(queries: np.ndarray) -> Candidates:
             lists, scores = probe(queries)
-            near = lists.astype(np.int64), scores.astype(np.float32)
-            return _listed(index.search_preassigned(queries, self._candidates, *near)[1])
+            lists, scores = lists.astype(np.int64), scores.astype(np.float32)
+            return _candidates(index.search_preassigned(queries, self._candidates, lists, scores)[1])
 
         return propose
 
 
 def _check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
-        raise ValueError(f"queries are float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
+        raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
     if not np.isfinite(queries).all():
-        raise ValueError("queries are finite")
+        raise ValueError("queries must be finite, but one has NaN or infinity")
 
 
-def _listed(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Documents in any order, [n, w], padded by -1, as Propose gives them."""
-    ascending = np.sort(found, axis=1).astype(np.int32)
-    there = ascending >= 0
-    return ascending[there], np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+def _candidates(docs: np.ndarray) -> Candidates:
+    """From documents in any order, [n, w], padded with -1."""
+    ascending = np.sort(docs, axis=1).astype(np.int32)
+    present = ascending >= 0
+    return Candidates(ascending[present], np.concatenate([[0], np.cumsum(present.sum(axis=1))]))
 
 
 def _recall(docs: np.ndarray, best: np.ndarray) -> dict[str, float]:
-    rows = [(set(a.tolist()), set(b.tolist()) - {-1}) for a, b in zip(docs, best, strict=True)]
+    """`index_recall` of the documents found (int32 [Q, k]), given Flat's (int32 [Q, k])."""
+    rows = [(set(row.tolist()), set(exact_row.tolist()) - {-1}) for row, exact_row in zip(docs, best, strict=True)]
     shares = [len(found & wanted) / len(wanted) for found, wanted in rows if wanted]
     return {"index_recall": float(np.mean(shares))} if shares else {}
 

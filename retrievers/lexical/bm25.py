@@ -1,7 +1,7 @@
 """BM25 (Robertson & Zaragoza 2009, The Probabilistic Relevance Framework) over a precomputed sparse matrix.
 
-Every posting's score is known once the corpus is: the index holds them (Lù 2024, BM25S, arXiv:2407.03618), and a
-search only adds up, for each document, the scores of the query's terms.
+The score of every posting depends on the corpus alone, so the index stores it (Lù 2024, BM25S, arXiv:2407.03618). A
+search only sums, for each document, the scores of the query's terms.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,11 +20,13 @@ import numpy as np
 from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking, cores, did_you_mean
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
-LARGEST = 1e6  # of k1, delta, epsilon: far above any sense, far below overflow
-CHUNK = 1 << 16  # postings weighed at a time, so that no temporary array is as long as the index
+LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
+CHUNK = 1 << 16  # postings scored at a time, so that no temporary array is as long as the index
 
 
 class _Parameters(NamedTuple):
+    """The arguments of the formula; `delta` is 0 where the variant has none."""
+
     variant: str
     k1: float
     b: float
@@ -46,15 +48,16 @@ def _l_weight(tf: np.ndarray, norm: np.ndarray, p: _Parameters) -> np.ndarray:
 class _Variant:
     """A posting scores idf(n, N, epsilon) * weight(tf, norm, parameters).
 
-    n: in how many of the N documents the term stands (at least 1); tf: how often it stands in this one (at least 1);
+    n: number of documents with the term (at least 1), of N documents.
+    tf: number of times the term occurs in this document (at least 1).
     norm: 1 - b + b * length / mean length.
     """
 
     idf: Callable[[np.ndarray, int, float], np.ndarray]
     weight: Callable[[np.ndarray, np.ndarray, _Parameters], np.ndarray]
-    delta: float | None = None  # its default; None where the formula has no delta
-    everywhere: bool = False  # idf * delta counts in every document, also where the term is absent
-    library: str | None = None  # the class of rank_bm25 that computes the same
+    delta: float | None = None  # default value; None: the formula has no delta
+    everywhere: bool = False  # whether idf * delta is added to every document, also where the term is absent
+    library: str | None = None  # class of rank_bm25 that computes the same scores
 
 
 VARIANTS = {
@@ -83,87 +86,96 @@ VARIANTS = {
 }
 
 
+@dataclass(eq=False)
 class BM25:
-    """Ranks by the sum, over the query's terms, of a score for each document that holds the term.
+    """Ranks by the sum, over the query's terms, of a score for each document that has the term.
 
-    A term that stands twice in the query counts twice. A document that shares no term with the query is never
-    returned; one that does always may be, be its score 0 or negative (`okapi` has such). Scores compare roughly
-    across queries: longer queries reach higher ones.
+    A term that occurs twice in the query counts twice. A document that shares no term with the query is never
+    returned; a document that shares one is a candidate even if its score is 0 or negative (which `okapi` can give).
+    Scores are only roughly comparable across queries: longer queries reach higher ones.
 
-    With N documents, n of them holding the term, tf its count in the document and norm = 1 - b + b * length / mean:
+    With N documents, of which n have the term, tf its count in the document and norm = 1 - b + b * length / mean:
 
     - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. Without the constant factor
       (k1 + 1), which Lucene dropped in version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
-    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm); a negative idf, of a term in more than
+    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). A negative idf, of a term in more than
       half of the documents, becomes `epsilon` times the mean idf of all terms (itself negative in tiny corpora).
     - `l`: ln((N + 1) / (n + .5)) * tf * (k1 + 1) * c / (k1 + c) with c = tf / norm + delta.
-    - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)); a term of the query that the document
-      lacks, but another holds, adds its idf * delta too.
+    - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
+      not in the document adds its idf * delta too.
 
-    The last three are the scores of the library rank_bm25. It departs from Lv & Zhai (2011) where `l` multiplies by
-    tf once more and where `plus` counts absent terms.
+    The last three are the scores of the library rank_bm25. It departs from Lv & Zhai (2011) in two places: `l`
+    multiplies by tf once more, and `plus` counts absent terms.
 
-    k1: >= 0, how slowly repeats stop counting. b: 0 to 1, how much long documents are penalised.
-    delta: >= 0, for `l` (None: 0.5) and `plus` (None: 1). epsilon: >= 0, for `okapi`.
-    engine: `sparse`, or `rank_bm25`: the library itself as a slow reference (all variants but `lucene`).
-    threads: None for one a core; changes the time, not the scores.
+    tokenizer: turns documents and queries into terms.
+    variant: lucene, okapi, l or plus.
+    k1: how slowly repeated terms saturate, at least 0.
+    b: how much long documents are penalised, 0 to 1.
+    delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0.
+    epsilon: for `okapi`, at least 0.
+    engine: `sparse`, or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
+    threads: number of search threads, at least 1; None: one per core. Changes the running time, not the scores.
     """
+
+    tokenizer: Tokenizer
+    variant: str = "lucene"
+    k1: float = 1.5
+    b: float = 0.75
+    delta: float | None = None
+    epsilon: float = 0.25
+    engine: str = "sparse"
+    threads: int | None = None
+    progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are tokenized
 
     recorded_as = "retriever/bm25"
     version = 1
     packages = ("rank_bm25",)
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        variant: str = "lucene",
-        k1: float = 1.5,
-        b: float = 0.75,
-        delta: float | None = None,
-        epsilon: float = 0.25,
-        engine: str = "sparse",
-        threads: int | None = None,
-    ) -> None:
-        _check_choice("variant", variant, VARIANTS)
-        _check_choice("engine", engine, ENGINES)
-        _check_number("k1", k1, LARGEST)
-        _check_number("b", b, 1)
-        _check_number("epsilon", epsilon, LARGEST)
-        default = VARIANTS[variant].delta
-        if delta is not None:
-            _check_number("delta", delta, LARGEST)
-            if default is None:
-                raise BadInput(f"delta has no place in variant={variant}: leave it out, or use variant=l or plus.")
-        if engine == "rank_bm25" and VARIANTS[variant].library is None:
-            raise BadInput(f"engine=rank_bm25 has no variant={variant}: use okapi, l or plus, or engine=sparse.")
-        if engine == "rank_bm25" and k1 == 0:
+    def __post_init__(self) -> None:
+        self._check()
+        delta = VARIANTS[self.variant].delta if self.delta is None else self.delta
+        self._parameters = _Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
+        self._identity = {"version": self.version, "engine": self.engine, **self._parameters._asdict()}
+        self._engine: _Engine = ENGINES[self.engine](self._parameters, self.threads)
+        self._doc_ids: DocIds | None = None
+
+    def _check(self) -> None:
+        _check_choice("variant", self.variant, VARIANTS)
+        _check_choice("engine", self.engine, ENGINES)
+        _check_number("k1", self.k1, LARGEST)
+        _check_number("b", self.b, 1)
+        _check_number("epsilon", self.epsilon, LARGEST)
+        variant, threads = VARIANTS[self.variant], self.threads
+        if self.delta is not None:
+            _check_number("delta", self.delta, LARGEST)
+            if variant.delta is None:
+                raise BadInput(f"variant={self.variant} has no delta: remove delta, or use variant=l or variant=plus.")
+        if self.engine == "rank_bm25" and variant.library is None:
+            raise BadInput(
+                f"engine=rank_bm25 has no variant={self.variant}: use okapi, l or plus, or set engine=sparse."
+            )
+        if self.engine == "rank_bm25" and self.k1 == 0:
             raise BadInput("engine=rank_bm25 divides 0 by 0 at k1=0: use engine=sparse, or k1 above 0.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise BadInput(f"threads is {threads!r}: give a number of threads, at least 1, or null for all cores.")
-        self.tokenizer = tokenizer
-        self.progress: Progress | None = None  # told how tokenising goes
-        self._parameters = _Parameters(variant, k1, b, (default or 0.0) if delta is None else delta, epsilon)
-        self._identity = {"version": self.version, "engine": engine, **self._parameters._asdict()}
-        self._engine: _Engine = ENGINES[engine](self._parameters, threads)
-        self._doc_ids: DocIds | None = None
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Index `documents` (ascending doc_id, else ValueError) in `folder`, and be ready to search."""
+        """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""
         DocIds.save(folder, documents)
         self._engine.build(self.tokenizer([document.indexed_text for document in documents], self.progress), folder)
         (folder / "bm25.json").write_text(json.dumps(self._identity), encoding="ascii")
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map what `index` left in `folder`; ValueError if that was by other parameters."""
-        found = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
-        if found != self._identity:
-            raise ValueError(f"the index in {folder} was made with {found}, not with {self._identity}")
+        """Memory-map the index in `folder`; ValueError if it was made with other parameters."""
+        identity = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
+        if identity != self._identity:
+            raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity}")
         self._engine.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents for each query, all queries in one go."""
+        """At most k >= 0 documents per query."""
         if self._doc_ids is None:
             raise RuntimeError("BM25.search needs index or load first")
         if k < 0:
@@ -174,6 +186,8 @@ class BM25:
 
 
 class _Engine(Protocol):
+    """Builds an index of token ids in a folder and searches it."""
+
     def __init__(self, parameters: _Parameters, threads: int | None) -> None: ...
 
     def build(self, tokens: Tokens, folder: Path) -> None: ...
@@ -181,12 +195,12 @@ class _Engine(Protocol):
     def load(self, folder: Path) -> None: ...
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """(docs int32, scores float64), both [Q, width], as in Ranking, with documents by their place in the corpus."""
+        """(docs int32, scores float64), both [Q, width], as in Ranking; docs are indices into the corpus."""
         ...
 
 
 class _Postings(NamedTuple):
-    """The index as _bm25_kernels describes it."""
+    """The index, in the layout that _bm25_kernels describes."""
 
     starts: np.ndarray
     docs: np.ndarray
@@ -195,7 +209,7 @@ class _Postings(NamedTuple):
 
 
 class _Sparse:
-    """Postings by term, each with its score, in memory maps; added up by compiled kernels on all cores."""
+    """Precomputed scores per posting in memory maps, summed by compiled kernels on all cores."""
 
     def __init__(self, parameters: _Parameters, threads: int | None) -> None:
         self._parameters = parameters
@@ -216,7 +230,7 @@ class _Sparse:
             np.save(folder / f"{name}.npy", values)
 
     def _idf(self, counts: np.ndarray, n_docs: int) -> np.ndarray:
-        """float64 [V] from the terms' document counts; 0 for a term of the vocabulary that no document holds."""
+        """The idf of each term, float64 [V]; 0 for a term that occurs in no document. counts: documents per term."""
         idf = np.zeros(len(counts))
         used = counts > 0
         if used.any():
@@ -226,17 +240,23 @@ class _Sparse:
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
     ) -> None:
-        """Turn term frequencies into scores, in place."""
+        """Turn term frequencies into scores, in place.
+
+        starts, docs: the postings, as in _Postings.
+        scores: float64 [P], the term frequency of each posting; receives its score.
+        idf: float64 [V].
+        lengths: int [N], terms per document.
+        """
         if not len(docs):
             return
         p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
         norms = 1 - p.b + p.b * (lengths / lengths.mean())
         borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))
         for first, last in pairwise([*borders.tolist(), len(idf)]):
-            some = slice(starts[first], starts[last])
-            weights = weigh(scores[some], norms[docs[some]], p)
-            # Adding 0.0 makes 0.0 of -0.0, which the search keeps for documents that no term touched.
-            scores[some] = np.repeat(idf[first:last], np.diff(starts[first : last + 1])) * weights + 0.0
+            chunk = slice(starts[first], starts[last])
+            weights = weigh(scores[chunk], norms[docs[chunk]], p)
+            # Adding 0.0 turns -0.0 into 0.0: the search uses -0.0 for documents that no term touched.
+            scores[chunk] = np.repeat(idf[first:last], np.diff(starts[first : last + 1])) * weights + 0.0
 
     def load(self, folder: Path) -> None:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
@@ -248,20 +268,20 @@ class _Sparse:
         terms, offsets = self._known(queries)
         if width == 0 or not len(terms):
             return docs, scores
-        from retrievers.lexical import _bm25_kernels as lexical__bm25_kernels
+        from retrievers.lexical import _bm25_kernels
 
         index = self._postings
 
         def run(first: int, last: int) -> None:
-            lexical__bm25_kernels.search(
+            _bm25_kernels.search(
                 index.starts, index.docs, index.scores, index.floors, terms, offsets, first, last, docs, scores
             )
-            # Rows come by ascending document: a stable sort leaves ties that way.
+            # Rows come sorted by document: a stable sort leaves ties in that order.
             order = np.argsort(-scores[first:last], axis=1, kind="stable")
             docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
             scores[first:last] = np.take_along_axis(scores[first:last], order, axis=1)
 
-        # Several parts a thread, since queries differ in cost.
+        # Several parts per thread, since queries differ in cost.
         borders = np.linspace(0, len(queries), 1 + min(8 * self._threads, len(queries))).astype(int).tolist()
         with ThreadPoolExecutor(self._threads) as pool:
             list(pool.map(run, borders[:-1], borders[1:]))
@@ -269,7 +289,7 @@ class _Sparse:
         return docs, scores
 
     def _known(self, queries: Tokens) -> tuple[np.ndarray, np.ndarray]:
-        """The queries' terms as the index numbers them, without those that it does not hold: (terms, offsets)."""
+        """The queries' terms as numbers of the index, without unknown terms: (terms, offsets), as in Tokens."""
         numbers = np.array([self._terms.get(term, -1) for term in queries.vocabulary], np.int64)
         terms = numbers[queries.ids]
         offsets = np.concatenate([[0], np.cumsum(terms >= 0)])[queries.offsets]
@@ -277,7 +297,7 @@ class _Sparse:
 
 
 class _Library:
-    """The library rank_bm25 with the same candidates and the same order: a reference, slow by design."""
+    """The library rank_bm25 with the same candidates and the same order of ties: a slow reference."""
 
     def __init__(self, parameters: _Parameters, threads: int | None) -> None:
         self._parameters = parameters
@@ -291,7 +311,7 @@ class _Library:
 
         p = self._parameters
         tokens = Tokens.load(folder)
-        if not len(tokens.ids):  # the library divides by the number of terms; without any, nothing is ever found
+        if not len(tokens.ids):  # the library would divide by zero; without terms nothing is ever found
             self._scorer = None
             return
         extra = {"epsilon": p.epsilon} if p.variant == "okapi" else {"delta": p.delta}
@@ -306,7 +326,9 @@ class _Library:
             unique = set(terms)
             shares = np.array([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
             candidates = np.flatnonzero(shares)
-            with np.errstate(invalid="ignore"):  # at b = 1 it divides 0 by 0 for empty documents, no candidates
+            with np.errstate(
+                invalid="ignore"
+            ):  # at b = 1 it divides 0 by 0 for empty documents, which are no candidates
                 values = self._scorer.get_scores(terms)[candidates]
             best = np.argsort(-values, kind="stable")[:width]  # stable: ties stay in ascending order of doc_id
             docs[row, : len(best)] = candidates[best]

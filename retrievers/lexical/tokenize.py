@@ -1,7 +1,7 @@
-"""Text to terms: one array of term ids for a whole list of texts, and the tokenizers that make it.
+"""Tokenizers, which turn texts into terms, and Tokens, the compact arrays they return.
 
-Every tokenizer first brings text to Unicode's composed form (NFC), since Korean written on macOS comes decomposed,
-and puts U+FFFD for lone surrogates, which no tool downstream can encode.
+Every tokenizer first converts text to Unicode's composed form (NFC), since Korean text written on macOS is decomposed,
+and replaces lone surrogates, which cannot be encoded as UTF-8, with U+FFFD.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The terms of N texts: text i holds `ids[offsets[i]:offsets[i + 1]]`.
+    """The terms of N texts: text i has the terms `ids[offsets[i]:offsets[i + 1]]`.
 
-    vocabulary: the V terms, unique. ids: int32 [T], indices into `vocabulary`, in the order of the text.
+    vocabulary: V unique terms.
+    ids: int32 [T], indices into `vocabulary`, in the order of the text.
     offsets: int64 [N + 1], ascending from 0 to T.
     """
 
@@ -40,25 +41,25 @@ class Tokens:
     offsets: np.ndarray
 
     def __len__(self) -> int:
-        """How many texts."""
+        """Number of texts."""
         return len(self.offsets) - 1
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]]) -> Tokens:
-        """From one list of terms a text; the vocabulary stands in the order of first use."""
+        """From one list of terms per text; the vocabulary is in order of first use."""
         builder = _Builder()
         for terms in texts:
             builder.add(terms)
         return builder.tokens()
 
     def lists(self) -> list[list[str]]:
-        """One list of terms a text: what `of` was given."""
+        """One list of terms per text, the inverse of `of`."""
         terms = [self.vocabulary[i] for i in self.ids.tolist()]
         ends = self.offsets.tolist()
         return [terms[start:end] for start, end in pairwise(ends)]
 
     def save(self, folder: Path) -> None:
-        """Write ids.npy, offsets.npy and vocabulary.json into `folder`, which exists."""
+        """Write ids.npy, offsets.npy and vocabulary.json into `folder`, which must exist."""
         np.save(folder / "ids.npy", self.ids)
         np.save(folder / "offsets.npy", self.offsets)
         (folder / "vocabulary.json").write_text(json.dumps(self.vocabulary), encoding="ascii")
@@ -73,10 +74,11 @@ class Tokens:
 
 
 class Tokenizer(Protocol):
-    """Texts to terms. Constructor arguments are plain JSON values and belong to the identity of what comes out.
+    """Turns texts into terms. Constructor arguments are plain JSON values and part of the terms' identity.
 
-    Class attributes: `version`, raised when the same arguments give other terms; `packages`, distributions whose
-    installed version changes the terms. The argument `workers`, where there is one, never does.
+    Class attributes:
+        version: raise it when the same arguments give different terms.
+        packages: distributions whose installed versions may change the terms.
     """
 
     version: int
@@ -86,7 +88,7 @@ class Tokenizer(Protocol):
 
 
 class Whitespace:
-    """What stands between white space, case and punctuation kept: the plainest baseline."""
+    """Splits at white space and keeps case and punctuation: the simplest baseline."""
 
     recorded_as = "tokenizer/whitespace"
     version = 1
@@ -108,10 +110,12 @@ class Word:
 
 
 class CharNgram:
-    """Runs of `low` to `high` characters (each at least 1) inside the words of `Word`.
+    """Character n-grams inside the words of `Word`.
 
-    A word shorter than `low` is kept whole. Shorter n-grams come first, each length from left to right: with 1 and 2,
-    `물리` becomes 물, 리, 물리.
+    A word shorter than `low` becomes one term. Shorter n-grams come first, each length from left to right: with
+    low=1 and high=2, `물리` becomes 물, 리, 물리.
+
+    low, high: the shortest and the longest n-gram, in characters, at least 1.
     """
 
     recorded_as = "tokenizer/char_ngram"
@@ -136,8 +140,8 @@ class CharNgram:
         return [word[i : i + size] for size in sizes for i in range(len(word) - size + 1)]
 
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and their like; `s`, `t` and so on are what `\w+`
-# leaves of it's and don't.
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words; `s`, `t` and so on are what `\w+`
+# leaves of "it's" and "don't".
 _ENGLISH = """
 a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
 theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
@@ -150,9 +154,10 @@ STOP_WORDS = {"english": frozenset(_ENGLISH.split())}
 
 
 class Snowball:
-    """Snowball stems (Porter 2001, http://snowballstem.org) of the words of `Word`, stop words left out before.
+    """Snowball stems (Porter 2001, http://snowballstem.org) of the words of `Word`.
 
-    `language` is one of PyStemmer's algorithms. `stop_words` needs a list of ours: English only; false keeps all.
+    language: one of PyStemmer's algorithms, such as english.
+    stop_words: whether to drop function words before stemming; the only list is English.
     """
 
     recorded_as = "tokenizer/snowball"
@@ -169,21 +174,21 @@ class Snowball:
         if not isinstance(stop_words, bool):
             raise BadInput(f"tokenizer.stop_words is {stop_words!r}: give true or false.")
         if stop_words and language not in STOP_WORDS:
-            raise BadInput(f"tokenizer.stop_words: there is no list for {language!r}; set stop_words=false.")
+            raise BadInput(f"tokenizer.stop_words: there is no list for {language!r}; set tokenizer.stop_words=false.")
         self._language = language
         self._stop_words = STOP_WORDS[language] if stop_words else frozenset()
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         import Stemmer
 
-        stem = Stemmer.Stemmer(self._language).stemWord  # one a call: a stemmer must not be shared by threads
+        stem = Stemmer.Stemmer(self._language).stemWord  # one per call: threads must not share a stemmer
         return _tokens(
             _words(texts), len(texts), progress, lambda word: [] if word in self._stop_words else [stem(word)]
         )
 
 
-# Nouns, numerals, pronouns, verbs and adjectives, roots, adverbs, and foreign, numeric and Chinese spellings: what
-# carries content. Particles, endings, affixes and symbols do not.
+# Tags that carry content: nouns, numerals, pronouns, verbs and adjectives, roots, adverbs, and words in foreign
+# letters, digits or Chinese characters. Particles, endings, affixes and symbols do not.
 CONTENT_TAGS = ("NN*", "NR", "NP", "VV*", "VA*", "XR", "SL", "SN", "SH", "MA*")
 
 # kiwi's tag set (Sejong's, extended); a predicate's tag may end in -R or -I (regular, irregular inflection).
@@ -199,9 +204,11 @@ KIWI_TAGS = frozenset(_TAGS.split())
 class Kiwi:
     """Lower-cased forms of the Korean morphemes whose tag is in `tags` (https://github.com/bab2min/kiwipiepy).
 
-    tags: kiwi's tags, such as NNG; a trailing * stands for every tag that begins so (`VV*` for VV, VV-R and VV-I).
-    workers: threads, at least 1; None for one a core. It changes the time, not the terms.
-    The model takes about two seconds and 500 MB: it is loaded at the first text and kept for the whole process.
+    The model takes about two seconds to load and 500 MB of memory. It is loaded at the first text and stays loaded for
+    the whole process.
+
+    tags: kiwi's tags, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
+    workers: number of threads, at least 1; None: one per core. Changes the running time, not the terms.
     """
 
     recorded_as = "tokenizer/kiwi"
@@ -219,45 +226,46 @@ class Kiwi:
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         if not texts:
             return Tokens.of([])
-        kept = self._tags
-        analysed = _kiwi(self._workers).tokenize(_normalised(texts))
-        forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in kept] for text in analysed)
+        tags = self._tags
+        analysed = kiwi_model(self._workers).tokenize(_normalised(texts))
+        forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in tags] for text in analysed)
         return _tokens(forms, len(texts), progress)
 
 
 @lru_cache(maxsize=1)
-def _kiwi(workers: int | None) -> Any:
+def kiwi_model(workers: int | None) -> Any:
+    """The kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
     import kiwipiepy
 
     return kiwipiepy.Kiwi(num_workers=-1 if workers is None else workers)
 
 
 def _matching_tags(pattern: str) -> list[str]:
-    """The tags that `pattern` stands for: itself, or all that begin with what precedes its trailing *."""
+    """The tags that `pattern` matches: itself, or with a trailing * all tags with that prefix."""
     if not isinstance(pattern, str):
-        raise BadInput(f"tokenizer.tags holds {pattern!r}: give kiwi tags as text.")
+        raise BadInput(f"tokenizer.tags contains {pattern!r}: give kiwi tags as text.")
     exact, prefix = pattern, pattern[:-1]
-    found = [tag for tag in KIWI_TAGS if tag == exact or (pattern.endswith("*") and tag.startswith(prefix))]
-    if not found:
+    matching = [tag for tag in KIWI_TAGS if tag == exact or (pattern.endswith("*") and tag.startswith(prefix))]
+    if not matching:
         hint = did_you_mean(pattern, KIWI_TAGS) or f" Known: {', '.join(sorted(KIWI_TAGS))}."
         raise BadInput(f"tokenizer.tags: kiwi has no tag {pattern!r}.{hint}")
-    return found
+    return matching
 
 
 def _normalised(texts: Iterable[str]) -> Iterator[str]:
-    """NFC, without lone surrogates."""
+    """The texts in NFC, with U+FFFD in place of lone surrogates."""
     for text in texts:
         composed = unicodedata.normalize("NFC", text)
         yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    # Lower-casing can decompose (İ becomes i and a dot): normalised again, so that equal words have one spelling.
+    # Lower-casing can decompose (İ becomes i and a dot): normalise again, so that equal words have one spelling.
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 
 class _Ids(dict[str, int]):
-    """Term -> id, given out in the order of first use."""
+    """Term -> id; new terms are numbered in order of first use."""
 
     def __missing__(self, term: str) -> int:
         self[term] = new = len(self)
@@ -265,7 +273,7 @@ class _Ids(dict[str, int]):
 
 
 class _Builder:
-    """Collects terms, text by text, in arrays: 4 bytes a term."""
+    """Collects terms, text by text, in arrays: 4 bytes per term."""
 
     def __init__(self, expand: Callable[[str], list[str]] | None = None) -> None:
         self._ids = _Ids()
@@ -299,7 +307,10 @@ def _tokens(
     progress: Progress | None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    """Number the words of `total` texts, each replaced by the terms that `expand` makes of it."""
+    """Tokens of `total` texts, given the words of each.
+
+    expand: turns a word into its terms; None: a word is a term.
+    """
     builder = _Builder(expand)
     for done, text in enumerate(words, start=1):
         builder.add(text)

@@ -101,6 +101,7 @@ def test_query_text_last_and_file(harness, toy, tmp_path):
     assert harness("run", *contest(toy), *QUIET, "query.text=last").code == 0
 
 
+@pytest.mark.stored
 def test_a_hangul_folder_and_experiment_name(harness, toy, tmp_path):
     folder = toy.rename(tmp_path / "한글 폴더 (사본)")
     done = harness("run", *contest(folder), "experiment_name=한국어 실험=1", "format=json")
@@ -119,6 +120,7 @@ def test_a_multirun_shares_what_is_slow(harness, toy):
     ]  # 50 withholds all: only the greeting is right
 
 
+@pytest.mark.stored
 def test_score_equals_run(harness, toy):
     run = harness("run", *contest(toy), "format=json", "metrics=[modified_map@3,hit@1,ndcg@3]").json
     scored = harness(
@@ -225,6 +227,7 @@ def test_fitted_on_the_public_part(harness):
     assert public["gate"]["learnt_from"]["queries"] == 24  # round(.4 * 60)
 
 
+@pytest.mark.stored
 def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp_path):
     """The logged means are those of the columns oof/ of scores.csv, in all and in both parts."""
     import csv

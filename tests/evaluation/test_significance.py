@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evaluation.significance import differences, holm, randomisation_test
+from harness.evaluation.significance import differences, holm, sign_flip_test
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 import simulate_intervals
@@ -20,7 +20,7 @@ LEVELS = [0.0, 1 / 3, 0.5, 7 / 12, 5 / 6, 1.0]
 
 
 def p_of(*row, resamples=10_000, seed=0):
-    p, exact = randomisation_test(np.array([row], float), seed, resamples)
+    p, exact = sign_flip_test(np.array([row], float), seed, resamples)
     return p[0], exact[0]
 
 
@@ -80,8 +80,8 @@ def test_drawn_flips_come_near_to_all_of_them():
     assert drawn == pytest.approx(whole, abs=5 * math.sqrt(whole * (1 - whole) / 20_000))  # five standard errors
 
 
-@pytest.mark.slow  # ranx compiles for a minute when it is new
-def test_ranx_agrees_but_for_its_seed():
+@pytest.mark.slow  # loads ranx
+def test_ranx_agrees_but_for_its_seed(ranx):
     from ranx.statistical_tests.fisher_randomization_test import fisher_randomization_test
     from ranx.statistical_tests.paired_student_t_test import paired_student_t_test
 

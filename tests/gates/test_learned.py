@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from fakes import evidence
+from fakes import FakeInputs
 
 from harness.gates import calibration
 from harness.gates.learned import AutoGate, ClassifierGate, DepthGate
@@ -32,7 +32,7 @@ def corpus(seed: int = 0, n: int = 60, none: float = 0.3, noise: float = 1.0):
     values = np.zeros((n, 4))
     values[~needs, 0] = 1.0
     values[needs, 1:] = generator.choice([0.0, 0.5, 1.0], (needs.sum(), 1), p=[0.2, 0.2, 0.6])
-    return evidence(rankings), Payoff(values, np.arange(n), needs, "modified_map@3")
+    return FakeInputs(rankings), Payoff(values, np.arange(n), needs, "modified_map@3")
 
 
 def mean(payoff, shown):
@@ -136,7 +136,7 @@ def test_the_classifier_joins_signals_that_say_little_alone():
     payoff = Payoff(values, np.arange(n), needs, "modified_map@3")
     found = {
         gate: np.mean([mean(payoff, shown) for shown in gate(signals=["top_score"], repeats=1).decide(
-            evidence(rankings), payoff).out_of_fold]) for gate in (AutoGate, ClassifierGate)
+            FakeInputs(rankings), payoff).out_of_fold]) for gate in (AutoGate, ClassifierGate)
     }  # fmt: skip
     assert found[ClassifierGate] > 0.95 > 0.85 > found[AutoGate]
 
@@ -161,7 +161,7 @@ def test_an_embedding_weighs_as_much_as_one_signal():
     known, payoff = corpus(noise=100.0)
     vectors = np.random.default_rng(0).normal(size=(60, 16))
     vectors[:, 0] = np.where(payoff.needs, 3.0, -3.0)
-    known = type(known)(**{**known.__dict__, "embeddings": lambda: vectors})
+    known.embeddings = lambda: vectors
     decision = ClassifierGate(**FEW, embedding=True).decide(known, payoff)
     rule = decision.fitted["rule"]
     assert len(rule["embedding"]) == 16
@@ -204,14 +204,14 @@ def test_one_labelled_query(gate, needing):
     decision = gate(**FEW).decide(known, Payoff(values, row, payoff.needs, payoff.name))
     assert decision.keep.tolist() == [bool(needing)] * 8
     assert decision.out_of_fold is None
-    assert "one labelled query: nothing can be held out" in decision.fitted["notes"]
+    assert "only one labelled query: none can be held out" in decision.fitted["notes"]
 
 
 @pytest.mark.parametrize("gate", GATES)
 def test_constant_signals(gate):
     known, payoff = corpus()
     flat = Ranking.from_scores({q: {"a": 2.0, "b": 1.0} for q in known.rankings["good"].query_ids})
-    decision = gate(**FEW).decide(evidence({"flat": flat}), payoff)
+    decision = gate(**FEW).decide(FakeInputs({"flat": flat}), payoff)
     assert len(set(decision.shown.tolist())) == 1
     assert mean(payoff, decision.shown) == pytest.approx(max(payoff.values[:, [0, 3]].mean(axis=0)))
     assert any("the signal is the same for all queries" in note for note in decision.fitted["notes"])
@@ -234,7 +234,7 @@ def test_what_was_learnt_decides_alike_without_labels(tmp_path, gate):
     np.testing.assert_array_equal(found.shown, decision.shown)
     np.testing.assert_array_equal(found.signal, decision.signal)
     fitted.check(["good", "noise"])
-    with pytest.raises(BadInput, match=r"gate\.source='(good|noise)' is no raw ranking"):
+    with pytest.raises(BadInput, match=r"gate\.source='(good|noise)' is not a component ranking"):
         fitted.check(["bm25"])
     # Its identity is what it says, not where it lies.
     moved = tmp_path / "other.json"
@@ -263,7 +263,7 @@ def test_a_threshold_may_be_infinite():
 )
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "gate.json").write_text(content)
-    with pytest.raises(BadInput, match=r"no gate\.json of a run"):
+    with pytest.raises(BadInput, match=r"is not the gate\.json of a run"):
         FittedGate(str(tmp_path / "gate.json"))
     with pytest.raises(BadInput, match="cannot be read"):
         FittedGate(str(tmp_path / "none.json"))
@@ -274,8 +274,8 @@ def test_other_files_are_refused(tmp_path, content):
     [
         ({"signals": ["top_scor"]}, ["a"], "Did you mean 'top_score'"),
         ({"signals": []}, ["a"], "signals is empty"),
-        ({"signals": ["agreement"]}, ["a"], "compares raw rankings"),
-        ({"sources": ["b"]}, ["a"], "gate.sources='b' is no raw ranking"),
+        ({"signals": ["agreement"]}, ["a"], "compares component rankings"),
+        ({"sources": ["b"]}, ["a"], "gate.sources='b' is not a component ranking"),
         ({"folds": 1}, ["a"], "folds=1: at least 2"),
         ({"repeats": 0}, ["a"], "repeats=0: at least 1"),
         ({"k": 1}, ["a"], "k=1 is too small"),

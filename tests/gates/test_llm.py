@@ -1,4 +1,4 @@
-"""The gate that asks a model, against a server of our own that answers, stumbles, stalls and lies."""
+"""The language model gate, against a local server that answers, fails, stalls and returns nonsense."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from chat_server import ChatServer, Reply, completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.gates import llm
 from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, parse_answer, transcript
@@ -49,7 +49,7 @@ def by_length(text, time):
 
 
 def failure(asked):
-    """What a run that ends without an answer says, all of it: message, chain and notes."""
+    """What a run that ends without an answer says in full: message, chain and notes."""
     with pytest.raises(RuntimeError) as caught:
         list(asked)
     return str(caught.value), "".join(traceback.format_exception(caught.value))
@@ -59,7 +59,7 @@ def failure(asked):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         *[(word, 1.0) for word in ("yes", "Yes.", " YES!\n", "예", "네.", "true", "**Yes**", "예, 필요합니다")],
         *[(word, 0.0) for word in ("no", "No.", "아니오", "아니요.", "false", "FALSE", "No, it is a greeting.")],
@@ -72,8 +72,8 @@ def failure(asked):
         *[(text, None) for text in ("yes or no", "yes/no", "Yes, no", "<think>yes", '{"answer": true}', "retrieve")],
     ],
 )  # fmt: skip
-def test_words_that_are_an_answer(said, expected):
-    assert parse_answer(said) == expected
+def test_words_that_are_an_answer(message, expected):
+    assert parse_answer(message) == expected
 
 
 @given(st.text())
@@ -150,11 +150,11 @@ def test_no_more_requests_at_a_time_than_asked_for():
     assert server.together <= 2
 
 
-def test_progress_counts_what_was_kept_before():
-    told = []
+def test_progress_counts_what_was_cached_before():
+    reported = []
     with ChatServer(by_length) as server:
-        list(gate(server, parallel=1).ask(questions("a", "b"), lambda *one: told.append(one), kept=5))
-    assert told == [(6, 7, "answers"), (7, 7, "answers")]
+        list(gate(server, parallel=1).ask(questions("a", "b"), lambda *one: reported.append(one), cached=5))
+    assert reported == [(6, 7, "answers"), (7, 7, "answers")]
 
 
 # Failures that pass
@@ -204,7 +204,7 @@ def test_waits_grow_and_are_as_long_as_the_endpoint_asks(waits, caplog):
         assert list(gate(server, retries=8).ask(questions("a"))) == [(0, 0.0)]
     # 1 s, then twice as long each time up to 60 s, but 30 s where that was asked for in place of 2 s
     assert waits == [1, 30, 4, 8, 16, 32, 60, 60]
-    assert [record.args[2] for record in caplog.records] == waits[1:2] + waits[3:]  # 5 s and more are told
+    assert [record.args[2] for record in caplog.records] == waits[1:2] + waits[3:]  # waits of 5 s and more are logged
 
 
 def test_a_date_to_wait_for(waits, monkeypatch):
@@ -220,11 +220,11 @@ def test_a_date_to_wait_for(waits, monkeypatch):
 
 def test_errors_for_ever_end_the_run_after_the_retries():
     with ChatServer(lambda text, time: Reply(500, {"error": {"message": "out of\n memory"}})) as server:
-        said, _ = failure(gate(server, retries=2).ask(questions("a"), kept=3))
+        message, _ = failure(gate(server, retries=2).ask(questions("a"), cached=3))
     assert len(server.asked) == 3
-    assert said == (
+    assert message == (
         f"gate=llm: query 'q0' has no answer from tiny at {server.url}: HTTP 500: out of memory. "
-        "3 of 4 answers are kept: start again, and only the others are asked for."
+        "3 of 4 answers are cached. Run again to request only the others."
     )
 
 
@@ -233,46 +233,46 @@ def test_errors_for_ever_end_the_run_after_the_retries():
     [
         (
             Reply(401, {"error": {"message": f"Incorrect API key: {KEY}"}}),
-            "Look at the key in the environment variable",
+            "Check the key in the environment variable",
         ),
-        (Reply(403, {"message": "no access."}), "HTTP 403: no access. Look at the key in the environment"),
+        (Reply(403, {"message": "no access."}), "HTTP 403: no access. Check the key in the environment"),
         (Reply(404, {"error": "model 'tiny' not found"}), "HTTP 404: model 'tiny' not found."),
         (Reply(400, {"error": {"message": "use max_completion_tokens"}}), "HTTP 400: use max_completion_tokens."),
         (Reply(307, "", {"Location": "http://127.0.0.1:9/v1"}), "HTTP 307"),
-        (Reply(429, "", {"Retry-After": "86400"}), "It asks to wait 86400 s."),
+        (Reply(429, "", {"Retry-After": "86400"}), "The endpoint asks to wait 86400 s."),
     ],
     ids=lambda one: str(getattr(one, "status", "")),
 )
 def test_what_will_not_pass_ends_the_run_at_once(reply, expected):
     with ChatServer(lambda text, time: reply) as server:
-        said, _ = failure(gate(server).ask(questions("a")))
-    assert expected in said
+        message, _ = failure(gate(server).ask(questions("a")))
+    assert expected in message
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        ("Maybe. " * 100, r"it said 'Maybe. Maybe. .*…' in place of yes or no. Try another model or gate.prompt."),
+        ("Maybe. " * 100, r"the answer is 'Maybe. Maybe. .*…' instead of yes or no. Try another model or gate.prompt."),
         (Reply(body=completion("<think>hm", "length")), r"'<think>hm' .* cut off: raise gate.request.max_tokens."),
-        (Reply(body="<html>" + "x" * 5000), r"no chat completion: <html>x{294}…\."),
+        (Reply(body="<html>" + "x" * 5000), r"not a chat completion: <html>x{294}…\."),
     ],
 )
 def test_nonsense_is_quoted(reply, expected):
     import re
 
     with ChatServer(lambda text, time: reply) as server:
-        said, _ = failure(gate(server, retries=1).ask(questions("a")))
-    assert re.search(expected, said), said
+        message, _ = failure(gate(server, retries=1).ask(questions("a")))
+    assert re.search(expected, message), message
     assert len(server.asked) == 2
 
 
 def test_an_endpoint_that_says_nothing():
     over = threading.Event()
     with ChatServer(lambda text, time: "yes" if over.wait(30) else "no") as server:
-        said, _ = failure(gate(server, timeout=0.1, retries=1).ask(questions("a")))
+        message, _ = failure(gate(server, timeout=0.1, retries=1).ask(questions("a")))
         over.set()
-    assert "not a word within 0.1 s (gate.runtime.timeout)" in said
+    assert "no response within 0.1 s (gate.runtime.timeout)" in message
     assert len(server.asked) == 2
 
 
@@ -280,8 +280,8 @@ def test_an_address_where_nobody_listens():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/"
-        said, _ = failure(gate(url).ask(questions("a")))
-    assert f"at {url.rstrip('/')}: the connection was refused. Is the server started" in said
+        message, _ = failure(gate(url).ask(questions("a")))
+    assert f"at {url.rstrip('/')}: connection refused. Is the server running" in message
 
 
 def test_answers_on_their_way_are_given_before_the_failure_is_told():
@@ -298,7 +298,7 @@ def test_answers_on_their_way_are_given_before_the_failure_is_told():
     with ChatServer(answer) as server:
         found = gate(server, parallel=2).ask(questions("good", "bad", *"abcdef"))
         assert next(found) == (0, 1.0)
-        with pytest.raises(RuntimeError, match=r"query 'q1' .* 1 of 8 answers are kept"):
+        with pytest.raises(RuntimeError, match=r"query 'q1' .* 1 of 8 answers are cached"):
             next(found)
     assert sorted(server.texts) == ["user: bad", "user: good"]
 
@@ -318,7 +318,7 @@ def test_who_stops_listening_stops_the_asking():
 
 
 class Answers:
-    """Keeps one float a key, as the store does."""
+    """Caches one float per key, as the real cache does."""
 
     def __init__(self):
         self.known = {}
@@ -332,8 +332,8 @@ class Answers:
 
 
 def decide(server, queries, answers, **arguments):
-    evidence = SimpleNamespace(conversations=tuple(queries), rankings={}, answers=answers)
-    return gate(server, **arguments).decide(evidence)
+    inputs = SimpleNamespace(conversations=tuple(queries), rankings={}, answers=answers)
+    return gate(server, **arguments).decide(inputs)
 
 
 def test_it_keeps_what_the_model_says_yes_to():
@@ -363,24 +363,24 @@ def test_nothing_is_asked_twice():
 
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_a_run_that_is_started_again_asks_for_the_rest(tmp_path, parallel):
-    """With the store itself: the answers before the failure are on the disk."""
+    """With the real cache: the answers before the failure are on disk."""
     broken = True
 
     def answer(text, time):
         return Reply(400, "no") if broken and text.endswith("5") else by_length(text, time)
 
-    store = Cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "cache")
     with ChatServer(answer) as server:
-        with pytest.raises(RuntimeError, match=r"query 'q5'.* (\d) of 9 answers are kept") as caught:
-            decide(server, questions(*"012345678"), store.pairs, parallel=parallel)
+        with pytest.raises(RuntimeError, match=r"query 'q5'.* (\d) of 9 answers are cached") as caught:
+            decide(server, questions(*"012345678"), cache.pairs, parallel=parallel)
         first = len(server.asked)
         kept = int(str(caught.value).split(" of 9 answers")[0].rpartition(" ")[2])
         assert kept == first - 1 >= 5
         broken = False
-        decision = decide(server, questions(*"012345678"), store.pairs, parallel=parallel)
+        decision = decide(server, questions(*"012345678"), cache.pairs, parallel=parallel)
         assert len(server.asked) == first + 9 - kept
     assert decision.signal.tolist() == [0.0] * 9
-    again = decide("http://127.0.0.1:9", [], store.pairs)  # nothing to ask: nobody need be there
+    again = decide("http://127.0.0.1:9", [], cache.pairs)  # no request, so no server is needed
     assert again.keep.tolist() == []
 
 
@@ -388,30 +388,30 @@ def test_a_run_that_is_started_again_asks_for_the_rest(tmp_path, parallel):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        ({"base_url": "ftp://example.org"}, "base_url is no http"),
-        ({"base_url": "example.org/v1"}, "base_url is no http"),
-        ({"base_url": "https://"}, "base_url is no http"),
-        ({"base_url": "https://example.org:port/v1"}, "base_url is no http"),
-        ({"base_url": "https://exa mple.org/v1"}, "base_url is no http"),
-        ({"base_url": "https://a..b/v1"}, "base_url is no http"),
-        ({"base_url": "http://example.org/v1"}, "could be read on their way. Use https"),
-        ({"base_url": "http://192.168.1.5:8000/v1"}, "could be read on their way. Use https"),
-        ({"base_url": "http://localhost.example.org/v1"}, "could be read on their way. Use https"),
-        ({"base_url": f"https://user:{KEY}@example.org/v1"}, "holds a user, a password or a query"),
-        ({"base_url": f"https://example.org/v1?key={KEY}"}, "holds a user, a password or a query"),
-        ({"api_key_env": KEY}, "api_key_env is no name of an environment variable"),
+        ({"base_url": "ftp://example.org"}, "base_url is not an http"),
+        ({"base_url": "example.org/v1"}, "base_url is not an http"),
+        ({"base_url": "https://"}, "base_url is not an http"),
+        ({"base_url": "https://example.org:port/v1"}, "base_url is not an http"),
+        ({"base_url": "https://exa mple.org/v1"}, "base_url is not an http"),
+        ({"base_url": "https://a..b/v1"}, "base_url is not an http"),
+        ({"base_url": "http://example.org/v1"}, "unencrypted. Use https"),
+        ({"base_url": "http://192.168.1.5:8000/v1"}, "unencrypted. Use https"),
+        ({"base_url": "http://localhost.example.org/v1"}, "unencrypted. Use https"),
+        ({"base_url": f"https://user:{KEY}@example.org/v1"}, "contains a user, a password or a query"),
+        ({"base_url": f"https://example.org/v1?key={KEY}"}, "contains a user, a password or a query"),
+        ({"api_key_env": KEY}, "api_key_env is not the name of an environment variable"),
         ({"timeout": 0}, "timeout=0"),
         ({"retries": -1}, "retries=-1"),
         ({"parallel": 0}, "parallel=0"),
         ({"request": {"model": "x"}}, r"request\.model"),
         ({"request": {"stream": True}}, r"request\.stream"),
-        ({"request": "x"}, "request='x' is no group"),
+        ({"request": "x"}, "request='x' must be a group"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, said):
-    with pytest.raises(BadInput, match=said) as caught:
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(BadInput, match=message) as caught:
         LlmGate("tiny", **arguments)
     assert KEY not in str(caught.value)
 
@@ -429,7 +429,7 @@ def test_a_key_that_is_missing_or_broken(monkeypatch):
     with pytest.raises(BadInput, match=r"variable OTHER holds no key for https://api\.openai\.com/v1"):
         LlmGate("tiny", api_key_env="OTHER")
     monkeypatch.setenv("OTHER", f"{KEY}\nX-Other: 1")
-    with pytest.raises(BadInput, match="The key in OTHER holds characters") as caught:
+    with pytest.raises(BadInput, match="The key in OTHER contains characters") as caught:
         LlmGate("tiny", api_key_env="OTHER")
     assert KEY not in str(caught.value)
     monkeypatch.setenv("OTHER", f" {KEY}\n")  # as `$(cat file)` in a service's settings leaves it
@@ -444,16 +444,16 @@ def test_a_key_that_is_missing_or_broken(monkeypatch):
 @pytest.mark.parametrize("status", [200, 401, 429, 500])
 def test_the_key_shows_up_nowhere(status, caplog, tmp_path, monkeypatch):
     """The endpoint repeats the key in all that it says."""
-    monkeypatch.setattr(llm, "TOLD_SECONDS", 0.0)
-    store = Cache(tmp_path)
+    monkeypatch.setattr(llm, "LOGGED_SECONDS", 0.0)
+    cache = Cache(tmp_path)
     echo = Reply(
         status, {"error": {"message": f"key {KEY}"}, "choices": [{"message": {"content": KEY}}]}, {"X-Key": KEY}
     )
     with caplog.at_level(logging.DEBUG), ChatServer(lambda text, time: echo if "b" in text else "yes") as server:
         made = gate(server, retries=1, parallel=1)
-        evidence = SimpleNamespace(conversations=tuple(questions("a", "b")), rankings={}, answers=store.pairs)
+        inputs = SimpleNamespace(conversations=tuple(questions("a", "b")), rankings={}, answers=cache.pairs)
         with pytest.raises(RuntimeError) as caught:
-            made.decide(evidence)
+            made.decide(inputs)
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     shown += repr(made) + repr(vars(made)) + json.dumps(made.identity())
     shown += "".join(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file())
@@ -478,9 +478,9 @@ def test_the_shipped_config_says_the_defaults():
 
     node = yaml.safe_load((components.conf_folder() / "gate" / "llm.yaml").read_text("utf-8"))
     with pytest.raises(BadInput, match=r"gate\.model is missing\. Give it on the command line: gate\.model="):
-        parts.check_component(node, "gate")
-    parts.check_component(node | {"model": "tiny"}, "gate")
-    made, plain = parts.build(node | {"model": "tiny"}), LlmGate("tiny")
+        components.check_component(node, "gate")
+    components.check_component(node | {"model": "tiny"}, "gate")
+    made, plain = components.build(node | {"model": "tiny"}), LlmGate("tiny")
     assert vars(made) == vars(plain)
     made.check(["bm25", "dense"])  # it fits any rankings
 

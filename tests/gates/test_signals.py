@@ -1,18 +1,19 @@
 """Signals by hand and against plain loops, what a gate may try, and random queries."""
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
-from fakes import evidence
+from fakes import FakeInputs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.gates.signals import SIGNALS, GateInputs, choices, kind_of, random_queries, signal_of
+from harness.gates.signals import SIGNALS, choices, random_queries, signal_of, signal_spec
 from retrievers.base import BadInput, Query, Ranking
 
-RANKED = [name for name, kind in SIGNALS.items() if kind.reads == "ranking" and not kind.slow]
+RANKED = [name for name, spec in SIGNALS.items() if spec.reads == "ranking" and not spec.slow]
 
 
 # q1: 5, 3, 1.  q2: one document, 2.  q3: nothing.  q4: three equal scores.  K = 3.
@@ -54,7 +55,7 @@ TEXTS = ["when did it end", "moon", "a b c d e f g h i", " "]
     ],
 )
 def test_signals_by_hand(name, k, expected):
-    found = signal_of(evidence({"bm25": RANKING}, TEXTS), name, "bm25", k)
+    found = signal_of(FakeInputs({"bm25": RANKING}, TEXTS), name, "bm25", k)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -79,7 +80,7 @@ def test_agreement_by_hand():
         }
     )
     third = Ranking.from_scores({query: {"a": 1.0} for query in one.query_ids})
-    two, three = evidence({"x": one, "y": other}), evidence({"x": one, "y": other, "z": third})
+    two, three = FakeInputs({"x": one, "y": other}), FakeInputs({"x": one, "y": other, "z": third})
     # some: {a, b, c} and {z, b, y} share b. short: 1 of the 2 that the longer list holds.
     np.testing.assert_allclose(signal_of(two, "agreement", "x", 3), [1, 1 / 3, 1 / 2, 0, 0])
     # k = 2: {a, b} and {c, b}; {a, b} and {z, b}
@@ -93,7 +94,7 @@ def test_agreement_by_hand():
 
 def test_agreement_needs_two_rankings():
     with pytest.raises(BadInput, match="has only one"):
-        signal_of(evidence({"bm25": RANKING}), "agreement", "bm25", 3)
+        signal_of(FakeInputs({"bm25": RANKING}), "agreement", "bm25", 3)
 
 
 def test_coverage_by_hand():
@@ -104,7 +105,7 @@ def test_coverage_by_hand():
     # q1: of {the, moon, rises} the first document has two, and `the` counts once. q2: all. q3: an empty document.
     # q4: no document. q5: no terms.
     queries = ["the the moon rises", "moon", "moon", "moon", " "]
-    found = signal_of(evidence({"bm25": ranking}, queries, texts), "coverage", "bm25", 3)
+    found = signal_of(FakeInputs({"bm25": ranking}, queries, texts), "coverage", "bm25", 3)
     np.testing.assert_allclose(found, [2 / 3, 1, 0, 0, 0])
 
 
@@ -130,14 +131,14 @@ def noise(lengths: list[int], tops: list[float]) -> tuple[list[Query], Ranking]:
     ],
 )
 def test_background_by_hand(lengths, tops, expected):
-    found = signal_of(evidence({"bm25": RANKING}, TEXTS, noise=noise(lengths, tops)), "background", "bm25", 3)
+    found = signal_of(FakeInputs({"bm25": RANKING}, TEXTS, noise=noise(lengths, tops)), "background", "bm25", 3)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.floats(0.1, 50)), min_size=3, max_size=12))
 def test_background_is_the_least_squares_line(drawn):
     lengths, tops = [length for length, _ in drawn], [top for _, top in drawn]
-    found = signal_of(evidence({"bm25": RANKING}, TEXTS, noise=noise(lengths, tops)), "background", "bm25", 3)
+    found = signal_of(FakeInputs({"bm25": RANKING}, TEXTS, noise=noise(lengths, tops)), "background", "bm25", 3)
     roots = np.sqrt(lengths)
     slope, intercept = np.polyfit(roots, tops, 1) if len(set(lengths)) > 1 else (0.0, np.mean(tops))
     spread = np.std(np.array(tops) - intercept - slope * roots)
@@ -146,39 +147,35 @@ def test_background_is_the_least_squares_line(drawn):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def kept(given: GateInputs, name: str) -> dict:
-    """What is said to decide a signal."""
-    asked = []
-    signal_of(replace(given, keep=lambda decides, compute: asked.append(decides) or compute()), name, "bm25", 3)
-    return asked[0]
-
-
-def test_what_decides_a_kept_signal():
+def test_what_decides_a_cached_signal():
     texts = {doc_id: f"text of {doc_id}" for doc_id in "abc"}
-    same = evidence({"bm25": RANKING}, TEXTS, texts, noise([1, 1], [1, 3]))
-    other_words = evidence({"bm25": RANKING}, ["a b", *TEXTS[1:]], texts, noise([1, 1], [1, 3]))
-    other_text = evidence({"bm25": RANKING}, TEXTS, texts | {"a": "another"}, noise([1, 1], [1, 3]))
+    same = FakeInputs({"bm25": RANKING}, TEXTS, texts, noise([1, 1], [1, 3]))
+    other_words = FakeInputs({"bm25": RANKING}, ["a b", *TEXTS[1:]], texts, noise([1, 1], [1, 3]))
+    other_text = FakeInputs({"bm25": RANKING}, TEXTS, texts | {"a": "another"}, noise([1, 1], [1, 3]))
     weaker = Ranking(RANKING.query_ids, RANKING.doc_ids, RANKING.docs, RANKING.scores / 2)
-    other_scores = evidence({"bm25": weaker}, TEXTS, texts, noise([1, 1], [1, 3]))
+    other_scores = FakeInputs({"bm25": weaker}, TEXTS, texts, noise([1, 1], [1, 3]))
+    equal = FakeInputs({"bm25": RANKING}, TEXTS, texts, noise([1, 1], [1, 3]))
+
+    def decides(given: FakeInputs, name: str) -> Mapping[str, Any]:
+        signal_of(given, name, "bm25", 3)
+        [decides] = [one for one in given.remembered if one["signal"] == name]
+        return decides
+
     for name in ("coverage", "background"):
-        assert kept(same, name) == kept(replace(same), name)
-        assert kept(same, name) != kept(other_words, name)
-        assert (kept(same, name)["signal"], kept(same, name)["source"]) == (name, "bm25")
-    assert kept(same, "coverage") != kept(other_text, "coverage")
-    assert kept(same, "background") != kept(other_scores, "background")
+        assert decides(same, name) == decides(equal, name)
+        assert decides(same, name) != decides(other_words, name)
+        assert (decides(same, name)["signal"], decides(same, name)["source"]) == (name, "bm25")
+    assert decides(same, "coverage") != decides(other_text, "coverage")
+    assert decides(same, "background") != decides(other_scores, "background")
 
 
 def test_a_signal_is_computed_once():
-    calls = []
-    given = replace(
-        evidence({"bm25": RANKING}, TEXTS, noise=noise([1, 1], [1, 3])),
-        keep=lambda decides, compute: calls.append(decides) or compute(),
-    )
+    given = FakeInputs({"bm25": RANKING}, TEXTS, noise=noise([1, 1], [1, 3]))
     first = signal_of(given, "background", "bm25", 3)
     assert signal_of(given, "background", "bm25", 3) is first
-    assert len(calls) == 1
-    means = [signal_of(evidence({"bm25": RANKING}), "mean_top_k", "bm25", 3) for _ in range(2)]
-    assert means[0] is means[1]  # of one ranking, whatever evidence holds it
+    assert len(given.remembered) == 1
+    means = [signal_of(FakeInputs({"bm25": RANKING}), "mean_top_k", "bm25", 3) for _ in range(2)]
+    assert means[0] is means[1]  # of one ranking, whichever inputs hold it
     with pytest.raises(ValueError, match="read-only"):
         means[0][0] = 1.0
 
@@ -226,24 +223,24 @@ def plain(ranking: Ranking, name: str, k: int, words: list[int]) -> list[float]:
 def test_signals_equal_plain_loops(name, drawn, k, words):
     (ranking,) = drawn
     words = words[: len(ranking.query_ids)]
-    found = signal_of(evidence({"bm25": ranking}, ["w " * length for length in words]), name, "bm25", k)
+    found = signal_of(FakeInputs({"bm25": ranking}, ["w " * length for length in words]), name, "bm25", k)
     np.testing.assert_allclose(found, plain(ranking, name, k, words), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", RANKED)
 @given(rankings(scores=st.floats(-1e100, 1e100)), st.integers(1, 12))
 def test_signals_are_finite(name, drawn, k):
-    assert np.isfinite(signal_of(evidence({"bm25": drawn[0]}), name, "bm25", k)).all()
+    assert np.isfinite(signal_of(FakeInputs({"bm25": drawn[0]}), name, "bm25", k)).all()
 
 
 @given(rankings(count=2), st.integers(1, 10))
 def test_agreement_equals_sets(drawn, k):
     one, other = drawn
-    found = signal_of(evidence({"x": one, "y": other}), "agreement", "x", k)
+    found = signal_of(FakeInputs({"x": one, "y": other}), "agreement", "x", k)
     for i, share in enumerate(found):
         mine, theirs = ({doc_id for doc_id, _ in ranking.row(i)[:k]} for ranking in drawn)
         assert share == len(mine & theirs) / max(len(mine), len(theirs), 1)
-    assert found.tolist() == signal_of(evidence({"x": one, "y": other}), "agreement", "y", k).tolist()
+    assert found.tolist() == signal_of(FakeInputs({"x": one, "y": other}), "agreement", "y", k).tolist()
 
 
 @given(rankings(), st.lists(st.text("abc ", max_size=8), min_size=12, max_size=12))
@@ -251,7 +248,7 @@ def test_coverage_equals_sets(drawn, texts):
     (ranking,) = drawn
     documents = dict(zip("abcdefgh", texts[4:], strict=True))
     queries = texts[: len(ranking.query_ids)]
-    found = signal_of(evidence({"bm25": ranking}, queries, documents), "coverage", "bm25", 3)
+    found = signal_of(FakeInputs({"bm25": ranking}, queries, documents), "coverage", "bm25", 3)
     for i, share in enumerate(found):
         terms = set(queries[i].split())
         document = documents[ranking.row(i)[0][0]] if ranking.row(i) else ""
@@ -272,7 +269,7 @@ def test_shift_and_scale(rows, shift, scale, k):
     """Where every row is full: what a constant added to all scores, or a positive factor, does to a signal."""
 
     def of(name, ranking):
-        return signal_of(evidence({"bm25": ranking}), name, "bm25", k)
+        return signal_of(FakeInputs({"bm25": ranking}), name, "bm25", k)
 
     ranking = full(rows)
     shifted, scaled = (
@@ -301,7 +298,7 @@ def test_shift_and_scale(rows, shift, scale, k):
     ids=["no columns", "an empty row", "negative", "flat", "mean 0"],
 )
 def test_degenerate_rankings(name, ranking):
-    given = evidence({"x": ranking, "y": ranking}, texts=dict.fromkeys("abc", "two"), noise=noise([2], [1.0]))
+    given = FakeInputs({"x": ranking, "y": ranking}, texts=dict.fromkeys("abc", "two"), noise=noise([2], [1.0]))
     for k in (2, 3, 10):
         found = signal_of(given, name, "x", k)
         assert found.shape == (1,)
@@ -310,32 +307,32 @@ def test_degenerate_rankings(name, ranking):
 
 def test_what_is_0_but_for_rounding_is_0():
     """The mean of 0.1, 0.1, 0.1 is not 0.1, and 0.3 - 0.1 - 0.2 is not 0."""
-    flat = evidence({"bm25": Ranking.from_scores({"q": {"a": 0.1, "b": 0.1, "c": 0.1}})})
+    flat = FakeInputs({"bm25": Ranking.from_scores({"q": {"a": 0.1, "b": 0.1, "c": 0.1}})})
     assert signal_of(flat, "std_top_k", "bm25", 3)[0] != 0
     assert signal_of(flat, "zscore", "bm25", 3).tolist() == [0.0]
     ranking = Ranking.from_scores({"q": {"a": 0.3, "b": -0.1, "c": -0.2}})
     assert ranking.scores.sum() != 0
-    assert signal_of(evidence({"bm25": ranking}), "nqc", "bm25", 3).tolist() == [0.0]
+    assert signal_of(FakeInputs({"bm25": ranking}), "nqc", "bm25", 3).tolist() == [0.0]
 
 
 # Which signals there are
 
 
-def test_kinds():
+def test_registered_signals():
     assert list(SIGNALS) == [
         *("top_score", "margin", "mean_top_k", "std_top_k", "zscore", "nqc", "wig", "agreement"),
         *("query_words", "query_characters", "coverage", "background"),
     ]
-    places = {name for name, kind in SIGNALS.items() if kind.places}
+    places = {name for name, spec in SIGNALS.items() if spec.places}
     assert places == {"mean_top_k", "std_top_k", "zscore", "nqc", "wig", "agreement"}
-    assert {name for name, kind in SIGNALS.items() if kind.slow} == {"coverage", "background"}
-    assert {name for name, kind in SIGNALS.items() if kind.reads == "query"} == {"query_words", "query_characters"}
-    assert all(kind.compute.__doc__ for kind in SIGNALS.values())
+    assert {name for name, spec in SIGNALS.items() if spec.slow} == {"coverage", "background"}
+    assert {name for name, spec in SIGNALS.items() if spec.reads == "query"} == {"query_words", "query_characters"}
+    assert all(spec.compute.__doc__ for spec in SIGNALS.values())
 
 
-@pytest.mark.parametrize("name", [name for name, kind in SIGNALS.items() if not kind.places])
+@pytest.mark.parametrize("name", [name for name, spec in SIGNALS.items() if not spec.places])
 def test_a_signal_without_places_is_the_same_for_every_k(name):
-    given = evidence({"x": RANKING}, TEXTS, dict.fromkeys("abc", "when"), noise([1, 1], [1, 3]))
+    given = FakeInputs({"x": RANKING}, TEXTS, dict.fromkeys("abc", "when"), noise([1, 1], [1, 3]))
     assert signal_of(given, name, "x", 2).tolist() == signal_of(given, name, "x", 9).tolist()
 
 
@@ -353,8 +350,8 @@ def test_choices():
 
 
 def test_an_unknown_signal_is_named():
-    for ask in (lambda: kind_of("top_scor"), lambda: choices(["top_scor"], ["a"])):
-        with pytest.raises(BadInput, match=r"'top_scor' is no signal.*Did you mean 'top_score'"):
+    for ask in (lambda: signal_spec("top_scor"), lambda: choices(["top_scor"], ["a"])):
+        with pytest.raises(BadInput, match=r"'top_scor' is not a gate signal.*Did you mean 'top_score'"):
             ask()
 
 

@@ -85,8 +85,8 @@ def test_a_hybrid_finds_what_either_finds(harness, toy):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("retriever=hybrid_lexical", "gate=score"), "choose one of the raw rankings bm25, bigram"),
-        (("retriever=hybrid_lexical", "gate=score", "gate.source=fused"), "no raw ranking"),
+        (("retriever=hybrid_lexical", "gate=score"), "Choose one of the component rankings bm25, bigram"),
+        (("retriever=hybrid_lexical", "gate=score", "gate.source=fused"), "not a component ranking"),
         (("retriever=hybrid_lexical", "+fusion.weights.bigrm=1"), "Did you mean 'bigram'?"),
         (("retriever=hybrid_lexical", "fusion.weights.bm25=-1"), "fusion"),
         (("fusion.weights.bm25=0.5",), "fusion.weights.bm25 is unknown here"),

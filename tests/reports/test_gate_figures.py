@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import evidence
+from fakes import FakeInputs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.patches import StepPatch
@@ -41,7 +41,7 @@ def outcome(gate, scores, needs, hits=None, public=False, objective=OBJECTIVE):
     relevant = zip(ids, needs, ["a"] * len(ids) if hits is None else hits, strict=True)
     qrels = Qrels({query: dict.fromkeys(some, 1) if need else {} for query, need, some in relevant})
     payoff = payoffs(ranking, qrels, objective, 3, split=Split(select_on="public" if public else "all"))
-    decision = gate.decide(evidence({"bm25": ranking}), payoff)
+    decision = gate.decide(FakeInputs({"bm25": ranking}), payoff)
 
     def scored(shown):
         final = ranking.cut(np.minimum(shown, 3))

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from harness.evaluation.scores import Summary
 from harness.reports import run_page, task_page
 from harness.reports.page import filled
+from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
-from harness.tracking.tracker import TAG_LIMIT
+from harness.tracking.tracker import TAG_LIMIT, as_note
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = (
@@ -86,14 +88,24 @@ def corrections():
     return JudgedItems(ids, kinds, {name: np.array(one, float) for name, one in counts.items()}, table, marked)
 
 
-def made(judged, values, shown="correction_recall", **given):
-    """The page of these items, with what is given in place of nothing."""
-    given = {"facts": {}, "summary": {}, "public": {}, "private": {}, "counts": {}, "by_kind": {}} | given
-    return task_page.page("corrections", **given, judged=judged, values=np.asarray(values, float), shown=shown)
+def scored(judged, values=(), shown="correction_recall", **given):
+    """A scored file of these items, with what is given in place of what would be computed from them.
+
+    given: summary, totals, by_kind (kind -> measure -> Summary), public and private (measure -> Summary).
+    """
+    file = ScoredFile(SimpleNamespace(name="corrections"), judged, np.array([]), given.pop("summary", {}), shown)
+    parts = {name: given.pop(name, {}) for name in ("public", "private")}
+    computed = {"by_kind": {}, "totals": {}, "shown": shown, "values": np.asarray(values, float), "parts": parts}
+    file.__dict__.update(computed | given)  # as the cached properties do
+    return file
+
+
+def made(judged, values, shown="correction_recall", facts=None, **given):
+    return task_page.page(scored(judged, values, shown, **given), facts or {})
 
 
 def answers(texts, **more):
-    """A judgement of one answer a text."""
+    """Judged items, one answer for each text."""
     ids = tuple(f"q{i}" for i in range(len(texts)))
     return JudgedItems(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
 
@@ -172,12 +184,13 @@ def test_measures_have_intervals_parts_and_reasons():
 
 
 def test_kinds_have_a_row_each_and_measures_that_are_had_a_column():
+    absent = Summary(np.nan, 0)
     by_kind = {
-        "accuracy": {"선다형": (3, 1.0), "서술형": (2, np.nan)},
-        "rouge_1": {"서술형": (2, 0.5)},
-        "bleurt": {"선다형": (3, np.nan), "서술형": (2, np.nan)},
+        "선다형": {"accuracy": Summary(1.0, 3), "rouge_1": absent, "bleurt": Summary(np.nan, 3)},
+        "서술형": {"accuracy": Summary(np.nan, 2), "rouge_1": Summary(0.5, 2), "bleurt": Summary(np.nan, 2)},
     }
-    kinds = told(made(answers("가"), [1], by_kind=by_kind))["kinds"]
+    summary = dict.fromkeys(("accuracy", "rouge_1", "bleurt"), absent)
+    kinds = told(made(answers("가"), [1], summary=summary, by_kind=by_kind))["kinds"]
     assert kinds["measures"] == ["accuracy", "rouge_1"]
     assert kinds["rows"] == [["선다형", [3, 1.0], [0, None]], ["서술형", [2, None], [2, 0.5]]]
 
@@ -192,8 +205,8 @@ def test_hostile_texts_are_texts():
         {HOSTILE: HOSTILE},
         (HOSTILE,),
     )
-    page = made(judged, [0.5], HOSTILE, facts={HOSTILE: HOSTILE}, counts={HOSTILE: 1},
-                by_kind={HOSTILE: {HOSTILE: (1, 0.5)}}, summary={HOSTILE: Summary(0.5, 1, note=HOSTILE)})  # fmt: skip
+    summary, by_kind = {HOSTILE: Summary(0.5, 1, note=HOSTILE)}, {HOSTILE: {HOSTILE: Summary(0.5, 1)}}
+    page = made(judged, [0.5], HOSTILE, facts={HOSTILE: HOSTILE}, totals={HOSTILE: 1}, by_kind=by_kind, summary=summary)
     parts = Parts(page)
     assert parts.tags.count("script") == 2
     assert parts.tags.count("img") == 0
@@ -231,10 +244,10 @@ def test_every_mark_has_a_meaning_and_a_sign_besides_its_colour():
     assert re.search(r"MEANS = { tp: .*fp: .*fn: .*fr: ", text)
 
 
-def described(judged=None, shown="exact_match", summary=None, public=None, files=(), counts=None, facts=None):
+def described(judged=None, shown="exact_match", summary=None, public=None, files=(), totals=None, facts=None):
     summary = {"exact_match": Summary(0.5, 8, 0.25, 0.75)} if summary is None else summary
-    judged = judged or answers("가")
-    return task_page.note(facts or {}, summary, public or {}, {}, counts or {}, judged, shown, files)
+    file = scored(judged or answers("가"), shown=shown, summary=summary, public=public or {}, totals=totals or {})
+    return task_page.note(file, facts or {}, files)
 
 
 def test_the_description_tells_numbers_absences_counts_and_files():
@@ -245,7 +258,7 @@ def test_the_description_tells_numbers_absences_counts_and_files():
     }
     judged = answers("가", absent={"final_score": "needs bleurt"}, notes=("All answers are alike.",))
     text = described(judged, summary=summary, public={"exact_match": Summary(0.4, 3), "rouge_1": Summary(np.nan, 0)},
-                     files=["report.html", "predictions.csv.gz", "unknown.bin"], counts={"tp": 1234.0, "fp": 2.0},
+                     files=["report.html", "predictions.csv.gz", "unknown.bin"], totals={"tp": 1234, "fp": 2},
                      facts={"Scheme": "rag_qa"})  # fmt: skip
     text = html.unescape(text)
     assert text.startswith(
@@ -269,14 +282,14 @@ def test_a_description_without_numbers():
 
 def test_nothing_in_a_description_is_markup():
     judged = answers("가", absent={HOSTILE: HOSTILE}, notes=(HOSTILE,))
-    text = described(judged, HOSTILE, {HOSTILE: Summary(0.5, 1)}, facts={HOSTILE: HOSTILE}, counts={HOSTILE: 1.0})
+    text = described(judged, HOSTILE, {HOSTILE: Summary(0.5, 1)}, facts={HOSTILE: HOSTILE}, totals={HOSTILE: 1})
     assert "<" not in text
     assert "`" not in text
     assert all(line.count("|") in (0, 7) for line in text.splitlines())
 
 
 def test_a_long_description_ends_at_a_line():
-    text = described(answers("가", notes=tuple(f"note {i} " + "글" * 80 for i in range(200))))
+    text = as_note(described(answers("가", notes=tuple(f"note {i} " + "글" * 80 for i in range(200)))))
     assert TAG_LIMIT - 200 < len(text) <= TAG_LIMIT
     assert text.endswith("글\n…")
 
@@ -288,7 +301,7 @@ def test_the_page_answers(tmp_path):
     from playwright.sync_api import sync_playwright
 
     summary = {"correction_recall": Summary(0.5, 3, 0.25, 0.75), "correction_precision": Summary(np.nan, 0)}
-    page = made(corrections(), [0.5, 1, 0], summary=summary, counts={"tp": 1, "fp": 1, "fn": 1, "fr": 1, "items": 3})
+    page = made(corrections(), [0.5, 1, 0], summary=summary, totals={"tp": 1, "fp": 1, "fn": 1, "fr": 1, "items": 3})
     (tmp_path / "report.html").write_text(page, "utf-8")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])

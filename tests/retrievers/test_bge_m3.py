@@ -25,7 +25,7 @@ from retrievers.base import BadInput, Document, Query
 from retrievers.dense import bge_m3, token_weights
 from retrievers.dense.bge_m3 import MultiVector, Sparse
 from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest
-from retrievers.testing import DOCUMENTS, QUERIES, check_retriever, same
+from retrievers.testing import DOCUMENTS, QUERIES, check_reranker, check_retriever, same
 
 LENGTH = 40  # tokens, less than the longest texts have
 TEXTS = [*SENTENCES, "", " \n", "moon", "달", "☃", "☂", "the moon the moon the moon", "lone \ud800 surrogate"]
@@ -203,10 +203,10 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("kept_every", [0.0, 1e9])
-def test_an_interrupted_index_goes_on(sparse, tmp_path, monkeypatch, batches_run, kept_every):
+@pytest.mark.parametrize("write_seconds", [0.0, 1e9])
+def test_an_interrupted_index_goes_on(sparse, tmp_path, monkeypatch, batches_run, write_seconds):
     """Three interruptions; no batch is computed twice, and every file equals that of an undisturbed index."""
-    monkeypatch.setattr(token_weights, "KEPT_EVERY", kept_every)
+    monkeypatch.setattr(token_weights, "WRITE_SECONDS", write_seconds)
     (whole := tmp_path / "whole").mkdir()
     (part := tmp_path / "part").mkdir()
     sparse(batch_tokens=40).index(CORPUS, whole)
@@ -231,7 +231,7 @@ def test_an_interrupted_index_goes_on(sparse, tmp_path, monkeypatch, batches_run
 
 
 def test_damaged_and_half_written_blocks_are_computed_again(sparse, tmp_path, monkeypatch, batches_run):
-    monkeypatch.setattr(token_weights, "KEPT_EVERY", 0.0)
+    monkeypatch.setattr(token_weights, "WRITE_SECONDS", 0.0)
     (whole := tmp_path / "whole").mkdir()
     (part := tmp_path / "part").mkdir()
     sparse(batch_tokens=40).index(CORPUS, whole)
@@ -276,10 +276,10 @@ def test_a_whole_index_is_not_computed_again(indexed, sparse, tmp_path, batches_
 KILLED = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/../support"]
 import test_bge_m3
 from retrievers.dense import token_weights
-token_weights.KEPT_EVERY = 0.0
+token_weights.WRITE_SECONDS = 0.0
 retriever = test_bge_m3.Sparse(None, path=sys.argv[2], max_length=test_bge_m3.LENGTH, device="cpu", batch_tokens=40)
 test_bge_m3.stop_after(retriever, 4, 9).index(test_bge_m3.CORPUS, Path(sys.argv[3]))
 """
@@ -342,8 +342,8 @@ def test_blocks_give_back_what_they_were_given(tmp_path):
     ]
     for part in parts:
         blocks.add(part)
-        blocks.keep()
-    blocks.keep()
+        blocks.write()
+    blocks.write()
     assert len(list(tmp_path.iterdir())) == 2, "nothing to keep, no file"
     read = Blocks(tmp_path).read()
     assert sorted(zip(read.rows.tolist(), read.weights.tolist(), strict=True)) == [(1, 0.5), (2, 1.0)]
@@ -360,6 +360,10 @@ def scored(reranker, pairs, progress=None):
         assert values.dtype == np.float64
         scores[places] = values
     return scores
+
+
+def test_multi_vector_keeps_the_contract(multi_vector):
+    check_reranker(multi_vector)
 
 
 def test_multi_vector_scores_are_the_formula(multi_vector, by_hand):

@@ -306,7 +306,7 @@ def test_misuse_is_refused(tmp_path):
         ({"b": 1.1}, "b is 1.1: give a number from 0 to 1"),
         ({"b": True}, "b is True"),
         ({"variant": "plus", "delta": -1}, "delta is -1"),
-        ({"delta": 1}, "delta has no place in variant=lucene"),
+        ({"delta": 1}, "variant=lucene has no delta"),
         ({"epsilon": -math.inf}, "epsilon is -inf"),
         ({"threads": 0}, "threads is 0"),
     ],

@@ -69,7 +69,7 @@ def test_vectors_that_are_refused_name_their_text(tmp_path):
 
 @pytest.mark.parametrize("stored", [np.zeros((9, 64), np.float32), np.zeros((10, 64)), np.zeros(10, np.float32)])
 def test_embeddings_of_another_shape_are_refused(tmp_path, stored):
-    with pytest.raises(ValueError, match=r"not rows of float32 for each of the 10 documents"):
+    with pytest.raises(ValueError, match=r"one row for each of the 10 documents"):
         Dense(Stored(stored), Flat()).index(DOCUMENTS, tmp_path)
 
 
@@ -84,7 +84,7 @@ def test_an_interrupted_index_is_made_whole(tmp_path):
 
 
 def test_the_encoded_folder_is_only_read(tmp_path):
-    """Its files may be links to those that a store keeps."""
+    """Its files may be links to cached ones."""
     dense = Dense(TrigramEncoder(), HNSW())
     dense.index(DOCUMENTS, tmp_path)
     files = list((tmp_path / "encoded").iterdir())

@@ -249,10 +249,10 @@ def test_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
         yield rows, vectors
 
     for call in (lambda: write_embeddings(TEXTS, tmp_path, encode), lambda: collect_embeddings(TEXTS, encode)):
-        with pytest.raises(BadVector, match="text 7 holds NaN or infinity") as caught:
+        with pytest.raises(BadVector, match="text 7 contains NaN or infinity") as caught:
             call()
         assert caught.value.row == 7
-        assert caught.value.said == "holds NaN or infinity"
+        assert caught.value.reason == "contains NaN or infinity"
 
 
 def test_what_came_before_a_bad_vector_is_kept(tmp_path):

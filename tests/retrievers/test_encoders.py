@@ -8,6 +8,7 @@ from tiny_models import LENGTH, SENTENCES, tiny_sentence_model
 from retrievers.base import BadInput
 from retrievers.dense import embeddings, encoders, models
 from retrievers.dense.encoders import SentenceEncoder
+from retrievers.testing import check_encoder
 
 WORDS = " ".join(SENTENCES).split()
 
@@ -60,6 +61,10 @@ def encoded(encoder, texts, folder, progress=None):
     folder.mkdir(exist_ok=True)
     encoder.encode_documents(texts, folder, progress)
     return np.load(folder / "embeddings.npy", allow_pickle=False)
+
+
+def test_it_keeps_the_contract(tiny, tmp_path):
+    check_encoder(lambda: SentenceEncoder(path=tiny["mean"], device="cpu"), tmp_path)
 
 
 def test_it_equals_the_library(minilm, library, tmp_path):
@@ -208,14 +213,14 @@ def test_a_stopped_run_is_gone_on_with(tiny, library, tmp_path, monkeypatch):
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
     located = []
     locate = models.locate
-    monkeypatch.setattr(models, "locate", lambda *source: located.append(source) or locate(*source))
+    monkeypatch.setattr(models, "locate", lambda source: located.append(source) or locate(source))
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu")
     encoded(encoder, [], tmp_path)
     assert located == []
     assert encoder.encode_queries([], tmp_path).shape == (0, 0)
     encoder.encode_queries(SENTENCES, tmp_path)
     encoder.encode_queries(SENTENCES, tmp_path)
-    assert located == [(None, None, tiny["mean"])]
+    assert located == [models.ModelSource(path=tiny["mean"])]
 
 
 def test_lone_surrogates_are_replaced(tiny, tmp_path):
@@ -323,7 +328,7 @@ def identified(**arguments):
 def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
     plain = identified(path=tiny["mean"], device="cpu")
     assert plain == {
-        **models.fingerprint(None, None, tiny["mean"]),
+        **models.fingerprint(models.ModelSource(path=tiny["mean"])),
         "dtype": "float32",
         "max_length": None,
         "query_prefix": "",
@@ -356,6 +361,11 @@ def test_several_processes_are_stopped_whatever_happens(tiny, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_several_processes_give_the_same(tiny, library, tmp_path, monkeypatch):
+    import torch.multiprocessing as processes
+
+    plain = processes.get_context
+    monkeypatch.setattr(processes, "get_context", lambda _: plain("forkserver"))  # the library is loaded once for both
+    processes.set_forkserver_preload(["sentence_transformers"])
     monkeypatch.setattr(encoders, "CHUNK", 1000)
     monkeypatch.setattr(embeddings, "FLUSH_SECONDS", 0.0)
     texts, told = mixed(60), []

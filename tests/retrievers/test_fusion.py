@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from harness.config.components import build, check_component
 from retrievers.base import BadInput, Ranking
-from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum, _candidates
-from retrievers.testing import same
+from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum, pool_candidates
+from retrievers.testing import check_fusion, same
 
 NORMALISERS = ["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
 FLOORS = {"a": -10, "b": -10, "c": -10}
@@ -71,6 +71,11 @@ BY_HAND = [
     (CombMNZ("z_score"), {"d1": R, "d2": 0, "d3": 2 * (-R + 1), "d4": -1}),
     (CombMNZ("rank", {"b": 0.5}), {"d1": 1, "d2": 2 / 3, "d3": 2 * (1 / 3 + 0.5), "d4": 1 / 4}),
 ]
+
+
+@pytest.mark.parametrize("make", [RRF, WeightedSum, CombMNZ])
+def test_it_keeps_the_contract(make):
+    check_fusion(make)
 
 
 @pytest.mark.parametrize(("fusion", "expected"), BY_HAND)
@@ -245,9 +250,9 @@ def test_plain_python_agrees_to_the_last_bit(names):
 
 def test_what_is_remembered_of_rankings_goes_with_them():
     rankings = ranked(a=A, b=B)
-    remembered = weakref.ref(_candidates(*rankings.values()).docs)
+    remembered = weakref.ref(pool_candidates(*rankings.values()).docs)
     fused(RRF(), rankings)
-    assert _candidates(*rankings.values()).docs is remembered()
+    assert pool_candidates(*rankings.values()).docs is remembered()
     del rankings["b"]
     gc.collect()
     assert remembered() is None
@@ -353,7 +358,7 @@ def drawn(random, complete):
     return {name: {f"q{i}": row() for i in range(20)} for name in ("a", "b")}
 
 
-@pytest.mark.slow  # ranx compiles for a minute when it is new
+@pytest.mark.slow  # loads ranx
 @pytest.mark.parametrize(
     ("fusion", "complete", "asked"),
     [
@@ -368,9 +373,7 @@ def drawn(random, complete):
         (CombMNZ("rank"), False, {"norm": "rank", "method": "mnz"}),
     ],
 )
-def test_ranx_agrees(fusion, complete, asked):
-    import ranx
-
+def test_ranx_agrees(fusion, complete, asked, ranx):
     raw = drawn(np.random.default_rng(11), complete)
     if asked["method"] == "wsum":
         asked = asked | {"params": {"weights": [0.3, 2.0]}}
@@ -388,7 +391,7 @@ def test_misuse_is_refused():
     with pytest.raises(BadInput, match="k is -1"):
         RRF().fuse(rankings, -1)
     for other in ({"q": {}, "r": {}}, {"r": {}}, {}):
-        with pytest.raises(ValueError, match="rankings a and c hold other queries"):
+        with pytest.raises(ValueError, match="rankings a and c have different queries"):
             RRF().fuse(rankings | ranked(c=other), 3)
     swapped = ranked(a={"q": {}, "r": {}}, b={"r": {}, "q": {}})
     with pytest.raises(ValueError, match="another order"):
@@ -404,7 +407,10 @@ def test_misuse_is_refused():
         ),
         (CombMNZ(weights={"x": 0}), r"^fusion\.weights\.x names no ranking\. Rankings: bm25, dense\.$"),
         (WeightedSum(floors={"dens": 0}), r"fusion\.floors\.dens names no ranking\. Did you mean 'dense'"),
-        (RRF(weights={"bm25": 0, "dense": 0.0}), r"every ranking weighs 0\. Raise one above: bm25, dense"),
+        (
+            RRF(weights={"bm25": 0, "dense": 0.0}),
+            r"all rankings have weight 0\. Raise one of them above 0: bm25, dense",
+        ),
         (WeightedSum("theoretical_min_max"), r"fusion\.floors lacks bm25, dense: .*fusion\.floors\.bm25=\.\.\."),
         (CombMNZ("theoretical_min_max", floors={"bm25": 0}), r"fusion\.floors lacks dense"),
     ],
@@ -427,7 +433,7 @@ def test_good_names_pass():
 def test_a_score_under_its_floor_is_named():
     rankings = ranked(a={"q1": {"x": 2.0}, "q2": {"x": 0.5, "y": -0.25}})
     with pytest.raises(
-        BadInput, match=r"fusion\.floors\.a is 0, but the ranking a holds the score -0\.25 for query 'q2'"
+        BadInput, match=r"fusion\.floors\.a is 0, but the ranking a has the score -0\.25 for query 'q2'"
     ):
         WeightedSum("theoretical_min_max", floors={"a": 0}).fuse(rankings, 3)
     assert fused(WeightedSum("theoretical_min_max", floors={"a": -0.25}), rankings)["q2"] == {"x": 1.0, "y": 0.0}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from retrievers.base import BadInput
 from retrievers.dense import lsa
 from retrievers.dense.lsa import LSA
+from retrievers.testing import check_encoder
 
 KOREAN = [
     "달은 한 달에 한 번 지구 둘레를 돈다",
@@ -45,6 +46,10 @@ def by_sklearn(texts, queries, dimensions):
 
 
 @pytest.mark.parametrize("dimensions", [2, 7, 40])
+def test_it_keeps_the_contract(tmp_path):
+    check_encoder(LSA, tmp_path)
+
+
 def test_similarities_are_those_of_the_textbook(tmp_path, dimensions):
     texts = corpus(80)
     queries = [*corpus(10, seed=1), KOREAN[2]]

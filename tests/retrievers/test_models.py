@@ -19,6 +19,7 @@ from tiny_models import COMMIT, hub_cache, tiny_bge_m3, use_hub_cache
 
 from retrievers.base import BadInput
 from retrievers.dense import models
+from retrievers.dense.models import Compute, ModelSource
 
 NAME = "somebody/tiny-m3"
 TOKEN = "hf_neverToBeShown"
@@ -72,9 +73,9 @@ def serve(monkeypatch):
         server.shutdown()
 
 
-def said(**where) -> str:
+def message_for(**where) -> str:
     with pytest.raises(BadInput) as error:
-        models.locate(**({"model": None, "revision": None, "path": None} | where))
+        models.locate(ModelSource(**where))
     return str(error.value)
 
 
@@ -82,14 +83,14 @@ def said(**where) -> str:
 
 
 def test_a_folder_is_itself(tiny):
-    assert models.locate(None, None, str(tiny)) == tiny
+    assert models.locate(ModelSource(path=str(tiny))) == tiny
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path, tiny):
-    assert "no folder" in said(path=str(tmp_path / "none"))
-    assert "config.json or modules.json" in said(path=str(tmp_path))
+    assert "not a folder" in message_for(path=str(tmp_path / "none"))
+    assert "config.json or modules.json" in message_for(path=str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    assert "weights" in said(path=str(tmp_path))
+    assert "weights" in message_for(path=str(tmp_path))
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -97,26 +98,26 @@ def test_a_folder_without_a_model_is_refused(tmp_path, tiny):
 def test_what_the_cache_holds_is_taken_without_the_hub(cache, tiny, monkeypatch, offline, revision):
     use_hub_cache(monkeypatch, cache, offline)
     snapshot = hub_cache(cache, NAME, tiny)
-    assert models.locate(NAME, revision, None) == snapshot
-    assert models.fingerprint(NAME, revision, None) == {"model": NAME, "commit": COMMIT}
+    assert models.locate(ModelSource(NAME, revision)) == snapshot
+    assert models.fingerprint(ModelSource(NAME, revision)) == {"model": NAME, "commit": COMMIT}
 
 
 def test_a_part_of_a_model_in_the_cache_is_not_taken_for_it(cache, tiny):
     snapshot = hub_cache(cache, NAME, tiny)
     (snapshot / "model.safetensors").unlink()
-    assert "cannot be reached" in said(model=NAME)
+    assert "cannot be reached" in message_for(model=NAME)
 
 
 def test_offline_mode_names_the_ways_out(cache, monkeypatch):
     use_hub_cache(monkeypatch, cache, offline=True)
-    message = said(model=NAME)
+    message = message_for(model=NAME)
     assert "HF_HUB_OFFLINE" in message
     assert str(cache) in message
     assert all(way in message for way in WAYS_OUT)
 
 
 def test_a_hub_out_of_reach_names_the_ways_out_and_no_token(cache):
-    message = said(model=NAME, revision="v2")
+    message = message_for(model=NAME, revision="v2")
     assert "127.0.0.1 cannot be reached (ConnectError)" in message
     assert all(way in message for way in WAYS_OUT)
     assert "--revision v2" in message
@@ -127,7 +128,7 @@ def test_a_hub_that_never_answers_is_given_up(cache, monkeypatch):
     monkeypatch.setattr(models, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert "cannot be reached (ReadTimeout)" in said(model=NAME)
+        assert "cannot be reached (ReadTimeout)" in message_for(model=NAME)
 
 
 @pytest.mark.parametrize(
@@ -136,19 +137,19 @@ def test_a_hub_that_never_answers_is_given_up(cache, monkeypatch):
         (404, "RepoNotFound", "has no model of that name"),
         (404, "RevisionNotFound", "no such revision"),
         (403, "GatedRepo", "accepted its terms"),
-        (500, "", "127.0.0.1 answered 500"),
+        (500, "", "127.0.0.1 returned status 500"),
     ],
 )
 def test_what_the_hub_says_is_passed_on(cache, serve, status, code, words):
     serve(lambda path: (status, {"X-Error-Code": code}, b"{}"))
-    message = said(model=NAME, revision="v2")
+    message = message_for(model=NAME, revision="v2")
     assert words in message
     assert all(way in message for way in WAYS_OUT)
     assert TOKEN not in message
 
 
 def test_a_name_that_the_hub_could_not_have(cache):
-    assert "no name of the hub" in said(model="-odd-")
+    assert "not a valid name on the hub" in message_for(model="-odd-")
 
 
 def hub_of(files):
@@ -173,60 +174,59 @@ def test_a_model_is_downloaded_once_and_without_what_no_one_loads(cache, serve, 
     files = {str(path.relative_to(tiny)): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
     unused = dict.fromkeys(["README.md", ".gitattributes", "onnx/model.onnx", "imgs/a.jpg", "tf_model.h5"], b"x")
     serve(hub_of(files | unused))
-    folder = models.locate(NAME, None, None)
+    folder = models.locate(ModelSource(NAME))
     assert folder.name == COMMIT
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == files
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert models.locate(NAME, None, None) == folder
+    assert models.locate(ModelSource(NAME)) == folder
 
 
 def test_a_repository_without_weights_is_no_model(cache, serve):
     serve(hub_of({"config.json": b"{}"}))
-    assert "lacks a config.json or weights" in said(model=NAME)
+    assert "lacks a config.json or weights" in message_for(model=NAME)
 
 
 # What tells models apart
 
 
 def test_a_whole_commit_needs_no_file(cache):
-    assert models.fingerprint(NAME, COMMIT, None) == {"model": NAME, "commit": COMMIT}
+    assert models.fingerprint(ModelSource(NAME, COMMIT)) == {"model": NAME, "commit": COMMIT}
 
 
 def test_a_folder_is_told_apart_by_what_is_loaded(tmp_path):
     folder = tiny_bge_m3(tmp_path / "tiny")
-    before = models.fingerprint(None, None, str(folder))
+    before = models.fingerprint(ModelSource(path=str(folder)))
     assert set(before) == {"sha256"}
     for name in ("README.md", ".hidden", "onnx/model.onnx", "1_Pooling/README.md", "picture.png"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("other")
-    assert models.fingerprint(None, None, str(folder)) == before
+    assert models.fingerprint(ModelSource(path=str(folder))) == before
     tiny_bge_m3(tmp_path / "copy")
-    assert models.fingerprint(None, None, str(tmp_path / "copy")) == before, "wherever it lies"
+    assert models.fingerprint(ModelSource(path=str(tmp_path / "copy"))) == before, "wherever it lies"
 
     seen = {before["sha256"]}
     weights = folder / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)  # same size
-    seen.add(models.fingerprint(None, None, str(folder))["sha256"])
+    seen.add(models.fingerprint(ModelSource(path=str(folder)))["sha256"])
     (folder / "tokenizer.json").write_text("{}")
-    seen.add(models.fingerprint(None, None, str(folder))["sha256"])
+    seen.add(models.fingerprint(ModelSource(path=str(folder)))["sha256"])
     (folder / "sparse_linear.pt").rename(folder / "renamed.pt")
-    seen.add(models.fingerprint(None, None, str(folder))["sha256"])
+    seen.add(models.fingerprint(ModelSource(path=str(folder)))["sha256"])
     assert len(seen) == 4
 
 
 def test_a_file_is_read_once(tiny, monkeypatch):
-    first = models.fingerprint(None, None, str(tiny))
+    first = models.fingerprint(ModelSource(path=str(tiny)))
     monkeypatch.setattr(models.hashlib, "file_digest", None)  # whoever reads again fails
-    assert models.fingerprint(None, None, str(tiny)) == first
+    assert models.fingerprint(ModelSource(path=str(tiny))) == first
 
 
 def test_identity_is_files_dtype_and_length(cache):
-    arguments = {"model": NAME, "revision": COMMIT, "path": None, "max_length": 512, "dtype": "auto", "device": "cpu"}
     expected = {"model": NAME, "commit": COMMIT, "dtype": "float32", "max_length": 512}
-    assert models.identify(**arguments, batch_tokens=7, depth=3) == expected
+    assert models.identify(ModelSource(NAME, COMMIT), Compute("auto", "cpu", batch_tokens=7), 512) == expected
 
 
 # What they are computed on
@@ -302,29 +302,32 @@ def test_dtype(monkeypatch, machine, dtype, device, expected):
         assert models.dtype_for(dtype, device) == expected
 
 
-GOOD = {"model": NAME, "revision": None, "path": None, "max_length": None, "dtype": "auto", "device": None}
-GOOD |= {"batch_tokens": None}
-
-
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("make", "arguments", "words"),
     [
-        ({"model": None}, "give one of them"),
-        ({"model": "/data/bge-m3"}, "A folder is given as path"),
-        ({"model": "a b/c"}, "name of the hub"),
-        ({"dtype": "bfloat"}, "Did you mean 'bfloat16'"),
-        ({"device": "gpu"}, "give cpu, cuda"),
-        ({"device": "cuda:x"}, "give cpu, cuda"),
-        ({"max_length": 2}, "max_length is 2"),
-        ({"max_length": True}, "max_length is True"),
-        ({"batch_tokens": 0}, "batch_tokens is 0"),
-        ({"batch_tokens": 1.5}, "batch_tokens is 1.5"),
+        (ModelSource, {}, "give one of them"),
+        (ModelSource, {"model": "/data/bge-m3"}, "For a folder, set path"),
+        (ModelSource, {"model": "a b/c"}, "name of a model on the hub"),
+        (Compute, {"dtype": "bfloat"}, "Did you mean 'bfloat16'"),
+        (Compute, {"device": "gpu"}, "give cpu, cuda"),
+        (Compute, {"device": "cuda:x"}, "give cpu, cuda"),
+        (Compute, {"batch_tokens": 0}, "batch_tokens is 0"),
+        (Compute, {"batch_tokens": 1.5}, "batch_tokens is 1.5"),
+        (models.check_max_length, {"max_length": 2}, "max_length is 2"),
+        (models.check_max_length, {"max_length": True}, "max_length is True"),
     ],
 )
-def test_bad_arguments(arguments, words):
-    models.check_arguments(**GOOD)
+def test_bad_arguments(make, arguments, words):
     with pytest.raises(BadInput, match=words):
-        models.check_arguments(**(GOOD | arguments))
+        make(**arguments)
+
+
+def test_good_arguments():
+    assert ModelSource(NAME, "v2").path is None
+    assert Compute(device="cpu").batch_limit() == 2048
+    assert Compute(device="cpu", batch_tokens=7).batch_limit() == 7
+    models.check_max_length(None)
+    models.check_max_length(3)
 
 
 @pytest.mark.parametrize("depth", [0, -1, True, 2.5])
@@ -346,6 +349,27 @@ def test_batches_hold_each_text_once_and_few_tokens(lengths, limit):
     # A next text would not have fitted: no batch is smaller than it must be.
     for batch in batches[:-1]:
         assert (len(batch) + 1) * max(1, lengths[batch].max()) > limit
+
+
+def test_inputs_are_batched_by_length_and_done_batches_are_left_out(monkeypatch):
+    monkeypatch.setattr(models, "CHUNK", 4)
+    characters = [3, 9, 1, 9, 5, 7]  # sorted: 1, 3, 5, 4 in the first chunk; 0, 2 in the second
+    counted = []
+
+    def count_tokens(places):
+        counted.append(places.tolist())
+        return np.array([characters[place] for place in places])
+
+    def batches(done=None):
+        counted.clear()
+        return [places.tolist() for places in models.batches_by_length(characters, count_tokens, 18, done)]
+
+    assert batches() == [[1, 3], [5, 4], [0, 2]]
+    assert counted == [[1, 3, 5, 4], [0, 2]]
+    assert batches(np.array([True, True, True, False, False, True])) == [[1, 3], [5, 4]]
+    assert counted == [[1, 3, 5, 4]], "a chunk whose inputs are all done is not tokenized"
+    assert batches(np.array([False, True, False, True, False, False])) == [[5, 4], [0, 2]]
+    assert list(models.batches_by_length([], count_tokens, 18)) == []
 
 
 def test_length_is_checked_against_the_model():

@@ -12,9 +12,9 @@ from tiny_models import SENTENCES, hub_cache, tiny_cross_encoder, use_hub_cache
 
 from harness.config.components import arguments, build, check_component, conf_folder, identity
 from retrievers.base import BadInput
-from retrievers.combine import rerank
 from retrievers.combine.rerank import CrossEncoder, NoRerank
 from retrievers.dense import models
+from retrievers.testing import check_reranker
 
 LENGTH = 60  # tokens, less than the longest pairs have
 DOCUMENTS = [*SENTENCES, "", "moon", " ".join(SENTENCES), " ".join(reversed(SENTENCES))]
@@ -41,6 +41,10 @@ def scored(reranker, pairs, progress=None):
         assert values.dtype == np.float64
         scores[places] = values
     return scores
+
+
+def test_it_keeps_the_contract(make):
+    check_reranker(make)
 
 
 @pytest.mark.parametrize("batch_tokens", [None, 1, 100])
@@ -81,7 +85,7 @@ def test_batches_hold_few_tokens_and_the_longest_come_first(make, monkeypatch):
     seen = []
     predict = CrossEncoder._predict
     monkeypatch.setattr(CrossEncoder, "_predict", lambda self, pairs: seen.append(pairs) or predict(self, pairs))
-    monkeypatch.setattr(rerank, "CHUNK", 20)
+    monkeypatch.setattr(models, "CHUNK", 20)
     reranker, told = make(batch_tokens=100), []
     scored(reranker, PAIRS, lambda *words: told.append(words))
     for pairs in seen:
@@ -171,6 +175,9 @@ def test_identity_leaves_out_depth_and_what_changes_no_score(tiny):
     node = {"_target_": "retrievers.combine.rerank.CrossEncoder", "model": None, "path": str(tiny)}
     told = identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
     assert told == identity(node | {"depth": 30, "runtime": {"device": "cpu"}})
-    assert told["arguments"] == models.fingerprint(None, None, str(tiny)) | {"dtype": "float32", "max_length": 1024}
+    assert told["arguments"] == models.fingerprint(models.ModelSource(path=str(tiny))) | {
+        "dtype": "float32",
+        "max_length": 1024,
+    }
     assert set(told["packages"]) == {"sentence-transformers", "transformers"}
     assert told != identity(node | {"max_length": 512})

@@ -81,7 +81,7 @@ def test_kiwi_takes_other_tags():
 
 
 def test_kiwi_is_not_loaded_without_a_text(monkeypatch):
-    monkeypatch.setattr("retrievers.lexical.tokenize._kiwi", None)  # calling it would raise
+    monkeypatch.setattr("retrievers.lexical.tokenize.kiwi_model", None)  # calling it would raise
     assert terms(Kiwi()) == []
 
 
@@ -135,7 +135,7 @@ def test_progress_is_told_now_and_then_and_at_the_end():
     [
         (lambda: Kiwi(tags=["NGG"]), "tokenizer.tags.*'NGG'.*Did you mean 'NNG'"),
         (lambda: Kiwi(tags=["QQ*"]), "tokenizer.tags.*'QQ\\*'"),
-        (lambda: Kiwi(tags=[3]), "tokenizer.tags holds 3"),
+        (lambda: Kiwi(tags=[3]), "tokenizer.tags contains 3"),
         (lambda: Kiwi(tags=[]), "tokenizer.tags is"),
         (lambda: Kiwi(tags="NNG"), "tokenizer.tags is 'NNG'"),
         (lambda: Kiwi(workers=0), "tokenizer.workers is 0"),

@@ -253,7 +253,7 @@ def test_queries_that_are_refused(tmp_path, kind):
     vectors = clustered(500, 16, seed=28)
     index = built(KINDS[kind]() if kind != "ivf_pq" else IVFPQ(m=4, bits=4), vectors, tmp_path)
     for queries in (whole([[1] * 15]), whole([1] * 16), np.ones((1, 16))):
-        with pytest.raises(ValueError, match=r"queries are float32 \[Q, 16\]"):
+        with pytest.raises(ValueError, match=r"queries must be float32 \[Q, 16\]"):
             index.search(queries, vectors, 3)
     for value in (np.nan, np.inf):
         with pytest.raises(ValueError, match="finite"):

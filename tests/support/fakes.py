@@ -1,13 +1,13 @@
 """Small stand-ins that several tests build their cases from."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.gates.signals import GateInputs
 from retrievers.base import Predictions, Query, Ranking
 
 
@@ -19,26 +19,45 @@ def predictions(lists: Mapping[str, list[str]]) -> Predictions:
     return Predictions(tuple(lists), doc_ids, docs)
 
 
-def evidence(
-    rankings: dict[str, Ranking],
-    queries: Sequence[str] | None = None,
-    texts: dict[str, str] | None = None,
-    noise: tuple[list[Query], Ranking] | None = None,
-) -> GateInputs:
-    """Evidence that tokenizes at white space and keeps nothing. queries: their texts; two words each by default."""
-    ids = next(iter(rankings.values())).query_ids
-    asked = ["two words"] * len(ids) if queries is None else queries
-    return GateInputs(
-        queries=tuple(map(Query.of, ids, asked)),
-        conversations=tuple(map(Query.of, ids, asked)),
-        rankings=rankings,
-        tokens=lambda many: [text.split() for text in many],
-        texts=lambda doc_ids: [(texts or {})[doc_id] for doc_id in doc_ids],
-        background=lambda source: noise,
-        keep=lambda decides, compute: compute(),
-        answers=lambda *_: pytest.fail("no signal asks a language model"),
-        embeddings=lambda: pytest.fail("no signal reads embeddings"),
-    )
+class FakeInputs:
+    """`GateInputs` that tokenize at white space, cache nothing and note in `remembered` what decides a slow signal.
+
+    queries: texts, "two words" each by default. texts: doc_id -> text. noise: the random queries and their ranking.
+    """
+
+    def __init__(
+        self,
+        rankings: Mapping[str, Ranking],
+        queries: Sequence[str] | None = None,
+        texts: Mapping[str, str] | None = None,
+        noise: tuple[list[Query], Ranking] | None = None,
+    ) -> None:
+        ids = next(iter(rankings.values())).query_ids
+        texts_of_queries = ["two words"] * len(ids) if queries is None else queries
+        self.queries = self.conversations = tuple(map(Query.of, ids, texts_of_queries))
+        self.rankings = rankings
+        self.remembered: list[Mapping[str, Any]] = []
+        self._texts, self._noise = texts or {}, noise
+
+    def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        return [text.split() for text in texts]
+
+    def texts(self, doc_ids: Sequence[str]) -> Sequence[str]:
+        return [self._texts[doc_id] for doc_id in doc_ids]
+
+    def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
+        assert self._noise is not None
+        return self._noise
+
+    def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        self.remembered.append(decides)
+        return compute()
+
+    def answers(self, *_: object) -> np.ndarray:
+        pytest.fail("no signal asks a language model")
+
+    def embeddings(self) -> np.ndarray:
+        pytest.fail("no signal reads embeddings")
 
 
 class TrigramEncoder:

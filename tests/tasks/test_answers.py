@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.pipeline.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.model_measures import ModelAbsent
@@ -55,7 +55,7 @@ def measures(task, judged):
 
 
 def sums(judged):
-    return {name: np.asarray(values.sum()) for name, values in judged.tallies.items()}
+    return {name: np.asarray(values.sum()) for name, values in judged.item_counts.items()}
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_answers_and_reasons_by_hand(judged):
     assert found.item_ids == ("1", "2", "3", "4")
     assert found.kinds == ("선택형", "교정형", "answer", "answer")
     assert (found.absent, found.notes) == ({}, ())
-    assert {name: int(found.tallies[name].sum()) for name in task.counts} == {
+    assert {name: int(found.item_counts[name].sum()) for name in task.counts} == {
         "items": 4, "explained": 2, "unexplained": 1
     }  # fmt: skip
     # lengths: 물은 끓는다 6, 물은 100도에서 끓는다 13; 물은 마른다 6, 물은 언다 5
@@ -196,7 +196,7 @@ def test_question_types_by_hand(judged):
     found, values = judged(task, CULTURE_PREDICTED, CULTURE)
     assert found.kinds == ("선다형", "선다형", "단답형", "서술형", "서술형")
     assert task.measures == ("accuracy", "exact_match", *TEXT, "descriptive_avg", "final_score")
-    assert {name: int(found.tallies[name].sum()) for name in task.counts} == {
+    assert {name: int(found.item_counts[name].sum()) for name in task.counts} == {
         "multiple_choice": 2, "short_answer": 1, "descriptive": 2
     }  # fmt: skip
     # 1 of 2 words in common, and an empty answer, which no model is asked about: each is halved
@@ -231,7 +231,7 @@ def test_a_part_of_the_items_has_no_final_score_where_all_of_them_have_none(judg
     """Without a model there is none, not even over the items that need no model."""
     task = Answers("culture_qa")
     found, values = judged(task, CULTURE_PREDICTED, CULTURE)
-    of_choices = task.measure({name: np.asarray(tally[:2].sum()) for name, tally in found.tallies.items()})
+    of_choices = task.measure({name: np.asarray(tally[:2].sum()) for name, tally in found.item_counts.items()})
     assert (of_choices["accuracy"], np.isnan(of_choices["final_score"])) == (0.5, True)
     assert np.isnan(values["final_score"])
 
@@ -259,7 +259,7 @@ def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, s
     needs = f"needs {', '.join(reasons)}"
     assert found.absent == reasons | {"descriptive_avg": needs, "final_score": needs}
     assert {name for name, value in values.items() if np.isnan(value)} == set(found.absent)
-    assert not set(found.absent) & (set(found.tallies) | set(found.table))
+    assert not set(found.absent) & (set(found.item_counts) | set(found.table))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, s
 def test_what_is_not_wanted_is_not_computed(judged, wanted, tallied):
     task = Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model())
     found, _ = judged(task, RAG_PREDICTED, RAG, wanted)
-    assert set(found.tallies) - set(task.counts) == tallied
+    assert set(found.item_counts) - set(task.counts) == tallied
     assert set(found.table) - {"id", "kind", "question", "reference", "prediction"} == tallied
     assert found.absent == {}
     others = Answers(tokenizer="whitespace", bertscore=Missing(), bleurt=Missing())
@@ -292,7 +292,7 @@ def test_what_is_not_wanted_is_not_computed(judged, wanted, tallied):
 
 def test_what_equals_the_references_scores_1(judged):
     found, values = judged(Answers(tokenizer="whitespace", bertscore=Model(0.5), bleurt=Model(0.5)), RAG[:1], RAG[:1])
-    assert found.tallies["explained"].tolist() == [1]
+    assert found.item_counts["explained"].tolist() == [1]
     assert values == dict.fromkeys(values, 1)
 
 
@@ -310,7 +310,7 @@ def test_composed_and_decomposed_files_are_the_same(judged, scheme):
         task = Answers(scheme, bertscore=Model(), bleurt=Model())
         p, r = ([items, decomposed(items)][way] for items, way in zip(files, (mine, theirs), strict=True))
         found, _ = judged(task, p, r)
-        seen = (found.item_ids, found.kinds, found.table, {k: v.tolist() for k, v in found.tallies.items()})
+        seen = (found.item_ids, found.kinds, found.table, {k: v.tolist() for k, v in found.item_counts.items()})
         expected = expected or seen
         assert seen == expected
 
@@ -324,7 +324,7 @@ def test_the_order_of_alternatives_and_of_predictions_changes_nothing(tmp_path_f
         references = [item(1, f"{'#'.join(order)}. 물은 끓는다"), item(2, "#".join(order))]
         task = Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model())
         found = judge(task, shuffler.sample(predicted, len(predicted)), references, folder=folder)
-        return {name: values.tolist() for name, values in found.tallies.items()}
+        return {name: values.tolist() for name, values in found.item_counts.items()}
 
     order = ["'가'가 옳다", "나가 옳다", "다이 옳다", "라가 옳다"]
     predicted = [item(1, shuffler.choice(["다이 옳다", "마가 옳다"]) + ". 물은 언다"), item(2, "나가 옳다")]
@@ -357,7 +357,7 @@ def test_ids_are_the_same_as_text_and_number_and_other_keys_are_ignored(tmp_path
     (tmp_path / "r.json").write_text('[{"id": 7, "input": {"question_type": null}, "output": {"answer": "가"}}]')
     (tmp_path / "p.json").write_text('{"id": "7", "input": 3, "output": {"answer": "가", "seconds": 1.5}, "x": null}')
     found = Answers().judge(tmp_path / "p.json", tmp_path / "r.json", ["exact_match"], Cache(tmp_path))
-    assert found.tallies["exact_match"].tolist() == [1]
+    assert found.item_counts["exact_match"].tolist() == [1]
     assert (found.kinds, found.table["question"]) == (("answer",), [""])
 
 
@@ -453,8 +453,8 @@ def test_the_shipped_config_builds_and_loads_nothing():
     import yaml
 
     shipped = yaml.safe_load((components.conf_folder() / "task" / "answers.yaml").read_text("utf-8"))
-    parts.check_component(shipped["task"], "task")
-    task = parts.build(shipped["task"], where="task")
+    components.check_component(shipped["task"], "task")
+    task = components.build(shipped["task"], where="task")
     assert shipped["objective"] in task.measures
     assert shipped["task"]["scheme"] == "rag_qa"
 
@@ -471,7 +471,7 @@ def test_the_shipped_config_builds_and_loads_nothing():
 )
 def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, said):
     with pytest.raises(BadInput) as refused:
-        parts.check_component(node(**arguments), "task")
+        components.check_component(node(**arguments), "task")
     assert said in str(refused.value)
 
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.pipeline.cache import Cache
 from harness.tasks.corrections import Corrections, correction_precision, correction_recall
 from retrievers.base import BadInput
@@ -41,7 +41,7 @@ def judged(folder, predictions=PREDICTIONS, references=REFERENCES, names=("p.csv
 
 
 def measured(judgement, **arguments):
-    sums = {name: values.sum() for name, values in judgement.tallies.items()}
+    sums = {name: values.sum() for name, values in judgement.item_counts.items()}
     return {name: float(value) for name, value in Corrections(**arguments).measure(sums).items()}
 
 
@@ -112,10 +112,10 @@ def test_a_judgement_follows_the_references(tmp_path):
     found = judged(tmp_path)
     assert found.item_ids == ("s1", "s2", "s3")
     assert found.kinds == ("to correct", "to correct", "nothing to correct")
-    assert {name: values.tolist() for name, values in found.tallies.items()} == {
+    assert {name: values.tolist() for name, values in found.item_counts.items()} == {
         "tp": [1, 0, 0], "fp": [1, 0, 0], "fn": [0, 1, 0], "fr": [1, 0, 0],
     }  # fmt: skip
-    assert all(values.dtype == np.float64 for values in found.tallies.values())
+    assert all(values.dtype == np.float64 for values in found.item_counts.values())
     assert list(found.table) == [
         "id", "kind", "source", "reference", "prediction", "edits", "tp", "fp", "fn", "fr", "correction_recall",
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def test_notes_of_sentences_left_as_they_were(tmp_path):
 
 def test_an_empty_prediction_deletes_every_word(tmp_path):
     found = judged(tmp_path, table(prediction=["", "나"]), table(source=["가 가", "나"], reference=["다 가", "나"]))
-    assert found.tallies["fp"].tolist() == [2, 0]
+    assert found.item_counts["fp"].tolist() == [2, 0]
     assert found.notes == ("1 of 2 predictions are empty: all words of their sentences are deleted.",)
 
 
@@ -285,12 +285,12 @@ def test_bad_arguments(arguments, message):
 def test_the_shipped_config_is_the_default():
     shipped = yaml.safe_load((components.conf_folder() / "task" / "corrections.yaml").read_text("utf-8"))
     node = shipped["task"]
-    parts.check_component(node, "task")
-    task = parts.build(node, where="task")
+    components.check_component(node, "task")
+    task = components.build(node, where="task")
     assert vars(task) == vars(Corrections())
     assert shipped["objective"] in Corrections.measures
     with pytest.raises(BadInput, match=r"task\.scheme='tken' is not one of token, span\. Did you mean 'token'"):
-        parts.check_component(node | {"scheme": "tken"}, "task")
+        components.check_component(node | {"scheme": "tken"}, "task")
 
 
 # Properties -----------------------------------------------------------------------------------------

@@ -295,7 +295,7 @@ def test_composed_and_decomposed_texts_are_one(encoder, bleurt, store, monkeypat
 
 
 def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
-    monkeypatch.setattr(model_measures, "CHUNK", 25)
+    monkeypatch.setattr("retrievers.dense.models.CHUNK", 25)
     predictions, references = random_pairs(60)
     one, many = (
         BertScore(path=str(encoder), layer=2, device="cpu", batch_tokens=size).score(
@@ -424,7 +424,7 @@ def test_the_layer_of_a_known_model_is_that_of_the_table(cache, encoder, store):
 
 def test_a_folder_that_is_none_is_bad_input(tmp_path, store):
     for made in measures(tmp_path / "none", tmp_path / "none"):
-        with pytest.raises(BadInput, match="which is no folder"):
+        with pytest.raises(BadInput, match="which is not a folder"):
             made.score(["가"], ["나"], store)
 
 
@@ -435,7 +435,7 @@ def test_a_folder_that_is_none_is_bad_input(tmp_path, store):
         ("BertScore", {"layer": "nine"}, "layer='nine' is not"),
         ("BertScore", {"path": "models/mine"}, "for a copy of bert-base-multilingual-cased it is layer=9"),
         ("BertScore", {"idf": True}, "idf is unknown"),
-        ("BertScore", {"model": "/models/mine"}, "A folder is given as path"),
+        ("BertScore", {"model": "/models/mine"}, "For a folder, set path"),
         ("Bleurt", {"model": None}, "model and path are null"),
         ("Bleurt", {"runtime": {"device": "gpu"}}, "device is 'gpu'"),
         ("Bleurt", {"runtime": {"batch_tokens": 0}}, "batch_tokens is 0"),

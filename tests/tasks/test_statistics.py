@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.scores import RESAMPLES
 from harness.evaluation.significance import holm
-from harness.tasks.statistics import entering, gaps, in_public, measured, randomisation_test, strata, summaries
+from harness.tasks.statistics import differences, entering, in_public, measure_all, strata, summaries, swap_test
 from harness.tasks.task import JudgedItems
 
 NAMES = ("right", "made", "items", "rare", "rare_items")
@@ -24,7 +24,7 @@ class Toy:
     name = "toy"
     measures = ("mean", "ratio", "rare_mean", "absent")
     counts = ("right", "made")
-    part = MappingProxyType({"rare_mean": "rare_items"})
+    subset = MappingProxyType({"rare_mean": "rare_items"})
     version = 1
 
     def measure(self, sums):
@@ -44,8 +44,8 @@ def _share(part, whole):
 TASK = Toy()
 
 
-def tallies(right, made=None, rare=None):
-    """The tallies of items: what each gets right, what it tried, and what it has of the rare measure, None for none."""
+def item_counts(right, made=None, rare=None):
+    """The counts of items: what each gets right, what it tried, and what it has of the rare measure, None for none."""
     right = np.array(right, np.float64)
     rare = [0.0] * len(right) if rare is None else rare
     return {
@@ -61,7 +61,7 @@ def drawn(seed, n, better=0.0):
     """n items as a submission might have them: up to 6 edits made, some of them right."""
     generator = np.random.default_rng(seed)
     made = generator.integers(0, 7, n)
-    return tallies(generator.binomial(made, min(1.0, 0.5 + better)), made, generator.random(n).tolist())
+    return item_counts(generator.binomial(made, min(1.0, 0.5 + better)), made, generator.random(n).tolist())
 
 
 # ---- one submission
@@ -69,7 +69,7 @@ def drawn(seed, n, better=0.0):
 
 def test_the_interval_of_a_mean_is_that_of_the_bootstrap_of_means():
     values = np.random.default_rng(0).random(80) ** 3
-    found = summaries(TASK, tallies(values), ["mean"], 7)["mean"]
+    found = summaries(TASK, item_counts(values), ["mean"], 7)["mean"]
     low, high, notes = bootstrap_means(values[None], 7, resamples=RESAMPLES)
     assert (found.mean, found.n, found.note) == (pytest.approx(values.mean()), 80, notes[0])
     assert (found.low, found.high) == (pytest.approx(low[0], abs=1e-12), pytest.approx(high[0], abs=1e-12))
@@ -115,7 +115,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     held = 0
     for _ in range(200):
         made = generator.integers(0, 7, 40)
-        found = summaries(TASK, tallies(generator.binomial(made, 0.6), made), ["ratio"], 0, resamples=500)["ratio"]
+        found = summaries(TASK, item_counts(generator.binomial(made, 0.6), made), ["ratio"], 0, resamples=500)["ratio"]
         held += found.low <= 0.6 <= found.high
     assert 0.88 <= held / 200 <= 0.996
 
@@ -131,12 +131,12 @@ def test_what_is_absent_has_no_interval_and_is_in_no_others_way():
 def test_too_little_to_go_by_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = summaries(TASK, tallies([1], [2]), ["ratio"], 0)["ratio"]
+        found = summaries(TASK, item_counts([1], [2]), ["ratio"], 0)["ratio"]
         assert (found.mean, found.n) == (0.5, 1)
         assert np.isnan([found.low, found.high]).all()
-        found = summaries(TASK, tallies([1] * 12, [2] * 12), ["ratio"], 0)["ratio"]
+        found = summaries(TASK, item_counts([1] * 12, [2] * 12), ["ratio"], 0)["ratio"]
         assert (found.low, found.high, found.note) == (0.5, 0.5, "all items have the same value")
-        found = summaries(TASK, tallies([0, 1, 2], [2, 2, 2]), ["ratio"], 0)["ratio"]
+        found = summaries(TASK, item_counts([0, 1, 2], [2, 2, 2]), ["ratio"], 0)["ratio"]
         assert (found.low, found.high, found.note) == (0, 1, "percentile interval: fewer than 10 items")
 
 
@@ -145,7 +145,7 @@ def test_an_item_that_makes_no_difference_alone_may_with_another():
     samples draw neither, and then the ratio is 0."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = summaries(TASK, tallies([1, 1] + [0] * 10, [1, 1] + [0] * 10), ["ratio"], 0)["ratio"]
+        found = summaries(TASK, item_counts([1, 1] + [0] * 10, [1, 1] + [0] * 10), ["ratio"], 0)["ratio"]
     assert (found.mean, found.low, found.high) == (1, 0, 1)
     assert found.note == "percentile interval: BCa is undefined"
 
@@ -155,7 +155,7 @@ def test_a_measure_of_few_items_is_told_of_the_samples_that_have_any():
     rare = [0.0, 1.0] + [None] * 18
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = summaries(TASK, tallies([1] * 20, rare=rare), ["rare_mean", "mean"], 0)
+        found = summaries(TASK, item_counts([1] * 20, rare=rare), ["rare_mean", "mean"], 0)
     assert (found["rare_mean"].mean, found["rare_mean"].n) == (0.5, 2)
     assert (found["rare_mean"].low, found["rare_mean"].high) == (0, 1)
     said = re.fullmatch(r"percentile interval: undefined in (\d+) of 2000 samples", found["rare_mean"].note)
@@ -167,7 +167,7 @@ def test_a_measure_of_few_items_is_told_of_the_samples_that_have_any():
 def test_samples_without_any_are_left_out_of_the_percentiles():
     """5 of 40 items have the rare measure: against the percentiles of other samples, taken item by item."""
     values, generator = [0.1, 0.3, 0.35, 0.6, 0.9], np.random.default_rng(1)
-    found = summaries(TASK, tallies([1] * 40, rare=[*values, *[None] * 35]), ["rare_mean"], 0)["rare_mean"]
+    found = summaries(TASK, item_counts([1] * 40, rare=[*values, *[None] * 35]), ["rare_mean"], 0)["rare_mean"]
     samples = np.array([*values, *[np.nan] * 35])[generator.integers(0, 40, (4000, 40))]
     means = np.nanmean(samples[~np.isnan(samples).all(axis=1)], axis=1)
     assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.03)
@@ -183,11 +183,11 @@ def test_an_interval_holds_what_was_seen(seed, n):
 
 
 def test_measures_of_a_part_are_those_of_its_items_alone():
-    one = tallies([1, 0, 2], [2, 3, 2], [None, 0.25, None])
+    one = item_counts([1, 0, 2], [2, 3, 2], [None, 0.25, None])
     rows = np.array([True, False, True])
-    assert measured(TASK, one, rows)["ratio"] == 3 / 4
-    assert measured(TASK, one)["ratio"] == 3 / 7
-    assert np.isnan(measured(TASK, one, rows)["rare_mean"])
+    assert measure_all(TASK, one, rows)["ratio"] == 3 / 4
+    assert measure_all(TASK, one)["ratio"] == 3 / 7
+    assert np.isnan(measure_all(TASK, one, rows)["rare_mean"])
     assert [entering(TASK, one, name, rows) for name in ("ratio", "rare_mean")] == [2, 0]
     assert [entering(TASK, one, name) for name in ("ratio", "rare_mean")] == [3, 1]
 
@@ -233,7 +233,7 @@ def by_scipy(first, second, measure, resamples=np.inf):
 @pytest.mark.parametrize("seed", range(6))
 def test_an_exact_p_is_scipys(seed):
     first, second = drawn(seed, 9), drawn(seed + 100, 9, 0.3)
-    found, exact = randomisation_test(TASK, first, second, ["mean", "ratio"], 0, 1000)
+    found, exact = swap_test(TASK, first, second, ["mean", "ratio"], 0, 1000)
     assert exact
     assert found[0] == pytest.approx(by_scipy(first, second, "mean"), abs=1e-12)
     assert found[1] == pytest.approx(by_scipy(first, second, "ratio"), abs=1e-12)
@@ -242,8 +242,8 @@ def test_an_exact_p_is_scipys(seed):
 @pytest.mark.parametrize("seed", [10, 12, 13])  # where the last bits are not the same
 def test_gaps_that_differ_by_rounding_are_equal(seed):
     """Everything swapped, two submissions lie as far apart as they did, but for the last bits of fractions."""
-    first, second = (tallies(np.random.default_rng(seed + shift).random(9)) for shift in (0, 100))
-    p, _ = randomisation_test(TASK, first, second, ["mean"], 0, 1000)
+    first, second = (item_counts(np.random.default_rng(seed + shift).random(9)) for shift in (0, 100))
+    p, _ = swap_test(TASK, first, second, ["mean"], 0, 1000)
     assert p[0] == pytest.approx(by_scipy(first, second, "mean"), abs=1e-12)
     assert p[0] * 512 == pytest.approx(2 * round(p[0] * 256))
 
@@ -251,15 +251,15 @@ def test_gaps_that_differ_by_rounding_are_equal(seed):
 def test_an_exact_p_by_hand():
     # Right / made: 3/4 = 0.75 against 1/4 = 0.25, item by item 1/2, 2/2 against 1/2, 0/2. Only the second item differs:
     # swapped, it is 1/4 against 3/4, as far apart. p = 2/2.
-    p, exact = randomisation_test(TASK, tallies([1, 2], [2, 2]), tallies([1, 0], [2, 2]), ["ratio"], 0, 10)
+    p, exact = swap_test(TASK, item_counts([1, 2], [2, 2]), item_counts([1, 0], [2, 2]), ["ratio"], 0, 10)
     assert (p.tolist(), exact) == ([1.0], True)
     # Three items of 1/1 against 0/1: of 8 ways to swap, none and all are as far apart as 1; the others 1/3. p = 2/8.
-    p, _ = randomisation_test(TASK, tallies([1, 1, 1]), tallies([0, 0, 0]), ["ratio", "mean"], 0, 10)
+    p, _ = swap_test(TASK, item_counts([1, 1, 1]), item_counts([0, 0, 0]), ["ratio", "mean"], 0, 10)
     assert p.tolist() == [0.25, 0.25]
     # Ratios are no means: 2/4 and 0/0 against 0/0 and 1/1, that is 0.5 and 1. Ways: (.5, 1), (0/0, 3/5), (3/5, 0/0),
     # (1, .5): 0 for the empty one, so that the two in the middle lie 0.6 apart. p = 4/4.
-    first, second = tallies([2, 0], [4, 0]), tallies([0, 1], [0, 1])
-    assert randomisation_test(TASK, first, second, ["ratio"], 0, 10)[0].tolist() == [1.0]
+    first, second = item_counts([2, 0], [4, 0]), item_counts([0, 1], [0, 1])
+    assert swap_test(TASK, first, second, ["ratio"], 0, 10)[0].tolist() == [1.0]
 
 
 def test_a_drawn_p_is_close_to_the_exact_one():
@@ -267,49 +267,49 @@ def test_a_drawn_p_is_close_to_the_exact_one():
     first, second = drawn(5, 14), drawn(55, 14, 0.2)
     second["made"] += 1  # each item differs
     wanted = ["mean", "ratio"]
-    exact, all_of_them = randomisation_test(TASK, first, second, wanted, 0, 1 << 14)
-    found, none = randomisation_test(TASK, first, second, wanted, 0, 9000)
+    exact, all_of_them = swap_test(TASK, first, second, wanted, 0, 1 << 14)
+    found, none = swap_test(TASK, first, second, wanted, 0, 9000)
     assert (all_of_them, none) == (True, False)
     assert ((exact > 0.005) & (exact < 0.9)).all()  # or there would be nothing to see
     assert (np.abs(found - exact) < 4 * np.sqrt(exact * (1 - exact) / 9000) + 1e-3).all()
-    assert (found != randomisation_test(TASK, first, second, wanted, 1, 9000)[0]).any()
-    assert (found == randomisation_test(TASK, first, second, wanted, 0, 9000)[0]).all()
+    assert (found != swap_test(TASK, first, second, wanted, 1, 9000)[0]).any()
+    assert (found == swap_test(TASK, first, second, wanted, 0, 9000)[0]).all()
 
 
 def test_a_drawn_p_is_never_0():
-    first, second = tallies([1] * 40), tallies([0] * 40)
-    p, exact = randomisation_test(TASK, first, second, ["ratio"], 0, 99)
+    first, second = item_counts([1] * 40), item_counts([0] * 40)
+    p, exact = swap_test(TASK, first, second, ["ratio"], 0, 99)
     assert (p.tolist(), exact) == ([0.01], False)  # the one seen of 100
 
 
 @pytest.mark.parametrize("n", [8, 30])
-def test_p_does_not_depend_on_who_comes_first_nor_on_the_order_of_the_tallies(n):
+def test_p_does_not_depend_on_who_comes_first_nor_on_the_order_of_the_item_counts(n):
     first, second = drawn(8, n), drawn(9, n)
     wanted = ["mean", "ratio"]
-    found = randomisation_test(TASK, first, second, wanted, 0, 2000)[0]
-    assert found.tolist() == randomisation_test(TASK, second, first, wanted, 0, 2000)[0].tolist()
+    found = swap_test(TASK, first, second, wanted, 0, 2000)[0]
+    assert found.tolist() == swap_test(TASK, second, first, wanted, 0, 2000)[0].tolist()
     mixed = [{name: one[name] for name in reversed(NAMES)} for one in (first, second)]
-    assert found.tolist() == randomisation_test(TASK, *mixed, wanted, 0, 2000)[0].tolist()
+    assert found.tolist() == swap_test(TASK, *mixed, wanted, 0, 2000)[0].tolist()
 
 
 def test_the_same_submission_twice():
     one = drawn(4, 30)
-    found = gaps(TASK, [one, drawn(4, 30)], ["mean", "ratio"], 0, 500)[0, 1]
+    found = differences(TASK, [one, drawn(4, 30)], ["mean", "ratio"], 0, 500)[0, 1]
     for gap in found.values():
         assert (gap.mean, gap.low, gap.high, gap.p, gap.p_holm, gap.exact) == (0, 0, 0, 1, 1, True)
         assert (gap.wins, gap.ties, gap.losses, gap.note) == (0, 30, 0, "the submissions are the same")
 
 
 def test_one_item():
-    gap = gaps(TASK, [tallies([1], [2]), tallies([0], [2])], ["ratio"], 0, 100)[0, 1]["ratio"]
+    gap = differences(TASK, [item_counts([1], [2]), item_counts([0], [2])], ["ratio"], 0, 100)[0, 1]["ratio"]
     assert (gap.n, gap.mean, gap.wins, gap.p, gap.note) == (1, 0.5, 1, 1, "one item: no interval")
     assert np.isnan([gap.low, gap.high]).all()
 
 
 def test_wins_and_losses_are_of_items():
     # 2/2, 0/1, 1/2, 0/0 against 1/2, 1/1, 1/2, 0/3: better, worse, equal, and equal with 0 both.
-    first, second = tallies([2, 0, 1, 0], [2, 1, 2, 0]), tallies([1, 1, 1, 0], [2, 1, 2, 3])
-    gap = gaps(TASK, [first, second], ["ratio"], 0, 100)[0, 1]["ratio"]
+    first, second = item_counts([2, 0, 1, 0], [2, 1, 2, 0]), item_counts([1, 1, 1, 0], [2, 1, 2, 3])
+    gap = differences(TASK, [first, second], ["ratio"], 0, 100)[0, 1]["ratio"]
     assert (gap.wins, gap.ties, gap.losses) == (1, 2, 1)
     assert gap.mean == pytest.approx(3 / 5 - 3 / 8)
     assert gap.note == "percentile interval: fewer than 10 items"
@@ -319,22 +319,22 @@ def test_few_differing_items_are_said():
     second = drawn(6, 40)
     second["right"] = second["right"].copy()
     second["right"][:3] += 1
-    gap = gaps(TASK, [drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
+    gap = differences(TASK, [drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
     assert (gap.losses, gap.exact) == (3, True)
     assert gap.note == "fewer than 20 items differ: the interval is too narrow, go by p"
     assert gap.p == 0.25  # none and all of the three swapped, of 8 ways
 
 
 def test_a_measure_of_few_items_is_compared_on_the_samples_that_have_any():
-    first, second = (tallies([1] * 20, rare=[*rare, *[None] * 18]) for rare in ([0.5, 1.0], [0.25, 0.5]))
-    gap = gaps(TASK, [first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
+    first, second = (item_counts([1] * 20, rare=[*rare, *[None] * 18]) for rare in ([0.5, 1.0], [0.25, 0.5]))
+    gap = differences(TASK, [first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
     # Differences of 1/4 and 1/2: 3/8 in the mean, and of the four ways to swap two are as far apart.
     assert (gap.mean, gap.low, gap.high, gap.p) == (0.375, 0.25, 0.5, 0.5)
     assert re.fullmatch(r"percentile interval: undefined in \d+ of 1000 samples", gap.note)
 
 
 def test_p_is_corrected_over_all_pairs_in_each_measure():
-    found = gaps(TASK, [drawn(1, 12), drawn(2, 12, 0.3), drawn(3, 12, -0.3)], ["mean", "ratio"], 0, 5000)
+    found = differences(TASK, [drawn(1, 12), drawn(2, 12, 0.3), drawn(3, 12, -0.3)], ["mean", "ratio"], 0, 5000)
     assert list(found) == [(0, 1), (0, 2), (1, 2)]
     for name in ("mean", "ratio"):
         p = [measures[name].p for measures in found.values()]
@@ -353,8 +353,8 @@ def test_p_is_corrected_over_all_pairs_in_each_measure():
 def test_the_other_way_round_everything_is_the_negative(seed, n):
     first, second = drawn(seed, n), drawn(seed + 1, n, 0.2)
     wanted = ["mean", "ratio", "rare_mean"]
-    ours = gaps(TASK, [first, second], wanted, 0, 200)[0, 1]
-    theirs = gaps(TASK, [second, first], wanted, 0, 200)[0, 1]
+    ours = differences(TASK, [first, second], wanted, 0, 200)[0, 1]
+    theirs = differences(TASK, [second, first], wanted, 0, 200)[0, 1]
     for name in wanted:
         one, other = ours[name], theirs[name]
         assert one.mean == pytest.approx(-other.mean, abs=1e-12)
@@ -368,17 +368,17 @@ def test_the_other_way_round_everything_is_the_negative(seed, n):
 
 def test_a_pair_does_not_depend_on_who_else_is_compared():
     three = [drawn(seed, 25) for seed in range(3)]
-    alone = gaps(TASK, three[:2], ["ratio"], 0, 300)[0, 1]["ratio"]
-    among = gaps(TASK, three, ["ratio", "mean"], 0, 300)[0, 1]["ratio"]
+    alone = differences(TASK, three[:2], ["ratio"], 0, 300)[0, 1]["ratio"]
+    among = differences(TASK, three, ["ratio", "mean"], 0, 300)[0, 1]["ratio"]
     assert {**vars(alone), "p_holm": None} == {**vars(among), "p_holm": None}
 
 
 def test_in_parts_as_at_once(monkeypatch):
     """Draws and swaps are made a few rows at a time: the samples do not depend on how many, p but for chance."""
     first, second = drawn(11, 30), drawn(12, 30)
-    whole = gaps(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
+    whole = differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
     monkeypatch.setattr("harness.evaluation.bootstrap._CELLS", 30 * 700)
-    monkeypatch.setattr("harness.tasks.statistics._CELLS", 30 * 700)
-    parts = gaps(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
+    monkeypatch.setattr("harness.evaluation.significance._CELLS", 30 * 700)
+    parts = differences(TASK, [first, second], ["ratio"], 0, 3000)[0, 1]["ratio"]
     assert (parts.low, parts.high) == (pytest.approx(whole.low, abs=1e-12), pytest.approx(whole.high, abs=1e-12))
     assert parts.p == pytest.approx(whole.p, abs=0.05)

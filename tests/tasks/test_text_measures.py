@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.tasks.text_measures import accuracy, alternatives, exact_match, rouge_1, split_reason
-from retrievers.lexical.tokenize import Kiwi, Whitespace, _kiwi
+from retrievers.lexical.tokenize import Kiwi, Whitespace, kiwi_model
 
 MORPHEMES = Kiwi(tags=["*"])
 quick = settings(max_examples=60, deadline=None, derandomize=True)
@@ -166,7 +166,7 @@ class Oracle:
 
 
 def by_kiwi(text):
-    return [morpheme.form for morpheme in _kiwi(None).tokenize(text)]
+    return [morpheme.form for morpheme in kiwi_model(None).tokenize(text)]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(MORPHEMES, by_kiwi), (Whitespace(), str.split)], ids=["kiwi", "space"])

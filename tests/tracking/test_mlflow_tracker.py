@@ -25,6 +25,7 @@ def logged(harness, toy, tmp_path):
     return tracker.client.get_run(found["run_id"]), tracker.client, found
 
 
+@pytest.mark.stored
 def test_params_tags_metrics_and_inputs(logged):
     run, _, found = logged
     params, tags, metrics = run.data.params, run.data.tags, run.data.metrics
@@ -43,6 +44,7 @@ def test_params_tags_metrics_and_inputs(logged):
     assert {tag.key: tag.value for tag in inputs["documents"].tags}["sha256"] == tags["data.documents"]
 
 
+@pytest.mark.stored
 def test_files_and_the_table_of_queries(logged):
     run, client, _ = logged
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
@@ -64,6 +66,7 @@ def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
     assert run.info.artifact_uri.startswith((tmp_path / "outputs" / "artifacts").as_uri())
 
 
+@pytest.mark.stored
 def test_the_same_trial_has_the_same_key_wherever_it_writes(harness, toy, tmp_path):
     keys = set()
     tracker = MlflowTracker()
@@ -91,9 +94,7 @@ def test_passwords_are_never_shown():
     assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
 
 
-def test_long_params_are_cut_and_many_fit(tmp_path):
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path)
+def test_long_params_are_cut_and_many_fit(tracker):
     record = RunRecord("e", "n", params={f"p{i}": i for i in range(150)} | {"long": "x" * 9000})
     run_id = tracker.begin(record)
     tracker.finish(run_id, record, "FINISHED")
@@ -102,14 +103,12 @@ def test_long_params_are_cut_and_many_fit(tmp_path):
     assert len(params["long"]) == 6000
 
 
-def test_a_deleted_experiment_is_said(tmp_path):
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path)
+def test_a_deleted_experiment_is_said(tracker, tmp_path):
     record = RunRecord("gone", "n")
     tracker.begin(record)
     tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
     later = MlflowTracker()
-    later.connect(tmp_path)
+    later.connect(tmp_path / "outputs")
     with pytest.raises(BadInput, match="is deleted"):
         later.begin(record)
 
@@ -133,14 +132,20 @@ def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
 def test_many_processes_on_a_fresh_store(tmp_path):
     """Without the lock every one of them fails, and the store stays broken."""
     code = (
+        "import mlflow.tracking, multiprocessing\n"  # once for all of them
         "from pathlib import Path\nfrom harness.tracking.mlflow_tracker import MlflowTracker\n"
         "from harness.tracking.tracker import RunRecord\n"
-        f"tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
-        "record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
-        "tracker.finish(tracker.begin(record), record, 'FINISHED')"
+        "def work():\n"
+        f"    tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
+        "    record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
+        "    tracker.finish(tracker.begin(record), record, 'FINISHED')\n"
+        "started = [multiprocessing.get_context('fork').Process(target=work) for _ in range(4)]\n"
+        "for one in started: one.start()\n"
+        "for one in started: one.join(120)\n"
+        "assert [one.exitcode for one in started] == [0] * 4"
     )
-    started = [subprocess.Popen([sys.executable, "-c", code], env=os.environ) for _ in range(4)]
-    assert [process.wait(120) for process in started] == [0] * 4
+    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    assert subprocess.run([sys.executable, "-c", code], env=quiet).returncode == 0
     tracker = MlflowTracker()
     tracker.connect(tmp_path)
     found = tracker.client.get_experiment_by_name("e")
@@ -180,6 +185,7 @@ def paged(tracker, monkeypatch, size):
     return asked
 
 
+@pytest.mark.stored
 def test_a_fitted_run_counts_with_what_it_scores_out_of_fold(tracker):
     log(tracker, all=0.9, oof=0.4)
     plain = log(tracker, all=0.5)
@@ -190,6 +196,7 @@ def test_a_fitted_run_counts_with_what_it_scores_out_of_fold(tracker):
     assert tracker.best("e", "map@3").run_id == fitted
 
 
+@pytest.mark.stored
 def test_the_best_by_the_public_part(tracker):
     log(tracker, all=0.9, public=0.1)
     public = log(tracker, all=0.1, public=0.5)
@@ -201,6 +208,7 @@ def test_the_best_by_the_public_part(tracker):
     assert tracker.best("e", "map@3", select_on="public").run_id == better
 
 
+@pytest.mark.stored
 def test_of_equals_the_earliest(tracker, monkeypatch):
     """Fitted or not; times are set apart, since two runs may begin in the same millisecond."""
     times = iter(range(1000, 2000))
@@ -214,6 +222,7 @@ def test_of_equals_the_earliest(tracker, monkeypatch):
     assert other.best("e", "map@3").run_id == first
 
 
+@pytest.mark.stored
 def test_what_did_not_finish_or_was_no_run_is_not_chosen(tracker):
     log(tracker, "FAILED", all=0.9)
     log(tracker, "KILLED", all=0.9, oof=0.9)
@@ -238,6 +247,7 @@ def test_the_best_may_be_pages_behind_runs_that_count_otherwise(tracker, monkeyp
         assert len(asked) == 8 + 1  # as far as the one that is wanted; the best of the fitted is on the first page
 
 
+@pytest.mark.stored
 def test_where_all_runs_are_fitted_every_page_is_looked_at_and_there_is_an_end(tracker, monkeypatch):
     ids = [log(tracker, all=0.9 - n / 100, oof=0.1 + n / 100) for n in range(6)]
     asked = paged(tracker, monkeypatch, 2)
@@ -245,12 +255,14 @@ def test_where_all_runs_are_fitted_every_page_is_looked_at_and_there_is_an_end(t
     assert len(asked) == 1 + 3
 
 
+@pytest.mark.stored
 def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
     ids = [log(tracker, all=0.5) for _ in range(5)]
     paged(tracker, monkeypatch, 2)
     assert sorted(run.run_id for run in tracker.runs("e", {"harness.verb": "run"})) == sorted(ids)
 
 
+@pytest.mark.stored
 def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
     assert [
         tracker.count_private_view("e"),

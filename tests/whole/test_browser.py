@@ -3,6 +3,8 @@
 Skipped where there is no Chromium. HARNESS_PICTURES=docs/pictures keeps the screenshots.
 """
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -13,6 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from harness import cli
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
@@ -37,14 +41,12 @@ def work(tmp_path_factory, fresh_database):
 
 
 def told(folder, verbs):
-    """The JSON documents of commands, a line each, that one process runs in a folder."""
-    code = (
-        "import sys; from harness.cli import call\n"
-        "for words in sys.argv[1].splitlines(): assert call(words.split()[0], words.split()[1:] + ['format=json']) == 0"
-    )
-    done = subprocess.run([sys.executable, "-c", code, verbs], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """The JSON documents of commands, a line each, that are run in a folder."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.chdir(folder)
+        for verb, *words in map(str.split, verbs.splitlines()):
+            assert cli.call(verb, [*words, "format=json"]) == 0
+    return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +67,13 @@ def browser():
 
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
+        yield opened.new_context(viewport={"width": 1500, "height": 950})  # one for all: MLflow's scripts are kept
         opened.close()
 
 
 @pytest.fixture
 def tab(browser):
-    opened = browser.new_page(viewport={"width": 1500, "height": 950})
+    opened = browser.new_page()
     opened.set_default_timeout(PATIENCE)
     errors = []
     opened.on("pageerror", lambda error: errors.append(str(error)))

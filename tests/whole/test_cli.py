@@ -87,9 +87,22 @@ def test_help_lists_the_verbs_without_heavy_imports():
     assert done.stdout.endswith("[]\n")
 
 
-def test_each_verb_has_hydras_own_help_and_config(tmp_path):
+@pytest.fixture
+def inside(tmp_path, monkeypatch, capsys):
+    """What the command prints, called in this process in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_each_verb_has_hydras_own_help_and_config(inside, tmp_path):
     for verb in cli.COMMANDS:
-        assert "format" in harness(*verb.split(), "--cfg", "job", cwd=tmp_path).stdout
+        assert "format" in inside(*verb.split(), "--cfg", "job")
     assert "gate" in harness("run", "--help", cwd=tmp_path).stdout
     assert not list(tmp_path.iterdir())  # looking writes nothing
 
@@ -104,12 +117,15 @@ def test_each_verb_has_hydras_own_help_and_config(tmp_path):
         ("harness doctor cache sor", {"sort="}),
     ],
 )
-def test_tab_completion(line, expected, tmp_path):
-    done = harness("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line)))
-    assert expected <= set(done.stdout.split()), done.stdout + done.stderr
+def test_tab_completion(line, expected, inside, monkeypatch):
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    assert expected <= set(inside("-sc", "query=bash").split())
 
 
-def test_completion_installs():
+def test_completion_installs_and_answers(tmp_path):
+    done = harness("-sc", "query=bash", cwd=tmp_path, COMP_LINE="harness s", COMP_POINT="9")
+    assert {"score", "search"} <= set(done.stdout.split()), done.stdout + done.stderr
     done = harness("-sc", "install=bash")
     assert "complete" in done.stdout
     assert done.returncode == 0

@@ -10,7 +10,7 @@ from chat_server import ChatServer
 
 from harness.cli import COMMANDS
 from harness.config import canonical, check, components, keys
-from harness.config.components import PARTS, target_class
+from harness.config.components import GROUPS, target_class
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 QUIET = ("tracking=none", "format=json")
@@ -121,7 +121,7 @@ def test_every_dataset_names_a_source_that_exists():
 def test_every_key_is_known_to_the_checks(verb):
     """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
     content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))
-    plain = canonical.flatten({k: v for k, v in content.items() if k not in ("defaults", "hydra", *PARTS)})
+    plain = canonical.flatten({k: v for k, v in content.items() if k not in ("defaults", "hydra", *GROUPS)})
     assert not [key for key in plain if not {key, f"{verb}.{key}"} & set(keys.KEYS)]
 
 

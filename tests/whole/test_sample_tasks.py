@@ -14,7 +14,7 @@ import harness
 from harness.pipeline.cache import Cache
 from harness.tasks.answers import Answers, read_references
 from harness.tasks.corrections import Corrections
-from harness.tasks.statistics import in_public, measured, randomisation_test
+from harness.tasks.statistics import in_public, measure_all, swap_test
 from harness.tasks.task import JudgedItems
 from harness.tasks.text_measures import alternatives, split_reason
 
@@ -45,14 +45,14 @@ def answered(store: Cache, predictions: Path, references: str = "references", **
     task = Answers(tokenizer="whitespace", **arguments)
     wanted = [name for name in task.measures if name in PLAIN]
     judged = task.judge(predictions, ANSWERS / f"{references}.json", wanted, store)
-    found = measured(task, judged.tallies)
-    counts = {name: round(judged.tallies[name].sum()) for name in task.counts}
+    found = measure_all(task, judged.item_counts)
+    counts = {name: round(judged.item_counts[name].sum()) for name in task.counts}
     return {"judged": judged, "counts": counts, "measures": {name: found[name] for name in wanted}}
 
 
 def sums(judged: JudgedItems, rows: list[int] | slice = slice(None)) -> tuple[int, ...]:
     """tp, fp, fn, fr."""
-    return tuple(int(values[rows].sum()) for values in judged.tallies.values())
+    return tuple(int(values[rows].sum()) for values in judged.item_counts.values())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -92,7 +92,7 @@ def test_corrections_score_as_expected(store: Cache, scheme: str, name: str, cou
     judged = corrected(store, name, scheme)
     tp, fp, fn, fr = counts
     assert sums(judged) == counts
-    assert measured(Corrections(scheme), judged.tallies) == {
+    assert measure_all(Corrections(scheme), judged.item_counts) == {
         "correction_recall": pytest.approx(tp / (tp + fp + fn), abs=1e-12),
         "correction_precision": pytest.approx(tp / (tp + fp + fr) if tp else 0, abs=1e-12),
     }
@@ -132,7 +132,7 @@ def test_the_references_as_predictions_are_perfect(store: Cache, scheme: str) ->
     task = Corrections(scheme, columns={"prediction": "reference"})
     judged = task.judge(path, path, task.measures, store)
     assert sums(judged)[1:] == (0, 0, 0)
-    assert measured(task, judged.tallies) == {"correction_recall": 1, "correction_precision": 1}
+    assert measure_all(task, judged.item_counts) == {"correction_recall": 1, "correction_precision": 1}
 
 
 def test_leaving_all_as_it_was_is_told(store: Cache) -> None:
@@ -145,13 +145,13 @@ def test_the_public_winner_is_not_the_private_one_and_neither_is_proved(store: C
     task, careful, eager = Corrections(), corrected(store, "careful"), corrected(store, "eager")
     public = in_public(careful, seed=0, public=0.4)
     ahead = [
-        measured(task, eager.tallies, rows)["correction_recall"]
-        - measured(task, careful.tallies, rows)["correction_recall"]
+        measure_all(task, eager.item_counts, rows)["correction_recall"]
+        - measure_all(task, careful.item_counts, rows)["correction_recall"]
         for rows in (public, ~public)
     ]
     assert ahead[0] > 0.1
     assert ahead[1] < -0.05
-    p, _ = randomisation_test(task, careful.tallies, eager.tallies, task.measures, seed=0, resamples=2000)
+    p, _ = swap_test(task, careful.item_counts, eager.item_counts, task.measures, seed=0, resamples=2000)
     assert p[0] > 0.3  # by recall they cannot be told apart,
     assert p[1] < 0.01  # by precision they can
 

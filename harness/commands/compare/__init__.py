@@ -1,1 +1,1 @@
-"""`harness compare`: which run is better, by how much, and whether the queries can tell."""
+"""`harness compare`: which run is better, by how much, and how sure the queries are."""

@@ -20,7 +20,6 @@ from harness.evaluation.measures import OOF, Family, parse
 from harness.evaluation.score_table import Table
 from harness.evaluation.significance import Difference, differences
 from harness.reports.markup import snippet
-from harness.tasks.statistics import Gap
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput, did_you_mean
 
@@ -111,7 +110,7 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
     }
 
 
-def verdict(a: str, b: str, found: Difference | Gap, metric: str, pairs: int, items: str = "queries") -> str:
+def verdict(a: str, b: str, found: Difference, metric: str, pairs: int, items: str = "queries") -> str:
     """One sentence for people: which of two runs is better by the metric, or that it cannot be told."""
     if found.n < 2:
         return f"{a} and {b} cannot be told apart: {metric} applies to {found.n} of the {items}."

@@ -13,8 +13,9 @@ import numpy as np
 from harness.commands.compare.retrieval_runs import verdict
 from harness.config.components import arguments, build, check_component
 from harness.evaluation.leaderboard import Score, leaderboards
+from harness.evaluation.significance import Difference
 from harness.tasks import scored_file
-from harness.tasks.statistics import Gap, gaps, measured, strata
+from harness.tasks.statistics import differences, measure_all, strata
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -69,7 +70,7 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
     check_component(first.config["task"], "task")
     task: TextTask = build(first.config["task"], where="task")
     scored_file.check_measure(task, "metric", metric)
-    means = [measured(task, run.tallies) for run in runs]
+    means = [measure_all(task, run.tallies) for run in runs]
     shared = [name for name in task.measures if all(mean[name] == mean[name] for mean in means)]
     if metric not in shared:
         lacking = next(run for run, mean in zip(runs, means, strict=True) if mean[metric] != mean[metric])
@@ -77,12 +78,12 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
             f"metric={metric} is absent from run {lacking.run.run_id} ({lacking.run.name}). "
             f"All runs have: {', '.join(shared)}."
         )
-    found = gaps(task, [run.tallies for run in runs], shared, config["seed"], config["resamples"])
+    found = differences(task, [run.tallies for run in runs], shared, config["seed"], config["resamples"])
     pairs = {pair: {"a": runs[pair[0]].label, "b": runs[pair[1]].label} for pair in found}
     differs = [
-        pairs[pair] | {"measure": name} | _numbers(gap)
+        pairs[pair] | {"measure": name} | _numbers(one)
         for pair, measures in found.items()
-        for name, gap in measures.items()
+        for name, one in measures.items()
     ]
     tested = ("p", "p_holm", "exact")
     verdicts = [
@@ -171,7 +172,7 @@ def _splits(
     found = []
     for (i, j), labels in pairs.items():
         for part, rows in parts.items():
-            ours, theirs = (measured(task, runs[n].tallies, rows)[metric] for n in (i, j))
+            ours, theirs = (measure_all(task, runs[n].tallies, rows)[metric] for n in (i, j))
             value = ours - theirs if rows.any() else np.nan
             n = int(rows.sum())
             found.append({**labels, "measure": metric, "part": part, "n": n, "mean": _finite(value)})
@@ -200,9 +201,10 @@ def _changed(
     return found
 
 
-def _numbers(gap: Gap) -> dict[str, Any]:
-    """As JSON takes them: NaN becomes None."""
-    return {name: _finite(value) if isinstance(value, float) else value for name, value in asdict(gap).items()}
+def _numbers(difference: Difference) -> dict[str, Any]:
+    """As JSON takes them: NaN becomes None, and what these measures do not have is left out."""
+    numbers = {name: value for name, value in asdict(difference).items() if value is not None}
+    return {name: _finite(value) if isinstance(value, float) else value for name, value in numbers.items()}
 
 
 def _finite(value: float) -> float | None:

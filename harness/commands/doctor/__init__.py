@@ -1,1 +1,1 @@
-"""`harness doctor`, `doctor cache`, `doctor sync`: checks the set-up, prunes the cache, uploads unsent runs."""
+"""`harness doctor`: checks the set-up, prunes the cache, uploads unsent runs."""

@@ -75,7 +75,7 @@ def _connected(node: dict[str, Any], outputs: Path) -> Tracker | BadInput:
 
 def _send(tracker: Tracker, place: Path, about: dict[str, Any]) -> str:
     """Log what is kept in `place`, and free the place; returns the run's id. May be called again after it failed."""
-    record, files, run_id = RunRecord(**about["record"]), place / "files", about["run_id"]
+    record, files, run_id = RunRecord.from_json(about["record"]), place / "files", about["run_id"]
     record.folder = files if files.is_dir() else None
     if run_id is None or not tracker.has(run_id):
         run_id = about["run_id"] = tracker.begin(record)

@@ -1,1 +1,1 @@
-"""`harness export`, `export record`, `export history`: submissions, the ledger of scores, MLflow models."""
+"""`harness export`: submissions, the ledger of their scores, MLflow models."""

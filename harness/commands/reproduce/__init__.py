@@ -1,1 +1,1 @@
-"""`harness reproduce`: runs a logged run again and proves equal predictions."""
+"""`harness reproduce`: repeats a logged run and proves equal predictions."""

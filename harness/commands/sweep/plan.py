@@ -118,7 +118,7 @@ class Planner:
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         trial.config, trial.choices = config, choices
         trial.config = scored_file.absolute(config)
-        scored_file.measures(scored_file.task_of(config), config)
+        scored_file.requested_measures(scored_file.task_of(config), config)
         trial.key, trial.job_key = task_run.trial_key(trial.config), "text"
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:

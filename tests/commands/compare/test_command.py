@@ -195,30 +195,30 @@ def test_the_best_by_the_public_queries(harness, runs):
     assert "by modified_map@3 of the public part" in found["notes"][0]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["runs=[{0}]"], "names 1 runs"),
-        (["runs=[{0},{0}]"], "twice"),
-        (["runs=[{0},'{0:.10}']"], "twice"),
-        (["runs=[{0},xyz]"], "no runs of experiment 'e' begin with 'xyz'"),
-        (["runs=[{0},'0123456789abcdef0123456789abcdef']"], "no such run"),
-        (["metric=abstention_f1"], "is no mean of queries.*All runs have: .*modified_map@3"),
-        (["metric=ndcg@7"], "no finished run of experiment 'e' has it"),
-        (["metric=mapp"], "'mapp' is unknown"),
-        (["experiment_name=f"], "no such experiment.*Known: .*e"),
-        (["tracking=none"], "keeps no runs"),
-        (["top=1"], "top=1"),
-        (["top=27"], "top=27"),
-        (["resamples=0"], "resamples=0"),
-        (["runs=abc"], "runs='abc'"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(harness, runs, words, expected, tmp_path):
-    done = harness("compare", "experiment_name=e", *(word.format(*runs) for word in words))
-    assert done.code == 2, done.err
-    assert re.search(expected, done.err, re.S), done.err
-    assert not (tmp_path / "outputs" / "comparisons").exists()
+REFUSED = {
+    "runs=[{0}]": "names 1 runs",
+    "runs=[{0},{0}]": "twice",
+    "runs=[{0},'{0:.10}']": "twice",
+    "runs=[{0},xyz]": "no runs of experiment 'e' begin with 'xyz'",
+    "runs=[{0},'0123456789abcdef0123456789abcdef']": "no such run",
+    "metric=abstention_f1": "is no mean of queries.*All runs have: .*modified_map@3",
+    "metric=ndcg@7": "no finished run of experiment 'e' has it",
+    "metric=mapp": "'mapp' is unknown",
+    "experiment_name=f": "no such experiment.*Known: .*e",
+    "tracking=none": "keeps no runs",
+    "top=1": "top=1",
+    "top=27": "top=27",
+    "resamples=0": "resamples=0",
+    "runs=abc": "runs='abc'",
+}
+
+
+def test_what_cannot_be_compared_is_refused(harness, runs, tmp_path):
+    for word, expected in REFUSED.items():
+        done = harness("compare", "experiment_name=e", word.format(*runs))
+        assert done.code == 2, (word, done.err)
+        assert re.search(expected, done.err, re.S), (word, done.err)
+        assert not (tmp_path / "outputs" / "comparisons").exists(), word
 
 
 def test_a_near_miss_of_an_id_is_told(harness, runs):
@@ -273,7 +273,10 @@ def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
 
 
 def told(mean, low, high, p, n=110, wins=10, losses=5):
-    return Difference(n, mean, low, high, wins, n - wins - losses, losses, 0.1, p, p, p, False, "")
+    ties = n - wins - losses
+    return Difference(
+        n=n, mean=mean, low=low, high=high, wins=wins, ties=ties, losses=losses, p=p, p_holm=p, exact=False, note=""
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ def runs(harness, toy):
     return worse, better
 
 
+@pytest.mark.stored
 def test_the_best_run_is_exported_with_provenance(harness, runs, tmp_path):
     """Predictions that were scored later are no run, however good they are."""
     _, better = runs
@@ -37,6 +38,7 @@ def test_the_best_run_is_exported_with_provenance(harness, runs, tmp_path):
     assert len(provenance["made_with"]["data.documents"]) == 64
 
 
+@pytest.mark.stored
 def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     """The same file again is no new submission, nor is it under another name; another run's file is."""
     worse, better = runs
@@ -71,6 +73,7 @@ def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     ]
 
 
+@pytest.mark.stored
 def test_a_crash_between_writing_and_recording(harness, toy, tmp_path, monkeypatch):
     """The file is there, the ledger does not know it: the next command enters it, and tells its run."""
 
@@ -98,6 +101,7 @@ def test_a_crash_between_writing_and_recording(harness, toy, tmp_path, monkeypat
     }
 
 
+@pytest.mark.stored
 def test_against_a_sample_submission(harness, toy, tmp_path):
     harness(*RUN)
     sample = tmp_path / "sample.csv"
@@ -121,6 +125,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.stored
 def test_what_cannot_be_exported_is_refused(harness, toy):
     harness(*RUN)
     for word, expected in REFUSED.items():
@@ -132,6 +137,7 @@ def test_what_cannot_be_exported_is_refused(harness, toy):
 SAMPLE = ("tokenizer=whitespace", "experiment_name=s", "format=json")
 
 
+@pytest.mark.stored
 def test_a_fitted_run_is_exported_for_what_it_scores_out_of_fold(harness):
     """On the sample by words the gate that learns scores .48 in sample and .37 out of fold; no gate scores .38."""
     none = harness("run", *SAMPLE).json

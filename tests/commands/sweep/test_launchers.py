@@ -1,6 +1,8 @@
 """Sweeps whose jobs run side by side, with joblib and Ray, and sweeps and workers that are killed."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -59,6 +61,14 @@ def sweep(folder: Path, *words: str) -> dict:
     return json.loads(out)
 
 
+def inside(folder: Path, *words: str) -> dict:
+    """`harness sweep` in this process."""
+    places = [f"outputs={folder / 'outputs'}", f"store.path={folder / 'store'}", "format=json"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert cli.call("sweep", [*words, *places]) == 0
+    return json.loads(out.getvalue())
+
+
 def left_of(child: subprocess.Popen) -> list[str]:
     """Processes of the child's session that outlive it, five seconds after its end at the latest."""
     for _ in range(50):
@@ -88,9 +98,7 @@ def numbers(folder: Path) -> dict[str, dict[str, float]]:
 @pytest.fixture(scope="module")
 def one_by_one(place):
     """What the basic launcher gives, in this process: a retrieval for each tokenizer and one of bigrams, 8 trials."""
-    folder = place("basic")
-    places = [f"outputs={folder / 'outputs'}", f"store.path={folder / 'store'}"]
-    assert cli.call("sweep", [*WORDS, *THRESHOLDS, *places]) == 0
+    inside(folder := place("basic"), *WORDS, *THRESHOLDS)
     return numbers(folder)
 
 
@@ -111,7 +119,7 @@ def test_jobs_side_by_side_give_the_same_numbers(one_by_one, place, launcher):
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
     folder = place("killed")
-    words = [*WORDS, "gate.threshold=range(0,30)", "hydra.sweeper.trials_per_job=10"]
+    words = [*WORDS, "gate.threshold=range(0,20)", "hydra.sweeper.trials_per_job=10"]
     child = start(folder, *words, *JOBLIB)
     try:
         os.kill(_worker_at_work(child, folder), signal.SIGKILL)
@@ -123,19 +131,19 @@ def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
     assert left_of(child) == []
     found = json.loads(out)
     counts = found["trials"]
-    assert counts["finished"] + counts["failed"] == counts["asked"] == 60
+    assert counts["finished"] + counts["failed"] == counts["asked"] == 40
     assert len(found["failed"]) == counts["failed"] > 0
     assert all("its job ended without a result" in row["error"] for row in found["failed"])
     statuses = Counter(run.status for run in trials(folder))
     assert statuses["RUNNING"] == 0
     assert statuses["FINISHED"] >= counts["finished"] > 0
     before = {run.run_id for run in trials(folder) if run.status == "FINISHED"}
-    again = sweep(folder, *words)  # one by one: a sweep is the same with any launcher
-    assert again["trials"]["finished"] == 60
+    again = inside(folder, *words)  # one by one: a sweep is the same with any launcher
+    assert again["trials"]["finished"] == 40
     assert again["trials"]["skipped"] == len(before)
     finished = [run for run in trials(folder) if run.status == "FINISHED"]
     assert before < {run.run_id for run in finished}
-    assert len(finished) == len({run.tags["trial_key"] for run in finished}) == 60
+    assert len(finished) == len({run.tags["trial_key"] for run in finished}) == 40
 
 
 def _worker_at_work(child: subprocess.Popen, folder: Path) -> int:
@@ -153,5 +161,5 @@ def test_sweeps_that_are_killed_go_on_without_a_loss(capsys):
     spec.loader.exec_module(crash_test)
     crash_test.WORDS = [*WORDS[:-1], "retriever.bm25.k1=0.9,1.5", "fusion.weights.bm25=0.5,2", "gate.threshold=0,2"]
     crash_test.TRIALS = 16
-    crash_test.main(["--kills", "3"])
-    assert capsys.readouterr().out.splitlines()[-1].startswith("3 kills (")
+    crash_test.main(["--kills", "1"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 kills (")

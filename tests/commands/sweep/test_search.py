@@ -273,13 +273,13 @@ def check_stops(sampler, folder, monkeypatch, stops, trials=12):
 # that a model proposes, and 13 to 16 their values.
 @pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
 def test_a_search_that_is_killed_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
-    check_stops(sampler, tmp_path, monkeypatch, [3, 11, 14] if sampler == "tpe" else [18])
+    check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "tpe" else [18])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_search_that_is_killed_anywhere_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
-    check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "gp" else range(1, 17, 3), trials=8)
+    check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "gp" else [3, 10, 14], trials=8)
 
 
 def test_what_was_asked_and_not_told_is_asked_again(tmp_path):
