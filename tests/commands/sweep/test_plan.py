@@ -1,4 +1,4 @@
-"""What a sweep plans: configs as Hydra composes them, what each trial needs, and which trials share a job."""
+"""The plan of a sweep: configs as Hydra composes them, what each trial needs, and which trials share a job."""
 
 import copy
 import functools
@@ -30,7 +30,7 @@ from retrievers.base import BadInput, Ranking
 
 
 class Hydra:
-    """Hydra by itself, as the oracle; and what the sweep's plug-in hands to a Composer."""
+    """Hydra itself, as the oracle; and what the sweeper passes to a Composer."""
 
     def __init__(self):
         if hydra_app.PLUGINS not in sys.path:
@@ -116,7 +116,7 @@ class TestComposer:
 
     @given(data=st.data())
     @settings(max_examples=8, deadline=None)
-    def test_what_was_asked_before_makes_no_difference(self, hydra, data):
+    def test_earlier_trials_make_no_difference(self, hydra, data):
         """A sweep's trials all set the same keys; tokenizer.low is followed by other values, top_k by none."""
         axes = {
             "retriever": ("bm25", "hybrid_lexical"),
@@ -133,7 +133,7 @@ class TestComposer:
             assert found == hydra.config(("tokenizer=char_ngram", *words))
             found["top_k"] = found["tokenizer"]["low"] = 99  # what is done to a config does not reach the next one
 
-    def test_what_was_asked_with_other_keys_makes_no_difference(self, hydra):
+    def test_earlier_trials_with_other_keys_make_no_difference(self, hydra):
         composer = hydra.composer()
         composer([], LOW)
         words = ("tokenizer=char_ngram", "tokenizer.high=3")
@@ -158,7 +158,7 @@ class TestComposer:
             hydra.composer()([], (word,))
         assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
 
-    def test_what_was_refused_leaves_nothing_behind(self, hydra):
+    def test_a_refused_trial_leaves_nothing_behind(self, hydra):
         composer = hydra.composer()
         for word in ("gate.threshold=1", "retriever=nosuch"):
             with pytest.raises(ConfigCompositionException):
@@ -291,7 +291,7 @@ def test_how_many_documents_are_reranked_is_free(planner, model):
      "gate.k=3", "retriever.bm25.delta=null", "top_k=3"],
 )  # fmt: skip
 def test_what_can_change_no_result_changes_no_key(planner, toy, word):
-    """Places, runtime and formats; parts that one BM25 makes no use of; the same data elsewhere; a default, said."""
+    """Paths, runtime and formats; components that one BM25 does not use; the same data elsewhere; a stated default."""
     shutil.copytree(toy, toy.parent / "copy")
     plans = planner("gate=score") if word.startswith("gate") else planner()
     plain, other = plans.trial(0, ()), plans.trial(1, (word,))
@@ -379,7 +379,7 @@ def test_every_trial_is_in_one_job(keys, most):
     assert len(found) == sum(-(-size // most) if most else 1 for size in sizes)
 
 
-def test_a_ranking_is_retrieved_at_the_greatest_depth_that_is_asked():
+def test_a_ranking_is_retrieved_at_the_greatest_depth():
     # x is read at 10 and at 30, y at 30 alone, z at 5 alone.
     trials = [trial(0, "", ("x",), 10), trial(1, "", ("x", "y"), 30), trial(2, "", ("z",), 5)]
     assert plan.depths(trials) == {"x": 30, "y": 30, "z": 5}
@@ -425,7 +425,7 @@ def parsed(*words):
     return OverridesParser.create().parse_overrides(list(words))
 
 
-def test_words_are_split_into_those_that_are_swept_and_the_others():
+def test_overrides_are_split_into_swept_and_fixed_ones():
     fixed, swept = plan.split(parsed("a=1", "b=1,2", "c='x,y'", "d=[1,2]", "+e=3", "f=range(0,2)", "~g", "h=glob(*)"))
     assert fixed == ["a=1", "c='x,y'", "d=[1,2]", "+e=3", "~g"]
     assert list(swept) == ["b", "f", "h"]

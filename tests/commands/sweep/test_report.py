@@ -1,4 +1,4 @@
-"""What people see of a sweep: the best, the front, the table, and lines while it runs."""
+"""What people see of a sweep: the best trial, the Pareto front, the table, and lines while it runs."""
 
 import dataclasses
 import io
@@ -262,7 +262,7 @@ def looks(monkeypatch):
 
 def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    journal(5, 0.9)  # of a batch before this one: not told again
+    journal(5, 0.9)  # of an earlier batch: not printed again
     with watch(journal.context, 4, "mrr", TRIALS, "all"):
         looks()
         journal(0, 0.25)
@@ -278,7 +278,7 @@ def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, caps
     ]
 
 
-def test_the_first_trial_is_told_however_late_the_follower_looks(journal, monkeypatch, capsys):
+def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     plain = report._follow
     monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
@@ -301,7 +301,7 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
         now[0] += 1  # ten seconds after the first trial
         journal(2, 0.25)
         looks()
-    # 3 trials in the 10 s since the first one was told, 3 left at that rate = 10 s.
+    # 3 trials in the 10 s since the first one, 3 left at that rate = 10 s.
     assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
 
 
@@ -353,7 +353,7 @@ def test_looks_at_private_scores():
     assert public(summary(["FAILED"], MAP)).private_views == summary(["FAILED"], MAP).private_views == 0
 
 
-def test_luck_is_said_wherever_the_best_is():
+def test_luck_is_reported_with_the_best_trial():
     luck = Optimism("map@3", 2, 60, 0.9, 0.05, 0.8, 0)
     found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
     metrics = found.parent_metrics()
@@ -366,7 +366,7 @@ def test_luck_is_said_wherever_the_best_is():
     assert not [name for name in without.parent_metrics() if "optimism" in name]
 
 
-def test_how_often_private_scores_were_seen_is_said_where_the_public_part_chooses():
+def test_with_select_on_public_the_views_of_private_scores_are_reported():
     found = summary([RANKED, PLAIN], MAP)
     document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
     told = []
@@ -377,7 +377,7 @@ def test_how_often_private_scores_were_seen_is_said_where_the_public_part_choose
     assert told == [False, True, False]
 
 
-def test_lines_tell_what_trials_are_ranked_by(journal, monkeypatch, capsys):
+def test_lines_show_the_number_that_trials_are_ranked_by(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     with watch(journal.context, 2, "map@3", TRIALS, "public"):
         for number, metrics in enumerate((RANKED, PLAIN)):

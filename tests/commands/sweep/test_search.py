@@ -1,4 +1,4 @@
-"""Axes by hand, and studies that are stopped anywhere, exhausted, and asked with every sampler."""
+"""Axes by hand; studies that are killed anywhere, exhausted, and used with every sampler."""
 
 import contextlib
 import math
@@ -24,7 +24,7 @@ MIXED = ["w=interval(0,1)", "t=range(0,10,0.5)", "n=tag(log,int(interval(1,100))
 
 @pytest.fixture(autouse=True, scope="module")
 def _unsynced():
-    """Leaves it to the system when a file of SQLite reaches the disk: most of a test's time would be waiting."""
+    """SQLite does not wait for the disk: most of a test's time would be waiting."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
@@ -45,7 +45,7 @@ def space(*words):
 
 
 def given_by(words):
-    """What a proposal's words give, read by Hydra."""
+    """The values of a proposal's overrides, read by Hydra."""
     return {override.key_or_group: override.value() for override in parsed(*words)}
 
 
@@ -117,7 +117,7 @@ def test_words_are_those_of_a_grid(word):
         ("a=range(0,5,0)", "with step 0"),
     ],
 )
-def test_axes_that_are_none(word, message):
+def test_overrides_that_are_no_axes(word, message):
     with pytest.raises(BadInput, match=message):
         axis_of(parsed(word)[0])
 
@@ -136,7 +136,7 @@ def test_arguments_that_make_no_search(arguments, message):
         Search(**arguments)
 
 
-def test_what_a_sampler_cannot_do(tmp_path, monkeypatch, caplog):
+def test_what_a_sampler_does_not_support(tmp_path, monkeypatch, caplog):
     file = tmp_path / "study.db"
     with pytest.raises(BadInput, match="takes one objective"):
         Search("cmaes").open(file, space(*MIXED), TWO, "study")
@@ -251,7 +251,7 @@ def killed(search, file, words, at_write):
     assert next(writes) == at_write + 1
 
 
-def kept(search, file, words):
+def saved(search, file, words):
     """(words, values) of every point in the file."""
     opened = search.open(file, space(*words), ONE, "study")
     return [(opened._overrides(trial.params), trial.values) for trial in opened._stored.trials]
@@ -261,28 +261,28 @@ def check_stops(sampler, folder, monkeypatch, stops, trials=12):
     monkeypatch.setattr(sweep_search, "STARTUP", 3)
     search = Search(sampler, trials=trials, batch=4, seed=5)
     whole = searched(search, folder / "whole.db", MIXED)
-    assert kept(search, folder / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
+    assert saved(search, folder / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
     for stop in stops:
         file = folder / f"{stop}.db"
         killed(search, file, MIXED, stop)
         searched(search, file, MIXED)
-        assert [words for words, _ in kept(search, file, MIXED)] == [words for words, _ in whole], stop
+        assert [words for words, _ in saved(search, file, MIXED)] == [words for words, _ in whole], stop
 
 
 # A batch of 4 is 8 writes: 4 points, then what they gave. 9 to 12 are the points of the second batch, the first ones
 # that a model proposes, and 13 to 16 their values.
 @pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
-def test_a_search_that_is_killed_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
+def test_a_killed_search_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
     check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "tpe" else [18])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_search_that_is_killed_anywhere_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
+def test_a_search_killed_anywhere_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
     check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "gp" else [3, 10, 14], trials=8)
 
 
-def test_what_was_asked_and_not_told_is_asked_again(tmp_path):
+def test_proposals_without_values_are_proposed_again(tmp_path):
     search = Search("tpe", seed=1)
     opened = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
     first = opened.ask(4)
