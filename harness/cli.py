@@ -32,7 +32,7 @@ COMMANDS = {
         "harness run dataset=contest dataset.path=data gate=score gate.threshold=5",
     ),
     "sweep": Command(
-        "harness.commands.sweep.command:unplanned",
+        "harness.commands.sweep.command:refuse_other_sweepers",
         "run a grid or a search; resumable, each retrieval computed once",
         "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
     ),

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.evaluation.measures import parse
+from harness.evaluation.measures import Family, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import LESS_IS_BETTER, LoggedRun, Tracker
 from retrievers.base import BadInput
 
 RETRIEVAL = "retrieval"
@@ -32,6 +32,12 @@ class RunKind(Protocol):
     def check_measure(self, key: str, name: str) -> None:
         """BadInput, which names the config key, unless runs of the kind can have the measure."""
 
+    def check_objective(self, config: Mapping[str, Any], name: str) -> None:
+        """BadInput unless runs of this config have the number, so that a sweep can have it as an objective."""
+
+    def is_query_mean(self, measure: str) -> bool:
+        """Whether the measure is a mean over queries, with a value for each query in a run's scores.csv."""
+
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The config with its files named from the root, so that a run is found again from any folder."""
 
@@ -52,6 +58,13 @@ class Retrieval:
 
     def check_measure(self, key: str, name: str) -> None:
         parse(name)
+
+    def check_objective(self, config: Mapping[str, Any], name: str) -> None:
+        if not name.startswith(LESS_IS_BETTER) and parse(name).name not in config["metrics"]:
+            raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
+
+    def is_query_mean(self, measure: str) -> bool:
+        return parse(measure).family in (Family.STANDARD, Family.MODIFIED)
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return retrieval_run.absolute(config)
@@ -79,6 +92,12 @@ class Text:
 
     def check_measure(self, key: str, name: str) -> None:
         scored_file.check_measure(self.task, key, name)
+
+    def check_objective(self, config: Mapping[str, Any], name: str) -> None:
+        scored_file.check_measure(self.task, "objectives", name)
+
+    def is_query_mean(self, measure: str) -> bool:
+        return False
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return scored_file.absolute(config)

@@ -1,8 +1,8 @@
-"""Figures of a sweep. Drawn as those of a run, with matplotlib's object interface: no global state, no display.
+"""Figures of a sweep, drawn with matplotlib's object interface: no global state, no display.
 
-`axes` maps each swept key, one at least, to its value in each of T trials: numbers, or else texts. `values` is the
-objective, float64 [T], NaN where a trial failed. `best` is the place of the best trial, None if all failed; the less
-the better, if it has the least value of all, else the greater.
+axes: swept key -> its value in each of T trials, all numbers or all texts; at least one key.
+values: the objective, float64 [T], NaN where a trial failed.
+best: index of the best trial; None if all failed. If it has the minimum of `values`, lower is better.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
 Swept = Mapping[str, Sequence[str | float]]
 
-MOST_KEYS = 12  # that one figure shows
-MOST_BINS = 8  # of a key with more values, to tell how much it matters
+MOST_KEYS = 12  # in one figure
+MOST_BINS = 8  # into which the values of a key are grouped to estimate its effect
 TRIAL, GOOD, BEST, EMPTY = "#8fa8c8", "#2e5eaa", "#d1495b", "#e9e9e9"
-COLOURS = ("viridis", "viridis_r")  # the greater the better, the less the better: what is good is bright
+COLOURS = ("viridis", "viridis_r")  # higher is better, lower is better: good values are bright
 
 
 class _Key(NamedTuple):
-    """A swept key's place in each trial: its number, or, where it is a text, which of the texts it is.
+    """A swept key as a coordinate.
 
-    places: float64 [T]. labels: of texts, one for each whole number from 0; empty for numbers. log: numbers that are
-    spread more evenly by their logarithm.
+    places: float64 [T], its value in each trial if it is a number, else the index of its text in `labels`.
+    labels: the different texts; empty for numbers.
+    log: whether the logarithms of the numbers are spread more evenly.
     """
 
     name: str
@@ -47,31 +48,31 @@ class _Key(NamedTuple):
         return np.unique(self.places)
 
     @property
-    def shown(self) -> list[str]:
+    def tick_labels(self) -> list[str]:
         """A label for each level."""
         return self.labels or [f"{level:.6g}" for level in self.levels]
 
     @property
-    def apart(self) -> float:
-        """The least distance of two levels, as a share of that of the first and the last; 1 where there is one."""
+    def min_gap(self) -> float:
+        """The smallest distance of two levels, as a share of the whole range; 1 for a single level."""
         return float(np.diff(self.shares(self.levels)).min(initial=1))
 
-    def shares(self, of: np.ndarray) -> np.ndarray:
-        """Where places stand between the least and the greatest: 0 to 1, 0.5 where there is one only."""
+    def shares(self, places: np.ndarray) -> np.ndarray:
+        """Places as shares of the range, 0 to 1; 0.5 for a single level."""
         scale = np.log if self.log else np.asarray
         low, high = scale(self.levels[0]), scale(self.levels[-1])
-        return (scale(of) - low) / (high - low) if high > low else np.full(len(of), 0.5)
+        return (scale(places) - low) / (high - low) if high > low else np.full(len(places), 0.5)
 
 
 def objective_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None, file: Path) -> None:
-    """A panel for each swept key (the 12 that matter most), as PNG: all trials, the best and median at each value."""
+    """One panel per swept key (the 12 with the largest effect), as PNG: all trials, best and median at each value."""
     draw_by_key(axes, objective, values, best).savefig(file, dpi=120)
 
 
 def overview(axes: Swept, objective: str, values: np.ndarray, best: int | None, file: Path) -> bool:
-    """Several keys at a time, as PNG: a heat map of a grid of two, else parallel coordinates.
+    """All keys together, as PNG: a heat map for a grid of two keys, else parallel coordinates.
 
-    False, and no file, where fewer than two keys vary or all trials failed: `objective_by_key` shows all there is.
+    Returns False and writes no file if fewer than two keys vary or all trials failed.
     """
     figure = draw_overview(axes, objective, values, best)
     if figure is not None:
@@ -80,12 +81,12 @@ def overview(axes: Swept, objective: str, values: np.ndarray, best: int | None, 
 
 
 def pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray, file: Path) -> None:
-    """Two objectives, float64 [T, 2] (NaN: failed), and the trials that none beats in both, bool [T], as PNG."""
+    """The trials by two objectives, as PNG. values: float64 [T, 2], NaN: failed. front: bool [T], the Pareto front."""
     draw_pareto(values, names, front).savefig(file, dpi=120)
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
-    keys = _telling([_key(name, given) for name, given in axes.items()], values)
+    keys = _strongest([_key(name, given) for name, given in axes.items()], values)
     columns = {1: 1, 2: 2, 4: 2}.get(len(keys), 3)
     rows = math.ceil(len(keys) / columns)
     figure = _figure(max(5.2, 3.4 * columns), 0.7 + 2.6 * rows)
@@ -99,14 +100,19 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
         panel.set_ylabel(objective)
     panels[0].ticklabel_format(axis="y", useOffset=False)
     figure.suptitle(_title(objective, values, best), fontsize=10)
-    named: dict[str, Any] = {}
-    for panel in panels[: len(keys)]:
-        named = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True)) | named
     if best is not None:
-        figure.legend(
-            named.values(), named.keys(), loc="outside lower center", ncols=len(named), frameon=False, fontsize=8
-        )
+        _shared_legend(figure, list(panels[: len(keys)]))
     return with_fonts(figure)
+
+
+def _shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend below the panels with every label that one of them has."""
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        handles = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True)) | handles
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8
+    )
 
 
 def draw_overview(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure | None:
@@ -114,11 +120,11 @@ def draw_overview(axes: Swept, objective: str, values: np.ndarray, best: int | N
     if len(keys) < 2 or best is None:
         return None
     cells = math.prod(len(key.levels) for key in keys)
-    if len(keys) == 2 and cells <= 2 * len(values):  # else most cells would be empty: numbers drawn at random
+    if len(keys) == 2 and cells <= 2 * len(values):  # else most cells are empty: values drawn at random
         few, many = sorted(keys, key=lambda key: len(key.levels))
         figure = _heat_map(many, few, objective, values, best)
     else:
-        figure = _parallel(_telling(keys, values), objective, values, best)
+        figure = _parallel(_strongest(keys, values), objective, values, best)
     figure.suptitle(_title(objective, values, best), fontsize=10)
     return with_fonts(figure)
 
@@ -128,45 +134,52 @@ def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -
     panel = figure.subplots()
     panel.scatter(values[~front, 0], values[~front, 1], s=14, color=TRIAL, alpha=0.6, linewidths=0, label="trial")
     chosen = values[front][np.lexsort(values[front].T)]
-    panel.plot(*chosen.T, "o-", color=BEST, markersize=5, linewidth=1.2, label="none is better in both")
+    panel.plot(*chosen.T, "o-", color=BEST, markersize=5, linewidth=1.2, label="Pareto front")
     panel.set(xlabel=names[0], ylabel=names[1])
     panel.ticklabel_format(useOffset=False)
-    figure.suptitle(f"{len(chosen)} of {len(values):,} trials on the front{_failures(values.sum(axis=1))}", fontsize=10)
+    figure.suptitle(
+        f"{len(chosen)} of {len(values):,} trials on the Pareto front{_failures(values.sum(axis=1))}", fontsize=10
+    )
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return with_fonts(figure)
 
 
 def _panel(panel: Axes, key: _Key, values: np.ndarray, best: int | None, alone: bool) -> None:
-    """Trials as light points; where values recur, or there is one key only, the best and the median at each."""
+    """All trials as points; if values recur or there is only one key, also the best and the median at each value."""
     done = np.isfinite(values)
     panel.scatter(key.places[done], values[done], s=12, color=TRIAL, alpha=0.5, linewidths=0, label="trial")
     levels = np.unique(key.places[done])
     if alone or 2 * len(key.levels) <= len(values):
-        at = [values[done & (key.places == level)] for level in levels]
+        at_level = [values[done & (key.places == level)] for level in levels]
         line = "" if key.labels else "-"
-        panel.plot(levels, [np.median(one) for one in at], "D", ls=line, color=GOOD, ms=3.5, lw=0.8, alpha=0.45,
+        panel.plot(levels, [np.median(some) for some in at_level], "D", ls=line, color=GOOD, ms=3.5, lw=0.8, alpha=0.45,
                    label="median")  # fmt: skip
         top = np.min if _less_is_better(values, best) else np.max
-        panel.plot(levels, [top(one) for one in at], "o", ls=line, color=GOOD, ms=4, lw=1.3, label="best")
+        panel.plot(levels, [top(some) for some in at_level], "o", ls=line, color=GOOD, ms=4, lw=1.3, label="best")
     if best is not None:
         panel.plot(key.places[best], values[best], "*", color=BEST, ms=12, mec="white", mew=0.7, label="best trial")
+    _label_values(panel, key)
+    if not done.any():
+        panel.scatter(key.levels, np.zeros(len(key.levels)), alpha=0)  # gives the axis its range
+        panel.set_yticks([])
+
+
+def _label_values(panel: Axes, key: _Key) -> None:
+    """Scale and label the horizontal axis of a key's panel."""
     if key.labels:
         _name_ticks(panel.xaxis, key.labels, room=40, most=18)
         panel.set_xlim(-0.5, len(key.labels) - 0.5)
     elif key.log:
         panel.set_xscale("log")
-    elif len(key.levels) <= 6 and key.apart > 0.1:
-        panel.set_xticks(key.levels, key.shown)
+    elif len(key.levels) <= 6 and key.min_gap > 0.1:
+        panel.set_xticks(key.levels, key.tick_labels)
     else:
         panel.ticklabel_format(axis="x", useOffset=False)
         panel.locator_params(axis="x", nbins=6)
-    if not done.any():
-        panel.scatter(key.levels, np.zeros(len(key.levels)), alpha=0)  # for the width of the axis
-        panel.set_yticks([])
 
 
 def _heat_map(across: _Key, up: _Key, objective: str, values: np.ndarray, best: int) -> Figure:
-    """The best objective at each pair of values, framed where the best trial lies."""
+    """The best objective at each pair of values, with a frame around the best trial."""
     from matplotlib.patches import Rectangle
 
     (columns, column), (rows, row) = (np.unique(key.places, return_inverse=True) for key in (across, up))
@@ -178,44 +191,37 @@ def _heat_map(across: _Key, up: _Key, objective: str, values: np.ndarray, best: 
     panel = figure.subplots()
     panel.set_facecolor(EMPTY)
     image = panel.imshow(cells, cmap=COLOURS[less], aspect="auto", origin="lower")
-    _name_ticks(panel.xaxis, across.shown, room=12 * width, most=24)
-    _name_ticks(panel.yaxis, up.shown, room=6 * height, most=24)
+    _name_ticks(panel.xaxis, across.tick_labels, room=12 * width, most=24)
+    _name_ticks(panel.yaxis, up.tick_labels, room=6 * height, most=24)
     panel.set(xlabel=shortened(across.name, 60), ylabel=_wrapped(up.name, 30))
     figure.colorbar(image, label=objective, pad=0.02).ax.ticklabel_format(useOffset=False)
     if cells.size <= 100 and width / len(columns) >= 0.4:
-        low, high = np.nanmin(cells), np.nanmax(cells)
-        for y, x in np.argwhere(np.isfinite(cells)):
-            dark = high - cells[y, x] if less else cells[y, x] - low
-            ink = "white" if dark <= 0.6 * (high - low) else "black"
-            panel.text(x, y, f"{cells[y, x]:.3f}", ha="center", va="center", fontsize=7, color=ink)
+        _write_cells(panel, cells, less)
     corner = (column[best] - 0.5, row[best] - 0.5)
     panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=BEST, linewidth=2.5, clip_on=False))
     return figure
 
 
+def _write_cells(panel: Axes, cells: np.ndarray, less: bool) -> None:
+    """Write each cell's number into it. less: whether lower is better."""
+    low, high = np.nanmin(cells), np.nanmax(cells)
+    for y, x in np.argwhere(np.isfinite(cells)):
+        brightness = high - cells[y, x] if less else cells[y, x] - low
+        ink = "white" if brightness <= 0.6 * (high - low) else "black"
+        panel.text(x, y, f"{cells[y, x]:.3f}", ha="center", va="center", fontsize=7, color=ink)
+
+
 def _parallel(keys: Sequence[_Key], objective: str, values: np.ndarray, best: int) -> Figure:
-    """A vertical axis for each key and one for the objective; a line for each finished trial, good ones on top.
-
-    Trials that share a value are spread a little by their objective, so that they do not lie on one another.
-    """
-    from matplotlib.collections import LineCollection
-
+    """One vertical axis per key and one for the objective; one line per finished trial, good ones on top."""
     done = np.flatnonzero(np.isfinite(values))
     goal = _Key(objective, values[done], [], False)
     height = goal.shares(goal.places)
-    spread = [(height - 0.5) * min(0.06, 0.5 * key.apart) for key in keys]
-    heights = [key.shares(key.places[done]) + some for key, some in zip(keys, spread, strict=True)]
-    points = np.stack(np.broadcast_arrays(np.arange(len(keys) + 1.0), np.column_stack([*heights, height])), axis=2)
+    points = _polylines(keys, done, height)
 
     figure = _figure(max(6.0, 1.3 * (len(keys) + 1)), 4.6)
     panel = figure.subplots()
     less = _less_is_better(values, best)
-    order = np.argsort(-height if less else height, kind="stable")
-    thin = float(np.clip(60 / len(done), 0.2, 0.8))
-    lines = LineCollection(points[order].tolist(), cmap=COLOURS[less], alpha=thin, linewidths=1.0)
-    lines.set_array(height[order])
-    lines.set_clim(0, 1)
-    panel.add_collection(lines)
+    _draw_trials(panel, points, height, less)
     panel.plot(*points[np.searchsorted(done, best)].T, "o-", color=BEST, lw=2.4, ms=5, label="best trial")
     for x, key in enumerate((*keys, goal)):
         _scale(panel, x, key, right=key is goal)
@@ -231,13 +237,39 @@ def _parallel(keys: Sequence[_Key], objective: str, values: np.ndarray, best: in
     return figure
 
 
+def _polylines(keys: Sequence[_Key], done: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """The points of each finished trial's line, float64 [finished, keys + 1, 2].
+
+    Trials with the same value are spread a little by their objective, so that their lines do not cover each other.
+    done: indices of the finished trials. height: their objectives as shares of the range.
+    """
+    spread = [(height - 0.5) * min(0.06, 0.5 * key.min_gap) for key in keys]
+    heights = [key.shares(key.places[done]) + offset for key, offset in zip(keys, spread, strict=True)]
+    return np.stack(np.broadcast_arrays(np.arange(len(keys) + 1.0), np.column_stack([*heights, height])), axis=2)
+
+
+def _draw_trials(panel: Axes, points: np.ndarray, height: np.ndarray, less: bool) -> None:
+    """One line per trial, coloured by its objective, the best drawn last. less: whether lower is better."""
+    from matplotlib.collections import LineCollection
+
+    order = np.argsort(-height if less else height, kind="stable")
+    alpha = float(np.clip(60 / len(points), 0.2, 0.8))
+    lines = LineCollection(points[order].tolist(), cmap=COLOURS[less], alpha=alpha, linewidths=1.0)
+    lines.set_array(height[order])
+    lines.set_clim(0, 1)
+    panel.add_collection(lines)
+
+
 def _scale(panel: Axes, x: int, key: _Key, right: bool) -> None:
-    """One axis of the parallel coordinates with its labels: all values where they have room, else round numbers."""
+    """One axis of the parallel coordinates with labels: all values if they fit, else some texts or round numbers.
+
+    right: whether the labels are on its right side.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     panel.axvline(x, color="#444444", lw=0.9, zorder=3)
-    ticks, labels = key.levels, key.shown
-    crowded = key.apart < 0.06
+    ticks, labels = key.levels, key.tick_labels
+    crowded = key.min_gap < 0.06
     if crowded and key.labels:
         step = math.ceil(len(ticks) / 16)
         ticks, labels = ticks[::step], labels[::step]
@@ -267,15 +299,15 @@ def _key(name: str, given: Sequence[str | float]) -> _Key:
 
 
 def _logarithmic(levels: np.ndarray) -> bool:
-    """Whether positive numbers over two decades or more leave a smaller largest gap by their logarithm."""
+    """Whether positive numbers over two decades or more have a smaller largest gap on a logarithmic scale."""
     if len(levels) < 3 or levels[0] <= 0 or levels[-1] < 100 * levels[0]:
         return False
     gaps = [np.diff(scaled).max() / np.ptp(scaled) for scaled in (levels, np.log(levels))]
     return bool(gaps[1] < gaps[0])
 
 
-def _telling(keys: list[_Key], values: np.ndarray) -> list[_Key]:
-    """At most 12 keys, in their order: those between whose values (or ranges of them) the mean differs most."""
+def _strongest(keys: list[_Key], values: np.ndarray) -> list[_Key]:
+    """At most 12 keys, in their order: those whose values (or groups of values) have the most different means."""
     done = np.isfinite(values)
 
     def effect(key: _Key) -> float:
@@ -287,8 +319,8 @@ def _telling(keys: list[_Key], values: np.ndarray) -> list[_Key]:
         means = [values[done][places == level].mean() for level in np.unique(places)]
         return float(np.ptp(means))
 
-    most = sorted(range(len(keys)), key=lambda n: -effect(keys[n]))[:MOST_KEYS]
-    return [keys[n] for n in sorted(most)]
+    strongest = sorted(range(len(keys)), key=lambda n: -effect(keys[n]))[:MOST_KEYS]
+    return [keys[n] for n in sorted(strongest)]
 
 
 def _less_is_better(values: np.ndarray, best: int | None) -> bool:
@@ -305,7 +337,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _wrapped(name: str, most: int) -> str:
-    """A dotted name on lines of up to `most` letters, broken before dots."""
+    """A dotted name in lines of up to `most` letters, broken before dots."""
     lines = [""]
     for n, part in enumerate(_drawable(name).split(".")):
         piece = f".{part}" if n else part
@@ -316,7 +348,7 @@ def _wrapped(name: str, most: int) -> str:
 
 
 def _name_ticks(axis: Any, labels: Sequence[str], room: float, most: int) -> None:
-    """Label whole numbers from 0, by up to `most` letters; with more than `room` in all, aslant or not every one."""
+    """Label the integers from 0 with up to `most` letters each. Over `room` letters in all: rotated, or not all."""
     short = [shortened(label, most) for label in labels]
     wide = axis.axis_name == "x" and sum(len(label) + 2 for label in short) > room
     step = math.ceil(len(labels) / (room if wide else 40))

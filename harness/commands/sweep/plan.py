@@ -1,368 +1,303 @@
-"""What a sweep is going to do: its trials, what each of them needs, and which of them share a Hydra job.
+"""The plan of a sweep: its trials, what each of them needs, and which of them share a Hydra job.
 
-A trial's expensive part is what the store keeps for it: the raw rankings it reads and its reranker, known by their
-identities. Trials that need the same are run by one job; whatever else they differ in is free.
+The expensive steps of a trial are the ones whose results are cached: its component rankings and its reranker, known by
+their identities. Trials that need the same ones share a job; everything else that they differ in is free.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.sweep.search import Interval, axis_of
-from harness.config import canonical, check
+from harness.commands.sweep.axes import axis_of
+from harness.commands.sweep.composer import Composer
+from harness.config import check
 from harness.config.canonical import digest, digest_texts
-from harness.config.components import active_groups, build, identity
+from harness.config.components import build, identity
 from harness.data.dataset import load, search_queries
-from harness.evaluation import measures
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import queries_digest
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
+from harness.tracking.run_kind import Retrieval, Text, kind_of
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
-    from omegaconf import DictConfig
 
 
-NO_RESULT = (
+NOT_SWEPT = (
     *retrieval_run.ELSEWHERE,
     "dry_run",
     "objective",
     "objectives",
     "search",
     "sweep",
-)  # keys that none can sweep
+)  # keys that decide no result
 
 
 @dataclass
 class Trial:
     """One point of a sweep.
 
-    words:  the swept overrides, key=value. config: the resolved config of its run, {} where there is none.
-    choices: config group -> choice. key: its trial key. needs: digests of the raw rankings that it reads.
-    part:   digest of everything expensive. error: why it cannot run.
+    overrides: the swept ones, key=value. config: the resolved config of its run; {} if it could not be made.
+    choices: config group -> choice. fingerprints: of the dataset. key: its trial key.
+    ranking_keys: digests of the component rankings that it reads.
+    job_key: digest of all its expensive steps. error: why it cannot run.
     """
 
     number: int
-    words: tuple[str, ...]
+    overrides: tuple[str, ...]
     config: dict[str, Any] = field(default_factory=dict)
     choices: Mapping[str, str | None] = field(default_factory=dict)
     fingerprints: Mapping[str, str | None] = field(default_factory=dict)
     key: str = ""
-    needs: tuple[str, ...] = ()
-    part: str = ""
+    ranking_keys: tuple[str, ...] = ()
+    job_key: str = ""
     error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.overrides) or "trial"
 
 
 @dataclass
 class Job:
-    """Trials with the same expensive part. depths: at which each of their rankings is retrieved, once for all."""
+    """Trials with the same expensive steps. depths: at which each of their rankings is retrieved once for all."""
 
     trials: list[Trial]
     depths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Data:
-    """What a plan must know of a data set. asked: digest of the queries. texts: digest of their texts alone."""
+class DatasetInfo:
+    """What a plan needs to know of a dataset. queries: digest of the queries. texts: digest of their texts alone."""
 
     fingerprints: Mapping[str, str | None]
-    asked: str
+    queries: str
     texts: str
-    notes: tuple[str, ...]
-
-
-@dataclass
-class Composed:
-    """What Hydra composed for a set of choices. plain: it resolved. keys: of all nodes. texts: interpolations."""
-
-    config: DictConfig
-    plain: dict[str, Any]
-    choices: dict[str, str | None]
-    keys: set[str]
-    texts: list[str]
-
-
-class Composer:
-    """Configs of trials. Hydra composes once for each set of choices; plain values are set in what it gave.
-
-    compose: words -> Hydra's whole config. group: whether a key is a config group.
-    """
-
-    def __init__(self, compose: Callable[[list[str]], DictConfig], group: Callable[[str], bool]) -> None:
-        self._compose, self._group = compose, functools.cache(group)
-        self._composed: dict[tuple[str, ...], Composed] = {}
-        self._parse = functools.cache(_parsed)
-
-    def __call__(self, fixed: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str | None]]:
-        """(resolved config, choices) of the words, those of a sweep last. Raises Hydra's exceptions."""
-        from hydra.errors import ConfigCompositionException
-        from omegaconf import OmegaConf
-
-        parsed = [self._parse(word) for word in words]
-        values = {one.key_or_group: one.value() for one in parsed if self._sets_value(one)}
-        rest = tuple(one.input_line or "" for one in parsed if not self._sets_value(one))
-        if rest not in self._composed:
-            self._composed[rest] = _composed(self._compose([*fixed, *rest]))
-        found = self._composed[rest]
-        for key in values:
-            if key not in found.keys:
-                raise ConfigCompositionException(f"Could not override '{key}'.")
-        if any("${" + key.partition(".")[0] in text for key in values for text in found.texts):
-            whole = copy.deepcopy(found.config)
-            for key, value in values.items():  # other values follow these
-                _set_in(whole, key, value)
-            config: Any = OmegaConf.to_container(whole, resolve=True)
-        else:
-            config = copy.deepcopy(found.plain)
-            for key, value in values.items():
-                _set_in(config, key, value)
-        return config, found.choices
-
-    def _sets_value(self, one: Override) -> bool:
-        """Whether an override sets one plain value, which every trial with the same choices sets anew."""
-        value = one.value()
-        plain = isinstance(value, bool | int | float | str | None) and not {"$", "\\"} & set(str(value))
-        return plain and one.type is not None and one.type.name == "CHANGE" and not self._group(one.key_or_group)
-
-
-def _set_in(config: Any, key: str, value: Any) -> None:
-    *parents, last = key.split(".")
-    for parent in parents:
-        config = config[parent]
-    config[last] = value
-
-
-def _composed(config: DictConfig) -> Composed:
-    from omegaconf import OmegaConf, open_dict
-
-    choices = {name: value for name, value in config.hydra.runtime.choices.items() if "/" not in name}
-    with open_dict(config):
-        del config["hydra"]
-    raw: Any = OmegaConf.to_container(config, resolve=False)
-    texts = [value for value in canonical.flatten(raw).values() if isinstance(value, str) and "${" in value]
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    return Composed(config, plain, choices, set(_paths(raw)), texts)
-
-
-def _paths(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in node.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _paths(value, f"{prefix}{key}.")
 
 
 class Planner:
-    """Makes trials of words. Data is read and identities are worked out once for all trials."""
+    """Makes trials of overrides. Each dataset is read once, and each identity computed once, for all trials."""
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
-        self.settings: dict[str, Any] = {}  # a whole config of the sweep: that of the first trial
-        self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a raw ranking
-        self._data: dict[str, Data | Exception] = {}
+        self.settings: dict[str, Any] = {}  # the whole config of the first trial, with the keys of the sweep itself
+        self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a component ranking
+        self._datasets: dict[str, DatasetInfo | Exception] = {}
         self._identities: dict[str, dict[str, Any]] = {}
-        self._run_keys = (*check.shipped_keys("run"), "retriever")
+        self._run_keys = (*check.shipped_keys("run"), "retriever", *task_run.KEYS)
+        self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
 
-    def trial(self, number: int, words: Sequence[str]) -> Trial:
-        """The trial of these words; bad input is kept as its error. Raises Hydra's errors: unknown keys and choices."""
-        trial = Trial(number, tuple(words))
+    def trial(self, number: int, overrides: Sequence[str]) -> Trial:
+        """The trial of these overrides. Bad input becomes its `error`; Hydra's errors (unknown keys) are raised."""
+        trial = Trial(number, tuple(overrides))
         try:
-            config, choices = self.composer(self.fixed, words)
+            config, choices = self.composer(self.fixed, overrides)
         except Exception as error:
-            error.add_note(f"(That is of the trial {' '.join(words)})")
+            error.add_note(f"(while composing trial {' '.join(overrides)})")
             raise
         self.settings = self.settings or config
         try:
             check.check(config, "sweep")
-            keys = (*self._run_keys, *task_run.KEYS) if "task" in config else self._run_keys
-            run = retrieval_run.absolute({name: value for name, value in config.items() if name in keys})
-            for node, name in ((run, "outputs"), (run["store"], "path")):  # a worker may run in another folder
-                node[name] = str(Path(node[name]).absolute())
-            self._fill(trial, run, choices)
+            run = {name: value for name, value in config.items() if name in self._run_keys}
+            cache = config["store"] | {"path": _absolute(config["store"]["path"])}
+            run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
+            self._describe[type(kind_of(run))](trial, run, choices)
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
 
-    def _fill(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
+    def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         trial.config, trial.choices = config, choices
-        if "task" in config:
-            trial.config = scored_file.absolute(config)
-            scored_file.requested_measures(scored_file.task_of(config), config)
-            trial.key, trial.part = task_run.trial_key(trial.config), "text"
-            return
-        data = self._read(config, choices)
-        _check_objective(config, data)
-        for node in config["retriever"].values():
-            index = {"retriever": self._identity(node), "documents": data.fingerprints["documents"]}
-            found = steps.ranking_identity(index, data.asked)
-            self.rankings[digest(found)] = found
-            trial.needs += (digest(found),)
-        reranked = "rerank" in active_groups(config)
-        trial.fingerprints = data.fingerprints
-        trial.part = digest([data.fingerprints, trial.needs, self._identity(config["rerank"]) if reranked else None])
-        trial.key = retrieval_run.trial_key(RunConfig.of(config), data.fingerprints, data.texts, self._identity)
+        trial.config = scored_file.absolute(config)
+        scored_file.requested_measures(scored_file.task_of(config), config)
+        trial.key, trial.job_key = task_run.trial_key(trial.config), "text"
 
-    def _read(self, config: Mapping[str, Any], choices: Mapping[str, str | None]) -> Data:
-        name = json.dumps([config["dataset"], config["query"]], sort_keys=True)
-        if name not in self._data:
+    def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
+        config = RunConfig.of(retrieval_run.absolute(document))
+        dataset = self._dataset_info(config, choices["dataset"] or "")
+        _check_scores(config, bool(dataset.fingerprints["qrels"]))
+        rankings = [self._ranking_identity(node, dataset) for node in config.retriever.values()]
+        ranking_keys = tuple(digest(ranking) for ranking in rankings)
+        reranker = self._identity(config.rerank) if "rerank" in config.active else None
+        trial.key = retrieval_run.trial_key(config, dataset.fingerprints, dataset.texts, self._identity)
+        trial.config, trial.choices, trial.fingerprints = dict(config.document), choices, dataset.fingerprints
+        trial.ranking_keys = ranking_keys
+        trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
+        self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
+
+    def _dataset_info(self, config: RunConfig, name: str) -> DatasetInfo:
+        """name: what the dataset is called in logs. Raises what reading it raised."""
+        wanted = json.dumps([config.dataset, config.query_text, config.query_file], sort_keys=True)
+        if wanted not in self._datasets:
             try:
-                dataset = load(build(config["dataset"], where="dataset"), choices["dataset"] or "")
-                queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
+                dataset = load(build(config.dataset, where="dataset"), name)
+                queries = search_queries(dataset, config.query_text, config.query_file)
                 texts = digest_texts(query.text for query in queries)
-                self._data[name] = Data(dataset.fingerprints, queries_digest(queries), texts, dataset.notes)
+                self._datasets[wanted] = DatasetInfo(dataset.fingerprints, queries_digest(queries), texts)
             except (BadInput, OSError) as error:
-                self._data[name] = error
-        found = self._data[name]
-        if isinstance(found, Exception):
-            raise found
-        return found
+                self._datasets[wanted] = error
+        info = self._datasets[wanted]
+        if isinstance(info, Exception):
+            raise info
+        return info
 
-    def _identity(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        name = json.dumps(node, sort_keys=True)
-        if name not in self._identities:
-            self._identities[name] = identity(node)
-        return self._identities[name]
+    def _ranking_identity(self, node: Node, dataset: DatasetInfo) -> dict[str, Any]:
+        index = {"retriever": self._identity(node), "documents": dataset.fingerprints["documents"]}
+        return steps.ranking_identity(index, dataset.queries)
+
+    def _identity(self, node: Node) -> dict[str, Any]:
+        text = json.dumps(node, sort_keys=True)
+        if text not in self._identities:
+            self._identities[text] = identity(node)
+        return self._identities[text]
 
 
 def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
-    """(words that all trials share, key -> swept override); of several for a key the last counts."""
+    """(the overrides that all trials share, key -> swept override); of several with the same key, the last counts."""
     last = {override.get_key_element(): override for override in overrides}
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
     for key in swept:
-        if key.partition(".")[0] in NO_RESULT:
+        if key.partition(".")[0] in NOT_SWEPT:
             raise BadInput(
-                f"{key} decides no result, and so cannot be swept. Give it one value; one with a comma goes in quotes: "
-                f"\"{key}='a,b'\"."
+                f"{key} cannot be swept, since it decides no result. Give it one value, and put a value with a comma "
+                f"in quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
 
 
-def said(override: Override) -> str:
+def value_text(override: Override) -> str:
+    """The values of an override as they were written."""
     return (override.input_line or "").partition("=")[2]
 
 
-def _words(override: Override) -> list[str]:
-    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
-
-
-def lists(swept: Mapping[str, Override]) -> dict[str, list[str]]:
+def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
+    """key -> an override for each of its values. BadInput for an interval, which has no list of values."""
     for key, override in swept.items():
         if not override.is_discrete_sweep():
             raise BadInput(
-                f"{key}={said(override)} has no end of values, and a grid needs a list: "
+                f"{key}={value_text(override)} is an interval, and a grid needs a list of values: "
                 f"{key}=range(0,10,0.5). Or let a sampler choose: search=tpe search.trials=50."
             )
-    return {key: _words(override) for key, override in swept.items()}
+    return {
+        key: [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        for key, override in swept.items()
+    }
 
 
-def corner(override: Override, last: bool = False) -> str:
-    """The first or the last value of an axis, as a word."""
-    axis = axis_of(override)
-    ends = (
-        (axis.word(axis.low), axis.word(axis.high)) if isinstance(axis, Interval) else (axis.words[0], axis.words[-1])
-    )
-    return f"{override.get_key_element()}={ends[last]}"
+def endpoint(override: Override, last: bool = False) -> str:
+    """The swept override with the first or the last value of its axis alone."""
+    return f"{override.get_key_element()}={axis_of(override).ends[last]}"
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Every combination of the axes' words, the last axis changing fastest."""
+    """Every combination of the axes' overrides; the last axis changes fastest."""
     return list(itertools.product(*axes.values()))
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """The trials, grouped by their expensive part, at most `most` in a job. depths: of each raw ranking."""
+    """The trials, grouped by their expensive steps.
+
+    depths: of each component ranking. most: trials in a job; None: no limit.
+    """
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(trial.part, []).append(trial)
-    found = []
+        groups.setdefault(trial.job_key, []).append(trial)
+    made = []
     for group in groups.values():
-        places: dict[str, int] = {}  # trials that order their candidates alike come one after the other
-        group.sort(
-            key=lambda one: places.setdefault(
-                json.dumps(vars(steps.Ordering.of(RunConfig.of(one.config)))), len(places)
-            )
-        )
-        wanted = tuple(depths[need] for need in group[0].needs)
+        places: dict[str, int] = {}  # trials that order their candidates alike follow each other
+        group.sort(key=lambda trial: places.setdefault(_ordering(trial), len(places)))
+        job_depths = tuple(depths[key] for key in group[0].ranking_keys)
         size = most or len(group)
-        found += [Job(group[first : first + size], wanted) for first in range(0, len(group), size)]
-    return found
+        made += [Job(group[first : first + size], job_depths) for first in range(0, len(group), size)]
+    return made
+
+
+def _ordering(trial: Trial) -> str:
+    """What decides the order of a trial's candidates, as text."""
+    return json.dumps([trial.config[one.name] for one in fields(steps.Ordering)])
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:
-    """digest of a raw ranking -> the greatest depth at which a trial reads it: one retrieval serves all."""
-    found: dict[str, int] = {}
+    """digest of a component ranking -> the greatest depth at which a trial reads it: one retrieval serves all."""
+    greatest: dict[str, int] = {}
     for trial in trials:
-        for need in trial.needs:
-            found[need] = max(found.get(need, 0), trial.config["depth"])
-    return found
+        for key in trial.ranking_keys:
+            greatest[key] = max(greatest.get(key, 0), trial.config["depth"])
+    return greatest
 
 
-def kept(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], cache: Cache) -> set[str]:
-    """Those of the raw rankings that the store holds at their depth."""
-    return {need for need, depth in depths.items() if cache.holds_ranking(rankings[need], depth)}
+def cached_rankings(rankings: Mapping[str, Mapping[str, Any]], depths: Mapping[str, int], cache: Cache) -> set[str]:
+    """Digests of the component rankings that the cache has at their depth or deeper.
+
+    rankings: digest -> identity. depths: digest -> depth.
+    """
+    return {key for key, depth in depths.items() if cache.holds_ranking(rankings[key], depth)}
 
 
-def kinds_of_keys(trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """The swept keys of a grid: `expensive` ones change what must be computed, all else equal, `free` ones not."""
-    keys = list(dict.fromkeys(_key(word) for trial in trials for word in trial.words))
-    found: dict[str, list[str]] = {"expensive": [], "free": []}
+def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
+    """The swept keys of a grid by cost.
+
+    expensive: keys that change what must be computed, all else equal. free: the others.
+    """
+    keys = list(dict.fromkeys(_key(override) for trial in trials for override in trial.overrides))
+    by_cost: dict[str, list[str]] = {"expensive": [], "free": []}
     for key in keys:
-        parts: dict[tuple[str, ...], set[str]] = {}
+        job_keys: dict[tuple[str, ...], set[str]] = {}
         for trial in trials:
             if not trial.error:
-                others = tuple(word for word in trial.words if _key(word) != key)
-                parts.setdefault(others, set()).add(trial.part)
-        found["expensive" if any(len(some) > 1 for some in parts.values()) else "free"].append(key)
-    return found
+                others = tuple(override for override in trial.overrides if _key(override) != key)
+                job_keys.setdefault(others, set()).add(trial.job_key)
+        by_cost["expensive" if any(len(some) > 1 for some in job_keys.values()) else "free"].append(key)
+    return by_cost
 
 
 def cache_of(trial: Trial) -> Cache:
     return Cache(Path(trial.config["store"]["path"]))
 
 
-def _key(word: str) -> str:
-    return word.partition("=")[0]
-
-
-def _parsed(word: str) -> Override:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return OverridesParser.create().parse_override(word)
-
-
-def _check_objective(config: Mapping[str, Any], data: Data) -> None:
-    for name in [*config["metrics"], config["objective"]]:
-        measures.parse(name)
-    if config["objective"] not in config["metrics"]:
-        raise BadInput(f"objective={config['objective']} is not among the metrics: add it to metrics=[...].")
-    steps.check_gate(RunConfig.of(config), bool(data.fingerprints["qrels"]))
-    if not data.fingerprints["qrels"]:
-        raise BadInput("There are no labels, so that no trial is better than another. Give them with dataset.qrels.")
-
-
-def spoken(counts: Mapping[str, Any]) -> Iterator[str]:
-    """The plan in words."""
+def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
+    """The plan in words. counts: of trials, jobs and retrievals, as in the plan of the sweep's JSON document."""
     retrievals = counts["retrievals"]
-    needed = f", {retrievals['compute']} retrievals to compute, {retrievals['cached']} cached"
-    yield f"{counts['trials']} trials{needed if any(retrievals.values()) else ''}"
+    needed = f", {_counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
+    yield f"{_counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
     if counts["finished_before"]:
-        yield f"{counts['finished_before']} trials finished before and are skipped"
+        yield f"skipping {_counted(counts['finished_before'], 'trial')} that finished before"
     if counts["same"]:
-        yield f"{counts['same']} trials are the same as others: what they differ in is not made use of"
+        yield f"skipping {_counted(counts['same'], 'trial')} that differ from others only in keys without effect"
     if counts["cannot_run"]:
-        yield f"{counts['cannot_run']} trials cannot run and will be recorded as failed"
-    keys = "; ".join(f"{kind}: {', '.join(counts[kind])}" for kind in ("expensive", "free") if counts.get(kind))
-    yield f"{len(counts['jobs'])} jobs of {', '.join(map(str, counts['jobs'][:8])) or 'no'} trials" + (
-        f" ({keys})" if keys else ""
-    )
+        yield f"{_counted(counts['cannot_run'], 'trial')} cannot run and will be recorded as failed"
+    keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
+    sizes = [str(size) for size in counts["jobs"][:8]] + ["…"] * (len(counts["jobs"]) > 8)
+    of = f" of {', '.join(sizes)} trials" if sizes else ""
+    yield f"{_counted(len(counts['jobs']), 'job')}{of}{f' ({keys})' if keys else ''}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _check_scores(config: RunConfig, labelled: bool) -> None:
+    """BadInput unless the trial will have its objective, by which trials are ranked."""
+    steps.check(config, labelled)
+    if config.objective not in config.metrics:
+        raise BadInput(f"objective={config.objective} is not among the metrics: add it to metrics=[...].")
+    if not labelled:
+        raise BadInput("A sweep needs labels to rank its trials. Give them with dataset.qrels=FILE.")

@@ -1,7 +1,7 @@
-"""What a Hydra job of a sweep does: retrieve once, then run all of its trials, each a run of its own.
+"""A Hydra job of a sweep: retrieves once, then runs all of its trials, each as a run of its own.
 
-A worker gets everything it needs with the job; what it found goes back as return value, and line by line into the
-sweep's journal, which the sweep watches and an interrupted one reads again.
+A worker gets everything it needs with its job. It returns the results, and also writes them to the sweep's journal
+one by one: the sweep follows the journal, and reads from it what a job that died had finished.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.commands.sweep.plan import Job, Trial
-from harness.commands.sweep.work import Retrieving, Scoring, Work
+from harness.commands.sweep.work import trial_runner
 from harness.config.canonical import digest
 from harness.config.components import build
-from harness.tracking import provenance, recording, retrieval_run, task_run
+from harness.tracking import provenance, recording
+from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
 from retrievers.base import BadInput
 
@@ -31,7 +32,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a trial. metrics: by MLflow's names. error: in one line; "" without one."""
+    """The result of a trial. metrics: by MLflow's names. error: one line; "" without one."""
 
     number: int
     key: str
@@ -46,8 +47,8 @@ class Result:
 class Context:
     """What all trials of a sweep have in common.
 
-    folder: of the sweep. token: of this start of it; when another start has taken over, workers stop. tags: of every
-    trial's run. tracking: digest of where runs are logged.
+    folder: of the sweep. token: of this start of the sweep; workers stop when another start has claimed it.
+    tags: of every trial's run. tracking: digest of the tracking config.
     """
 
     sweep_id: str
@@ -67,26 +68,28 @@ class Context:
 
     @property
     def owner(self) -> Path:
-        """Holds the token of the start that owns the sweep."""
+        """The file with the token of the start that has claimed the sweep."""
         return self.folder / "owner"
 
     def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """trial key -> its run of this sweep that is RUNNING, though nobody may be at work on it any more."""
+        """trial key -> its run in this sweep that is RUNNING; its worker may be dead."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
 
 class Jobs:
-    """The task of a sweep's Hydra jobs: called with a composed config, it runs the job of Hydra's job number.
+    """The task function of a sweep's Hydra jobs: runs the job whose number Hydra's config has.
 
-    It is sent to every worker, and so carries no trials: a worker reads those of its job in the sweep's folder. They
-    are written there without the tracking address, which may hold a password: a worker has it from its own config.
+    It is sent to every worker and therefore carries no trials: a worker reads the trials of its job from the sweep's
+    folder. They are written there without the tracking address, which may contain a password: a worker takes it from
+    its own config.
     """
 
     def __init__(self) -> None:
         self.context: Context | None = None
 
-    def hand_out(self, context: Context, jobs: Mapping[int, Job]) -> None:
+    def write(self, context: Context, jobs: Mapping[int, Job]) -> None:
+        """Write the trials of each job, by its number, to the sweep's folder."""
         self.context = context
         context.jobs.mkdir(exist_ok=True)
         for number, job in jobs.items():
@@ -100,24 +103,28 @@ class Jobs:
         from omegaconf import OmegaConf
 
         if self.context is None:
-            raise RuntimeError("hand_out() comes first")
+            raise RuntimeError("write() comes first")
         tracking = OmegaConf.to_container(config.tracking, resolve=True)
         if digest(tracking) != self.context.tracking:
-            raise RuntimeError("This worker would log elsewhere than the sweep: set MLFLOW_TRACKING_URI there as here.")
+            raise RuntimeError(
+                "This worker logs to another place than the sweep: set MLFLOW_TRACKING_URI to the same value on both."
+            )
         content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
-        trials = [Trial(**fields | {"words": tuple(fields["words"])}) for fields in content["trials"]]
-        for trial in trials:
-            trial.config["tracking"] = tracking
+        trials = []
+        for values in content["trials"]:
+            lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys")}
+            trials.append(Trial(**values | lists))
+            trials[-1].config["tracking"] = tracking
         return run_job(Job(trials, tuple(content["depths"])), self.context)
 
 
 def run_job(job: Job, context: Context) -> list[Result]:
-    """Retrieve, and run the trials. One that fails does not keep the others from running.
+    """Retrieve, and run the trials. A trial that fails does not stop the others.
 
-    A launcher may start a job again whose worker died: what is in the journal is not done twice, and what was left
-    RUNNING, by this start or an earlier one, is taken up.
+    A launcher may restart a job whose worker died: trials in the journal are not repeated, and runs that are still
+    RUNNING, from this start of the sweep or an earlier one, are adopted.
     """
-    gc.set_threshold(50_000)  # logging makes many objects: looking for cycles so often took 6 % of the time
+    gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
     tracker: Tracker = build(first.config["tracking"], where="tracking")
     tracker.connect(Path(first.config["outputs"]))
@@ -126,7 +133,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     runner, failed = None, None
     try:
         runner = Runner(job, tracker, context)
-    except Exception as error:  # the trials are recorded as failed by it
+    except Exception as error:  # every trial is recorded as failed with this error
         failed = error
     for trial in job.trials:
         if context.owner.read_text() != context.token:
@@ -143,25 +150,22 @@ class Runner:
     """Runs the trials of a job, each a run of its own."""
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
-        self.tracker, self.context = tracker, context
-        self.work: Work = Scoring() if "task" in job.trials[0].config else Retrieving(job)
+        self.tracker, self.context, self.trials = tracker, context, trial_runner(job)
 
     def run(self, trial: Trial, adopted: LoggedRun | None = None) -> Result:
-        """One trial, from its rankings to its record. What goes wrong is recorded and told, not raised."""
+        """Run and record one trial. An error is recorded and returned, not raised."""
         began = time.perf_counter()
         record = _record(trial, self.context)
         run_id = None
         folder = self.context.folder / "trials" / str(trial.number)
         _remove(folder)
         try:
-            with recording.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
-                found, metrics = self.work.light(trial, written)
-                record.end_tags |= found
-                record.metrics |= metrics
+            with recording.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, unfinished):
+                self.trials.write_light(trial, unfinished, record)
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
             return _failed(trial, error, run_id, time.perf_counter() - began)
-        except (KeyboardInterrupt, SystemExit):  # the latter is how Ray stops a worker
+        except (KeyboardInterrupt, SystemExit):  # Ray stops a worker by SystemExit
             seconds = time.perf_counter() - began
             write_journal(self.context, Result(trial.number, trial.key, run_id, "KILLED", {}, seconds))
             raise
@@ -172,18 +176,18 @@ class Runner:
         return Result(trial.number, trial.key, run_id, "FINISHED", logged, time.perf_counter() - began)
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """What the record of a light trial, `run_id`, lacks of a full one. folder: made anew, for the files."""
+        """What a full record has beside that of the light trial that is logged as `run_id`. folder: emptied first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        record = RunRecord(self.context.experiment, " ".join(trial.words) or "trial", folder=folder)
-        self.work.full(trial, folder, record, run_id)
+        record = RunRecord(self.context.experiment, trial.name, folder=folder)
+        self.trials.write_full(trial, folder, record, run_id)
         return record
 
 
 def fail(
     trial: Trial, error: Exception | None, tracker: Tracker, context: Context, adopted: LoggedRun | None = None
 ) -> Result:
-    """Record a trial that could not even begin."""
+    """Record a trial that could not start. adopted: its run, where an earlier start left one RUNNING."""
     record = _record(trial, context)
     folder = context.folder / "trials" / str(trial.number)
     _remove(folder)
@@ -200,21 +204,23 @@ def fail(
 
 
 @contextmanager
-def owned(folder: Path) -> Iterator[tuple[Path, str]]:
-    """(folder of a sweep, token of this start): one process sweeps at a time; workers of an earlier one stop."""
+def sweep_lock(folder: Path) -> Iterator[str]:
+    """Lock a sweep's folder for this process and claim it; gives the token of this start."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / "lock", timeout=0):
             (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
-            yield folder, take(folder)
+            yield claim(folder)
     except Timeout:
-        raise BadInput(f"This sweep is running already: {folder / 'lock'} is held. Wait for it, or stop it.") from None
+        raise BadInput(
+            f"This sweep is running already: {folder / 'lock'} is locked. Wait for the other process, or stop it."
+        ) from None
 
 
-def take(folder: Path) -> str:
-    """Make a sweep ours: workers that hold another token than this one stop before their next trial."""
+def claim(folder: Path) -> str:
+    """Claim a sweep with a new token, which is returned: workers with an older one stop before their next trial."""
     token = secrets.token_hex(8)
     (folder / "owner.new").write_text(token)
     (folder / "owner.new").replace(folder / "owner")
@@ -222,49 +228,45 @@ def take(folder: Path) -> str:
 
 
 def write_journal(context: Context, result: Result) -> None:
-    """Append a result, in one write, so that workers do not mix their lines; a line that was broken off ends first."""
+    """Append a result in one write, so that workers do not mix their lines. It starts by ending a truncated line."""
     line = "\n" + json.dumps({"token": context.token, **asdict(result)}) + "\n"
     with context.journal.open("ab", buffering=0) as file:
         file.write(line.encode("ascii"))
 
 
 def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
-    """(results of this start of the sweep from byte `start` on, where the next call goes on)."""
+    """(results of this start of the sweep from byte `start` on, the byte at which to continue reading)."""
     if not context.journal.exists():
         return [], start
     with context.journal.open("rb") as file:
         file.seek(start)
         text = file.read()
     whole = text[: text.rfind(b"\n") + 1]
-    found = []
+    results = []
     for line in whole.splitlines():
         try:
             row = json.loads(line)
-        except ValueError:  # blank, or broken off when its writer was killed
+        except ValueError:  # blank, or truncated because its writer was killed
             continue
         if row.pop("token") == context.token:
-            found.append(Result(**row))
-    return found, start + len(whole)
+            results.append(Result(**row))
+    return results, start + len(whole)
 
 
 def _record(trial: Trial, context: Context) -> RunRecord:
-    swept = {key: value for key, _, value in (word.partition("=") for word in trial.words)}
-    tags = {"trial_key": trial.key} if trial.key else {}
-    text = "task" in trial.config
-    tags |= {} if text else {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
-    asked = task_run.params(trial.config, trial.choices["task"]) if text else {}
-    tags |= provenance.versions(provenance.packages(trial.config)) if trial.key else {}
-    return RunRecord(
-        context.experiment,
-        " ".join(trial.words) or "trial",
-        params=asked or (retrieval_run.params(trial.config, trial.choices) if trial.key else swept),
-        tags=tags | dict(context.tags) | {"sweep.trial": str(trial.number)},
-    )
+    params: dict[str, Any] = {key: value for key, _, value in (one.partition("=") for one in trial.overrides)}
+    if trial.config:
+        params = kind_of(trial.config).params(trial.config, trial.choices)
+    tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
+    if trial.key:
+        tags |= {"trial_key": trial.key} | provenance.versions(provenance.packages(trial.config))
+    tags |= dict(context.tags) | {"sweep.trial": str(trial.number)}
+    return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 
 
 def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> Result:
-    said = traceback.format_exception_only(error)[-1].strip()
-    return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, said)
+    line = traceback.format_exception_only(error)[-1].strip()
+    return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, line)
 
 
 def _remove(folder: Path) -> None:

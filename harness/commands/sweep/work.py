@@ -1,8 +1,9 @@
-"""What the trials of a sweep's job do: conclude from rankings that they share, or score files made elsewhere."""
+"""Runs one trial of a sweep's job: gates and scores the rankings that the job shares, or scores a file."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,63 +18,68 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, open_session
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
+from harness.tracking.run_kind import Retrieval, Text, kind_of
 from harness.tracking.tracker import RunRecord
 from retrievers.base import BadInput, Ranking
 
 CHANGED = "The data or the queries have changed since the sweep was planned. Start it again."
 
 
-class Work(Protocol):
-    """What the trials of a job do: write a trial's files, and give (tags that are found, metrics by our names)."""
+class TrialRunner(Protocol):
+    """Runs trials of a job: writes a trial's files into `folder`, and its tags and metrics into `record`."""
 
-    def light(self, trial: Trial, folder: Path) -> tuple[dict[str, str], dict[str, float]]: ...
-    def full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None: ...
+    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
+        """Means, the objective's interval and parts, config and predictions."""
+
+    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+        """Everything that a single run logs. run_id: of the trial's run, if it is logged."""
 
 
-class Scoring:
-    """Predictions made elsewhere, scored as text."""
+class FileTrials:
+    """Trials that score files of predictions; those of a job have nothing in common."""
 
-    def light(self, trial: Trial, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
-        record = RunRecord("", "")
+    def __init__(self, job: Job) -> None: ...
+
+    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
         self._write(trial, folder, record, light=True)
-        return record.end_tags, record.metrics
 
-    def full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
-        self._write(trial, folder, record)
+    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+        self._write(trial, folder, record, light=False)
 
-    def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool = False) -> None:
+    def _write(self, trial: Trial, folder: Path, record: RunRecord, light: bool) -> None:
         scored = scored_file.judge(trial.config)
-        if lacking := scored.judged.absent.get(objective := trial.config["objective"]):
-            raise BadInput(f"objective={objective} is absent: {lacking}")
-        record.end_tags |= {k: v for k, v in task_run.tags(trial.config, scored).items() if k != "harness.verb"}
+        if reason := scored.judged.absent.get(objective := trial.config["objective"]):
+            raise BadInput(f"objective={objective} is absent: {reason}")
+        tags = task_run.tags(trial.config, scored)
         task_run.write(folder, record, trial.config, scored, light)
+        record.end_tags |= {name: value for name, value in tags.items() if name != "harness.verb"}
 
 
-class Retrieving:
-    """The rankings of a job, which its trials conclude from."""
+class RetrievalTrials:
+    """Trials that gate and score the rankings of a job, which are retrieved once for all of them."""
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
         config = RunConfig.of(first.config)
-        asked = json.dumps([config.dataset, dict(first.fingerprints)])
-        dataset = _dataset(asked, first.choices["dataset"] or "")
+        expected = json.dumps([config.dataset, dict(first.fingerprints)])
+        dataset = _dataset(expected, first.choices["dataset"] or "")
         self.session = open_session(config, dataset)
         index = steps.index_identity(next(iter(config.retriever.values())), dataset)
-        if digest(steps.ranking_identity(index, self.session.queries_digest)) != first.needs[0]:
+        if digest(steps.ranking_identity(index, self.session.queries_digest)) != first.ranking_keys[0]:
             raise RuntimeError(CHANGED)
-        self._deep: list[Ranking] = []
+        self._deepest: list[Ranking] = []
         for (name, node), depth in zip(config.retriever.items(), job.depths, strict=True):
-            self._deep += steps.retrieve({name: node}, self.session, depth).values()
-        self._at: dict[int, list[Ranking]] = {}
-        self._ordered: tuple[steps.Ordering, Ranking] | None = None  # of the trial before: they come sorted by it
+            self._deepest += steps.retrieve({name: node}, self.session, depth).values()
+        self._at_depth: dict[int, list[Ranking]] = {}
+        self._last_order: tuple[steps.Ordering, Ranking] | None = None  # jobs are sorted by it: one is enough
 
-    def light(self, trial: Trial, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
+    def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
         outcome = self._outcome(config, [config.objective])
-        tags = retrieval_run.write_files(folder, config, dataset, outcome, light=True)
-        return tags, retrieval_run.logged(outcome, config, light=True)
+        record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome, light=True)
+        record.metrics |= retrieval_run.logged(outcome, config, light=True)
 
-    def full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
+    def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
         outcome = self._outcome(config)
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
@@ -83,19 +89,28 @@ class Retrieving:
     def _outcome(self, config: RunConfig, detailed: list[str] | None = None) -> steps.Outcome:
         """The outcome of a trial. detailed: as in `steps.conclude`."""
         depth = config.depth
-        if depth not in self._at:
-            self._at[depth] = [ranking.top(depth) for ranking in self._deep]
-        rankings = dict(zip(config.retriever, self._at[depth], strict=True))
+        if depth not in self._at_depth:
+            self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
+        rankings = dict(zip(config.retriever, self._at_depth[depth], strict=True))
         session = replace(self.session, clock=Clock())
         ordering = steps.Ordering.of(config)
-        if self._ordered is None or self._ordered[0] != ordering:
-            self._ordered = ordering, steps.order(ordering, rankings, session)
-        return steps.conclude(config, rankings, session, detailed=detailed, candidates=self._ordered[1])
+        if self._last_order is None or self._last_order[0] != ordering:
+            self._last_order = ordering, steps.order(ordering, rankings, session)
+        return steps.conclude(config, rankings, session, detailed=detailed, candidates=self._last_order[1])
 
 
-@lru_cache(maxsize=2)  # the jobs of a process mostly share their data
-def _dataset(asked: str, name: str) -> Dataset:
-    node, fingerprints = json.loads(asked)
+_RUNNERS: dict[type, Callable[[Job], TrialRunner]] = {Retrieval: RetrievalTrials, Text: FileTrials}
+
+
+def trial_runner(job: Job) -> TrialRunner:
+    """The runner for the kind of run that the job's trials are. It retrieves what they share."""
+    return _RUNNERS[type(kind_of(job.trials[0].config))](job)
+
+
+@lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
+def _dataset(expected: str, name: str) -> Dataset:
+    """The dataset, read once per process. expected: JSON of [its config, its fingerprints]. name: as logs call it."""
+    node, fingerprints = json.loads(expected)
     dataset = load(build(node, where="dataset"), name)
     if dataset.fingerprints != fingerprints:
         raise RuntimeError(CHANGED)

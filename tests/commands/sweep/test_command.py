@@ -1,4 +1,4 @@
-"""`harness sweep`: one parent run, a child for each trial, every retrieval once, and going on after whatever came."""
+"""`harness sweep`: one parent run, one child per trial, every retrieval once, and resuming after any interruption."""
 
 import json
 import re
@@ -20,7 +20,7 @@ QUIET = ("tracking=none", "format=json")
 
 @pytest.fixture
 def tracked(harness, toy, tmp_path):
-    """(call, runs): runs(**tags) gives the logged runs with these tags (dots as double underscores), oldest first."""
+    """(harness, runs, client): runs(**tags) returns the logged runs with these tags (`__` for dots), oldest first."""
     tracker = MlflowTracker()
     tracker.connect(tmp_path / "outputs")
 
@@ -45,7 +45,7 @@ def searches(monkeypatch):
 
 @contextmanager
 def interrupted(monkeypatch, number):
-    """As if someone pressed Ctrl-C while the trial of that number, from 1, is at work."""
+    """Ctrl-C during the n-th trial, counted from 1."""
     plain, seen = steps.conclude, []
 
     def conclude(*arguments, **named):
@@ -153,12 +153,12 @@ def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, se
 
 
 @pytest.mark.local
-def test_a_dry_run_says_the_plan_and_leaves_nothing(harness, toy, tmp_path, searches):
+def test_a_dry_run_prints_the_plan_and_leaves_no_files(harness, toy, tmp_path, searches):
     (tmp_path / "outputs" / "mlflow.db").unlink()
     done = harness("sweep", *TOY, "tokenizer=word", "gate=score", "gate.threshold=range(0,20)", "dry_run=true",
                    "store.path=fresh")  # fmt: skip
     assert done.code == 0
-    assert "20 trials, 1 retrievals to compute, 0 cached" in done.out
+    assert "20 trials, 1 retrieval to compute, 0 cached" in done.out
     assert searches == []
     assert list((tmp_path / "outputs").iterdir()) == []
     plan = harness("sweep", *GRID, "format=json", "dry_run=true").json
@@ -176,7 +176,7 @@ def test_a_sweep_started_again_skips_what_finished(tracked, searches):
     assert again["run_id"] == first["run_id"]
     assert again["best"] == first["best"]
     assert [run.run_id for run in runs(harness__verb="run")] == [run.run_id for run in before]
-    # A larger grid is another sweep; what it shares with the first is not done again either.
+    # A larger grid is another sweep; the trials that it shares with the first are skipped, too.
     more = harness("sweep", *TOY, "gate=score", "gate.threshold=0,1,2,3", "top_k=1,3", "format=json").json
     assert more["sweep_id"] != first["sweep_id"]
     assert (more["trials"]["finished"], more["trials"]["skipped"]) == (8, 6)
@@ -194,7 +194,7 @@ def test_what_a_crash_left_running_is_adopted(tracked):
     children = runs(sweep__id=first["sweep_id"], harness__verb="run")
     assert [child.status for child in children] == ["FINISHED"] * 6
     assert runs(harness__verb="sweep")[0].status == "FINISHED"
-    # One whose params say something else is no use: it is closed, and the trial gets a new run.
+    # A run with other params cannot be adopted: it is closed, and the trial gets a new run.
     client.update_run(lost.run_id, status="RUNNING")
     client.log_param(lost.run_id, "other", "1")
     harness("sweep", *GRID, "format=json")
@@ -207,7 +207,7 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(tracked, monkeypatch):
     plain = steps.conclude
 
     def broken(config, *arguments, **named):
-        if config["gate"]["threshold"] == 1:
+        if config.gate["threshold"] == 1:
             raise ZeroDivisionError("of this trial alone")
         return plain(config, *arguments, **named)
 
@@ -229,23 +229,23 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(tracked, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "failed", "said"),
+    ("words", "failed", "expected"),
     [
         (("depth=100,2", "top_k=3"), 1, "depth=2 is less than top_k=3"),
         (("dataset.path=toy,nowhere",), 1, "nowhere"),
         (("retriever=bm25,hybrid_lexical", "gate=score", "gate.source=bm25,bigram"), 1, "gate.source='bigram'"),
     ],
 )
-def test_trials_that_cannot_run_are_known_before_and_do_not_stop_the_others(harness, toy, words, failed, said):
+def test_trials_that_cannot_run_are_known_before_and_do_not_stop_the_others(harness, toy, words, failed, expected):
     plan = harness("sweep", *TOY, *words, "dry_run=true")
-    assert f"{failed} trials cannot run" in plan.out
-    assert said in plan.out
+    assert f"{failed} trial cannot run" in plan.out
+    assert expected in plan.out
     done = harness("sweep", *TOY, *words, "format=json")
     assert done.code == 1
     found = json.loads(done.out)
     assert found["trials"]["failed"] == failed
     assert found["trials"]["finished"] == found["trials"]["asked"] - failed
-    assert said in found["failed"][0]["error"]
+    assert expected in found["failed"][0]["error"]
 
 
 def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypatch):
@@ -270,7 +270,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
     with interrupted(monkeypatch, 3):
         done = harness("sweep", *GRID)
     assert done.code == 130
-    assert "The same command goes on where it stopped" in done.err
+    assert "Repeat the same command to resume" in done.err
     assert [run.status for run in runs(harness__verb="run")] == ["FINISHED", "FINISHED", "KILLED"]
     assert runs(harness__verb="sweep")[0].status == "KILLED"
     again = harness("sweep", *GRID, "format=json").json
@@ -281,7 +281,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("gate=score", "gate.treshold=1,2"), "Did you mean 'gate.threshold'"),
         (("retriever=bm25,dens",), "Did you mean 'dense'"),
@@ -297,22 +297,22 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
         (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
         (("search=tpe",), "nothing to search"),
         (("top_k=1,2", "hydra/sweeper=basic"), "plans its trials itself"),
-        (("top_k=1,2", "outputs=a,b"), "outputs decides no result"),
+        (("top_k=1,2", "outputs=a,b"), "outputs cannot be swept"),
         (("sweep=treshold",), "Did you mean 'threshold'"),
     ],
 )
-def test_bad_input_is_refused_before_anything_runs(harness, toy, tmp_path, words, said):
+def test_bad_input_is_refused_before_anything_runs(harness, toy, tmp_path, words, expected):
     done = harness("sweep", *TOY, *words)
     assert done.code == 2, done.err
-    assert said in done.err
+    assert expected in done.err
     assert not list((tmp_path / "outputs").glob("sweeps/*/trials"))
 
 
-def test_labels_are_needed(harness, toy):
+def test_a_sweep_needs_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
     done = harness("sweep", *GRID)
     assert done.code == 2
-    assert "There are no labels" in done.err
+    assert "A sweep needs labels" in done.err
 
 
 def test_a_sweep_that_is_running_is_not_started_twice(harness, toy, tmp_path):
@@ -355,7 +355,7 @@ def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy, tmp_pa
 
 def test_text_output_shows_the_plan_the_best_and_what_to_do_next(harness, toy):
     done = harness("sweep", *GRID)
-    assert re.search(r"6 trials, \d retrievals to compute, \d cached", done.err)
+    assert re.search(r"6 trials, \d retrievals? to compute, \d cached", done.err)
     assert "gate.threshold" in done.out
     assert "harness export run=" in done.out
     assert done.out.count("\n") < 20
@@ -399,17 +399,17 @@ def early(monkeypatch):
     monkeypatch.setattr(search, "STARTUP", 3)
 
 
-def test_a_search_is_reproducible_and_goes_on(harness, toy, early):
+def test_a_search_is_reproducible_and_can_be_continued(harness, toy, early):
     whole = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=a").json
     tried = [[row["overrides"], row["value"]] for row in whole["top"]]
     assert harness("sweep", *SEARCH, *QUIET, "search.trials=4", "outputs=b").json["trials"]["asked"] == 4
-    # Nothing is kept of the trials themselves with tracking=none, but the study is.
+    # With tracking=none the runs are not saved, but the study is.
     longer = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=b").json
     assert longer["sweep_id"] == whole["sweep_id"]
     assert [[row["overrides"], row["value"]] for row in longer["top"]] == tried
 
 
-@pytest.mark.slow  # test_study.py stops searches without a sweep around them
+@pytest.mark.slow  # test_search.py stops searches without a sweep around them
 def test_a_search_that_was_interrupted_proposes_what_it_would_have(tracked, early, monkeypatch):
     harness, _, _ = tracked
     whole = harness("sweep", *SEARCH, "search.trials=8", "outputs=whole", *QUIET).json
@@ -517,8 +517,8 @@ def test_looks_at_private_scores_are_counted(tracked):
     assert "Private scores of experiment 'f' have been seen 2 times" in said
 
 
-def test_luck_is_told_of_all_trials_whatever_sweep_they_were_run_by(tracked):
-    """What another sweep found keeps the number that it had there: 0 is then two trials."""
+def test_luck_counts_all_trials_whichever_sweep_ran_them(tracked):
+    """A result of another sweep has the trial number of that sweep, so that two trials may have number 0."""
     harness, _, _ = tracked
     words = (*TOY, "gate=score", "format=json")
     assert harness("sweep", *words, "gate.threshold=0,1").json["optimism"]["trials"] == 2
@@ -541,7 +541,7 @@ def test_a_swept_seed_deals_the_folds_as_well(harness):
 
 @pytest.mark.parametrize("objective", ["abstention_f1", "abstention_auroc"])
 def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
-    """Its luck cannot be told from scores by query; the sweep is none the worse for that."""
+    """Its luck cannot be computed from scores by query; the sweep works all the same."""
     harness, _, _ = tracked
     words = ("gate=score", "gate.threshold=0,1,3", f"metrics=[modified_map@3,{objective}]", f"objective={objective}")
     done = harness("sweep", *SAMPLE, *words)
@@ -575,7 +575,7 @@ def test_what_makes_a_trial_another_one(harness, toy, tmp_path, words, same):
     assert (plan["trials"], plan["cannot_run"], plan["same"]) == (2, 0, same)
 
 
-def test_a_model_is_asked_once_for_all_trials(tracked, monkeypatch):
+def test_a_model_gets_each_question_once_for_all_trials(tracked, monkeypatch):
     from chat_server import ChatServer
 
     harness, runs, _ = tracked

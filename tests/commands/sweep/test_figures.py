@@ -233,10 +233,10 @@ def test_pareto_marks_the_front(tmp_path):
     front = np.array([True, False, True, False])
     figure = draw_pareto(values, ("map", "abstention_f1"), front)
     (panel,) = figure.axes
-    assert lines(panel)["none is better in both"] == [[0.9, 0.1], [0.5, 0.6]]
+    assert lines(panel)["Pareto front"] == [[0.9, 0.1], [0.5, 0.6]]
     assert panel.collections[0].get_offsets()[0].tolist() == [0.4, 0.6]
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("map", "abstention_f1")
-    assert figure.get_suptitle() == "2 of 4 trials on the front (1 failed)"
+    assert figure.get_suptitle() == "2 of 4 trials on the Pareto front (1 failed)"
     pareto(values, ("map", "abstention_f1"), front, tmp_path / "pareto.png")
     assert is_png(tmp_path / "pareto.png")
 

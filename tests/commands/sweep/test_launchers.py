@@ -1,4 +1,4 @@
-"""Sweeps whose jobs run side by side, with joblib and Ray, and sweeps and workers that are killed."""
+"""Sweeps whose jobs run in parallel, with joblib and Ray, and sweeps and workers that are killed."""
 
 import contextlib
 import importlib.util
@@ -44,7 +44,7 @@ def place(tmp_path_factory, fresh_database):
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """`harness sweep` in a process of its own, with a store of its own."""
+    """`harness sweep` in its own process, with its own cache."""
     return subprocess.Popen(
         [sys.executable, "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
          "format=json"],
@@ -70,7 +70,7 @@ def inside(folder: Path, *words: str) -> dict:
 
 
 def left_of(child: subprocess.Popen) -> list[str]:
-    """Processes of the child's session that outlive it, five seconds after its end at the latest."""
+    """Processes of the child's session that are still alive five seconds after its end."""
     for _ in range(50):
         listed = subprocess.run(["ps", "-ww", "-s", str(child.pid), "-o", "args="], capture_output=True, text=True)
         if not listed.stdout.strip():
@@ -97,13 +97,13 @@ def numbers(folder: Path) -> dict[str, dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def one_by_one(place):
-    """What the basic launcher gives, in this process: a retrieval for each tokenizer and one of bigrams, 8 trials."""
+    """The numbers with the basic launcher in this process: 8 trials over 3 retrievals (two tokenizers, and bigrams)."""
     inside(folder := place("basic"), *WORDS, *THRESHOLDS)
     return numbers(folder)
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "ray"])
-def test_jobs_side_by_side_give_the_same_numbers(one_by_one, place, launcher):
+def test_parallel_jobs_give_the_same_numbers(one_by_one, place, launcher):
     folder = place(launcher)
     if launcher == "ray":
         pytest.importorskip("ray")
@@ -155,7 +155,7 @@ def _worker_at_work(child: subprocess.Popen, folder: Path) -> int:
     return next(int(line.split()[0]) for line in listed.stdout.splitlines() if "LokyProcess" in line)
 
 
-def test_sweeps_that_are_killed_go_on_without_a_loss(capsys):
+def test_killed_sweeps_resume_without_a_loss(capsys):
     spec = importlib.util.spec_from_file_location("sweep_crash_test", ROOT / "scripts" / "sweep_crash_test.py")
     crash_test = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(crash_test)

@@ -1,4 +1,4 @@
-"""How much of the best of many trials is luck: by hand, by plain loops, and in simulations whose truth is known."""
+"""How much of the best of many trials is luck: by hand, by plain loops, and in simulations with a known truth."""
 
 import json
 import math
@@ -16,7 +16,7 @@ NEEDS = np.array([True, True, False, True, True, False, True, True, True, False,
 
 
 def judged(rows, chooses=None, needs=None, seed=0):
-    """optimism of trials that are numbered from 0; all queries choose unless it is said which do."""
+    """The optimism of trials numbered from 0; by default, all queries choose."""
     values = np.array(rows, float)
     everywhere = np.ones(values.shape[1], bool)
     return optimism(
@@ -43,7 +43,7 @@ def enumerated(monkeypatch):
         ([[1, 0], [0, 1]], 0.25),
         # Means .75 and .1, off them (.25, -.25) and (-.1, .1): the greater is .25, 0, 0 and .1.
         ([[1, 0.5], [0, 0.2]], 0.0875),
-        # Off their means both are (.5, -.5), whatever these are: nothing is gained by choosing.
+        # Both differ from their means by (.5, -.5): choosing gains nothing.
         ([[1, 0], [0.5, -0.5]], 0),
     ],
 )
@@ -68,7 +68,7 @@ def test_trials_that_are_the_same_have_no_luck():
     assert judged([row, row + 0.25]).luck == pytest.approx(0, abs=1e-15)  # each off its own mean alike
 
 
-def test_nothing_can_be_said_of_one_trial_or_one_query():
+def test_one_trial_or_one_query_is_not_enough():
     assert judged([[1, 0, 1]]) is None
     assert judged([[1], [0]]) is None
     assert judged([[1, 0, 1], [0, 1, 0]], chooses=[False, True, False]) is None
@@ -136,7 +136,7 @@ drawn_rows = st.integers(2, 25).flatmap(
 def test_unseen_equals_plain_loops(drawn, seed):
     rows, needs = drawn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimism, "RESAMPLES", 5)
+        patch.setattr(module, "RESAMPLES", 5)
         found = judged(rows, needs=needs, seed=seed)
     assert found.unseen == pytest.approx(by_loops(rows, needs, seed), abs=1e-12)
 
@@ -144,10 +144,10 @@ def test_unseen_equals_plain_loops(drawn, seed):
 @settings(deadline=None, max_examples=40)
 @given(drawn=drawn_rows, shift=st.floats(-3, 3), scale=st.floats(0.1, 10))
 def test_what_holds_for_all_trials(drawn, shift, scale):
-    """Luck and unseen bear the scale of the objective; luck is never below 0, nor unseen above the best."""
+    """Luck and unseen scale with the objective; luck is never below 0, and unseen never above the best."""
     rows = np.array(drawn[0], float)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimism, "RESAMPLES", 50)
+        patch.setattr(module, "RESAMPLES", 50)
         found, moved = judged(rows), judged(rows * scale + shift)
         raised = judged(rows + np.arange(len(rows))[:, None])  # each trial by a number of its own
     assert found.luck >= -1e-12
@@ -161,7 +161,7 @@ def test_what_holds_for_all_trials(drawn, shift, scale):
 def test_draws_in_several_blocks_are_the_same_draws(monkeypatch):
     rows = np.random.default_rng(2).random((4, 12))
     whole = judged(rows, needs=NEEDS)
-    monkeypatch.setattr(optimism, "_CELLS", 100)
+    monkeypatch.setattr(module, "_CELLS", 100)
     blocks = judged(rows, needs=NEEDS)
     assert blocks.luck == pytest.approx(whole.luck, abs=1e-12)
     assert blocks.unseen == whole.unseen
@@ -198,7 +198,7 @@ def test_luck_is_the_bias_of_the_best_of_equals(trials, expected, shared):
 def test_unseen_is_unbiased_where_the_best_is_not(monkeypatch):
     """Trials that are right with probability .6 on each of 40 queries, independently: that is how good all of them
     are, and how good a choice among them is on other queries."""
-    monkeypatch.setattr(optimism, "RESAMPLES", 50)
+    monkeypatch.setattr(module, "RESAMPLES", 50)
     generator, unseen, best, lucky = np.random.default_rng(0), [], [], []
     for seed in range(300):
         found = judged(generator.random((12, 40)) < 0.6, seed=seed)
@@ -217,10 +217,10 @@ def test_a_trial_that_is_better_everywhere_is_as_good_as_it_seems():
     assert found.unseen == pytest.approx(found.best) == pytest.approx(rows[3].mean())
 
 
-# What is said
+# The report
 
 
-def test_the_sentence_says_the_numbers():
+def test_the_sentence_has_the_numbers():
     found = Optimism("map@3", 40, 220, 0.71234, 0.01266, 0.70111, 0)
     said = found.sentence()
     for part in ("best of 40 trials", "map@3 0.7123", "220 queries", "by 0.0127", "scores 0.7011", "nine tenths"):

@@ -1,4 +1,4 @@
-"""What a sweep plans: configs as Hydra composes them, what each trial needs, and which trials share a job."""
+"""The plan of a sweep: configs as Hydra composes them, what each trial needs, and which trials share a job."""
 
 import copy
 import functools
@@ -21,7 +21,8 @@ from omegaconf import OmegaConf
 
 from harness import cli
 from harness.commands.sweep import plan
-from harness.commands.sweep.plan import Composer, Planner, Trial
+from harness.commands.sweep.composer import Composer
+from harness.commands.sweep.plan import Planner, Trial
 from harness.config import components, hydra_app
 from harness.pipeline.cache import Cache
 from harness.tracking import retrieval_run
@@ -29,7 +30,7 @@ from retrievers.base import BadInput, Ranking
 
 
 class Hydra:
-    """Hydra by itself, as the oracle; and what the sweep's plug-in hands to a Composer."""
+    """Hydra itself, as the oracle; and what the sweeper passes to a Composer."""
 
     def __init__(self):
         if hydra_app.PLUGINS not in sys.path:
@@ -115,7 +116,7 @@ class TestComposer:
 
     @given(data=st.data())
     @settings(max_examples=8, deadline=None)
-    def test_what_was_asked_before_makes_no_difference(self, hydra, data):
+    def test_earlier_trials_make_no_difference(self, hydra, data):
         """A sweep's trials all set the same keys; tokenizer.low is followed by other values, top_k by none."""
         axes = {
             "retriever": ("bm25", "hybrid_lexical"),
@@ -132,7 +133,7 @@ class TestComposer:
             assert found == hydra.config(("tokenizer=char_ngram", *words))
             found["top_k"] = found["tokenizer"]["low"] = 99  # what is done to a config does not reach the next one
 
-    def test_what_was_asked_with_other_keys_makes_no_difference(self, hydra):
+    def test_earlier_trials_with_other_keys_make_no_difference(self, hydra):
         composer = hydra.composer()
         composer([], LOW)
         words = ("tokenizer=char_ngram", "tokenizer.high=3")
@@ -157,7 +158,7 @@ class TestComposer:
             hydra.composer()([], (word,))
         assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
 
-    def test_what_was_refused_leaves_nothing_behind(self, hydra):
+    def test_a_refused_trial_leaves_nothing_behind(self, hydra):
         composer = hydra.composer()
         for word in ("gate.threshold=1", "retriever=nosuch"):
             with pytest.raises(ConfigCompositionException):
@@ -229,7 +230,7 @@ def test_what_follows_the_retrieval_is_free(planner, fixed, word):
     plain, other = plans.trial(0, ()), plans.trial(1, (word,))
     assert not plain.error
     assert not other.error
-    assert other.part == plain.part
+    assert other.job_key == plain.job_key
     assert other.key != plain.key, "its result is another all the same"
 
 
@@ -252,7 +253,7 @@ def test_what_follows_the_retrieval_is_free(planner, fixed, word):
         (RERANKED, "rerank.max_length=32"),
     ],
 )
-def test_what_decides_a_retrieval_or_a_reranking_is_another_part(planner, toy, model, fixed, word):
+def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, model, fixed, word):
     other = toy.parent / "other"
     shutil.copytree(toy, other)
     for name, before, after in (("documents.jsonl", "지구의", "화성의"), ("qrels.jsonl", '"d1": 1', '"d1": 3')):
@@ -268,17 +269,17 @@ def test_what_decides_a_retrieval_or_a_reranking_is_another_part(planner, toy, m
     plain, changed = plans.trial(0, ()), plans.trial(1, words)
     assert not plain.error
     assert not changed.error
-    assert changed.part != plain.part
+    assert changed.job_key != plain.job_key
     assert changed.key != plain.key
     retrieves_anew = not words[0].startswith(("rerank", "dataset.qrels"))
-    assert bool(set(changed.needs) - set(plain.needs)) == retrieves_anew
+    assert bool(set(changed.ranking_keys) - set(plain.ranking_keys)) == retrieves_anew
 
 
 def test_how_many_documents_are_reranked_is_free(planner, model):
     plans = planner(*RERANKED)
     some, more = plans.trial(0, ("rerank.depth=1",)), plans.trial(1, ("rerank.depth=2",))
     assert not some.error
-    assert some.part == more.part  # pairs are scored alike, each once
+    assert some.job_key == more.job_key  # pairs are scored alike, each once
     assert some.key != more.key
 
 
@@ -290,12 +291,12 @@ def test_how_many_documents_are_reranked_is_free(planner, model):
      "gate.k=3", "retriever.bm25.delta=null", "top_k=3"],
 )  # fmt: skip
 def test_what_can_change_no_result_changes_no_key(planner, toy, word):
-    """Places, runtime and formats; parts that one BM25 makes no use of; the same data elsewhere; a default, said."""
+    """Paths, runtime and formats; components that one BM25 does not use; the same data elsewhere; a stated default."""
     shutil.copytree(toy, toy.parent / "copy")
     plans = planner("gate=score") if word.startswith("gate") else planner()
     plain, other = plans.trial(0, ()), plans.trial(1, (word,))
     assert not other.error
-    assert other.part == plain.part
+    assert other.job_key == plain.job_key
     if word == "gate.k=3":  # mean_top_k alone reads it; that it counts as another result is safe, if wasteful
         assert other.key != plain.key
     else:
@@ -333,7 +334,7 @@ def test_a_trial_that_cannot_run_keeps_its_error(planner):
 def test_an_unknown_key_names_the_trial(planner):
     with pytest.raises(ConfigCompositionException) as raised:
         planner().trial(0, ("gate.threshold=1", "top_k=2"))
-    assert raised.value.__notes__ == ["(That is of the trial gate.threshold=1 top_k=2)"]
+    assert raised.value.__notes__ == ["(while composing trial gate.threshold=1 top_k=2)"]
 
 
 def test_files_are_named_from_the_root(planner, toy):
@@ -345,20 +346,20 @@ def test_files_are_named_from_the_root(planner, toy):
 # ---- jobs
 
 
-def trial(number, part, needs=(), depth=10, words=(), error=None):
-    check = {"depth": depth, "fusion": {}, "rerank": {}}
-    return Trial(number, tuple(words), check, needs=tuple(needs), part=part, error=error)
+def trial(number, job_key, ranking_keys=(), depth=10, overrides=(), error=None):
+    config = {"depth": depth, "fusion": {}, "rerank": {}}
+    return Trial(number, tuple(overrides), config, ranking_keys=tuple(ranking_keys), job_key=job_key, error=error)
 
 
 def numbers(found):
     return [([one.number for one in job.trials], job.depths) for job in found]
 
 
-def test_trials_with_the_same_part_share_a_job():
-    # Parts a, b, a, c, a, b: three jobs in the order in which the parts come first, each in the order of its trials.
-    # The second part reads two rankings, at their own depths.
-    needs = {"a": ("x",), "b": ("x", "y"), "c": ()}
-    trials = [trial(n, part, needs[part]) for n, part in enumerate("abacab")]
+def test_trials_with_the_same_expensive_steps_share_a_job():
+    # Job keys a, b, a, c, a, b: three jobs in the order in which the keys first occur, each in the order of its trials.
+    # The trials of b read two rankings, at their own depths.
+    ranking_keys = {"a": ("x",), "b": ("x", "y"), "c": ()}
+    trials = [trial(n, key, ranking_keys[key]) for n, key in enumerate("abacab")]
     depths = {"x": 10, "y": 7}
     assert numbers(plan.jobs(trials, depths, None)) == [([0, 2, 4], (10,)), ([1, 5], (10, 7)), ([3], ())]
     # At most two in a job: the three of `a` are 2 + 1.
@@ -367,54 +368,54 @@ def test_trials_with_the_same_part_share_a_job():
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=20), st.none() | st.integers(1, 7))
-def test_every_trial_is_in_one_job(parts, most):
-    found = plan.jobs([trial(n, part) for n, part in enumerate(parts)], {}, most)
-    assert sorted(one.number for job in found for one in job.trials) == list(range(len(parts)))
+def test_every_trial_is_in_one_job(keys, most):
+    found = plan.jobs([trial(n, key) for n, key in enumerate(keys)], {}, most)
+    assert sorted(one.number for job in found for one in job.trials) == list(range(len(keys)))
     for job in found:
-        assert len({one.part for one in job.trials}) == 1
-        assert 1 <= len(job.trials) <= (most or len(parts))
-    # As few as can be: those of each part, divided by `most`, rounded up.
-    sizes = [parts.count(part) for part in set(parts)]
+        assert len({one.job_key for one in job.trials}) == 1
+        assert 1 <= len(job.trials) <= (most or len(keys))
+    # As few as possible: the trials of each key, divided by `most`, rounded up.
+    sizes = [keys.count(key) for key in set(keys)]
     assert len(found) == sum(-(-size // most) if most else 1 for size in sizes)
 
 
-def test_a_ranking_is_retrieved_at_the_greatest_depth_that_is_asked():
+def test_a_ranking_is_retrieved_at_the_greatest_depth():
     # x is read at 10 and at 30, y at 30 alone, z at 5 alone.
     trials = [trial(0, "", ("x",), 10), trial(1, "", ("x", "y"), 30), trial(2, "", ("z",), 5)]
     assert plan.depths(trials) == {"x": 30, "y": 30, "z": 5}
     assert plan.depths([]) == {}
 
 
-def test_a_ranking_is_kept_if_it_is_deep_enough(tmp_path):
+def test_a_ranking_counts_as_cached_if_it_is_deep_enough(tmp_path):
     store = Cache(tmp_path)
     found = Ranking(("q",), ("d",), np.zeros((1, 1), np.int32), np.ones((1, 1)))
     rankings = {name: {"index": name} for name in "xyz"}
     store.ranking(rankings["x"], 20, lambda _: found)
     store.ranking(rankings["y"], 20, lambda _: found)
-    # x was kept at 20 and is wanted at 20; y is wanted deeper than it was kept; z was never made.
-    assert plan.kept(rankings, {"x": 20, "y": 21, "z": 1}, store) == {"x"}
-    assert plan.kept(rankings, {"x": 5, "y": 20}, store) == {"x", "y"}
-    assert plan.kept(rankings, {}, store) == set()
+    # x is cached at 20 and needed at 20; y is needed deeper than it is cached; z was never made.
+    assert plan.cached_rankings(rankings, {"x": 20, "y": 21, "z": 1}, store) == {"x"}
+    assert plan.cached_rankings(rankings, {"x": 5, "y": 20}, store) == {"x", "y"}
+    assert plan.cached_rankings(rankings, {}, store) == set()
 
 
 def product(parts, **axes):
     """The trials of a grid; parts: what tells its expensive part from its words."""
     words = [tuple(f"{k}={v}" for k, v in zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
-    return [trial(n, parts(dict(word.split("=") for word in one)), words=one) for n, one in enumerate(words)]
+    return [trial(n, parts(dict(word.split("=") for word in one)), overrides=one) for n, one in enumerate(words)]
 
 
 def test_a_key_is_expensive_if_it_alone_changes_what_is_computed():
     trials = product(lambda at: at["k1"], k1=(1, 2), top_k=(1, 2, 3))
-    assert plan.kinds_of_keys(trials) == {"expensive": ["k1"], "free": ["top_k"]}
+    assert plan.keys_by_cost(trials) == {"expensive": ["k1"], "free": ["top_k"]}
     # k1 matters where the retriever is bm25 alone: that is enough.
     trials = product(lambda at: (at["r"], at["r"] == "bm25" and at["k1"]), top_k=(1, 2), k1=(1, 2), r=("dense", "bm25"))
-    assert plan.kinds_of_keys(trials) == {"expensive": ["k1", "r"], "free": ["top_k"]}
+    assert plan.keys_by_cost(trials) == {"expensive": ["k1", "r"], "free": ["top_k"]}
     # One value changes nothing, and trials that cannot run say nothing.
-    assert plan.kinds_of_keys(product(lambda at: at["k1"], k1=(1,))) == {"expensive": [], "free": ["k1"]}
+    assert plan.keys_by_cost(product(lambda at: at["k1"], k1=(1,))) == {"expensive": [], "free": ["k1"]}
     trials = product(lambda at: at["k1"], k1=(1, 2))
     trials[1].error = BadInput("no")
-    assert plan.kinds_of_keys(trials) == {"expensive": [], "free": ["k1"]}
-    assert plan.kinds_of_keys([]) == {"expensive": [], "free": []}
+    assert plan.keys_by_cost(trials) == {"expensive": [], "free": ["k1"]}
+    assert plan.keys_by_cost([]) == {"expensive": [], "free": []}
 
 
 # ---- words
@@ -424,13 +425,13 @@ def parsed(*words):
     return OverridesParser.create().parse_overrides(list(words))
 
 
-def test_words_are_split_into_those_that_are_swept_and_the_others():
+def test_overrides_are_split_into_swept_and_fixed_ones():
     fixed, swept = plan.split(parsed("a=1", "b=1,2", "c='x,y'", "d=[1,2]", "+e=3", "f=range(0,2)", "~g", "h=glob(*)"))
     assert fixed == ["a=1", "c='x,y'", "d=[1,2]", "+e=3", "~g"]
     assert list(swept) == ["b", "f", "h"]
     # Of several for a key the last counts, so that the command line overrules a named sweep.
     fixed, swept = plan.split(parsed("a=1,2", "b=1", "a=3", "b=4,5"))
-    assert (fixed, {key: plan.said(one) for key, one in swept.items()}) == (["a=3"], {"b": "4,5"})
+    assert (fixed, {key: plan.value_text(one) for key, one in swept.items()}) == (["a=3"], {"b": "4,5"})
 
 
 @pytest.mark.parametrize("key", ["outputs", "store.path", "tracking.uri", "experiment_name", "run_name", "format",
@@ -444,24 +445,24 @@ def test_what_decides_no_result_cannot_be_swept(key):
 def test_the_words_of_a_grid():
     # range() leaves out its end; texts keep their quotes, so that Hydra reads them again as they were.
     _, swept = plan.split(parsed("a=1,2", "b=range(0,1,0.5)", "c='x, y',z", "d=null,true", "+e=[1,2],[3]"))
-    assert plan.lists(swept) == {
+    assert plan.expand(swept) == {
         "a": ["a=1", "a=2"],
         "b": ["b=0.0", "b=0.5"],
         "c": ["c='x, y'", "c=z"],
         "d": ["d=null", "d=True"],
         "+e": ["+e=[1,2]", "+e=[3]"],
     }
-    with pytest.raises(BadInput, match=r"x=interval\(1,5\) has no end of values"):
-        plan.lists(plan.split(parsed("x=interval(1,5)"))[1])
+    with pytest.raises(BadInput, match=r"x=interval\(1,5\) is an interval"):
+        plan.expand(plan.split(parsed("x=interval(1,5)"))[1])
 
 
-def test_the_corners_of_a_space():
+def test_the_ends_of_the_axes():
     words = ("a=1,2,3", "b=range(0,1,0.5)", "c='x, y',z", "d=null,[1]", "x=interval(1,5)", "y=int(interval(2,5))")
     _, swept = plan.split(parsed(*words))
     first = ["a=1", "b=0.0", "c='x, y'", "d=null", "x=1.0", "y=2"]
-    assert [plan.corner(override) for override in swept.values()] == first
+    assert [plan.endpoint(override) for override in swept.values()] == first
     last = ["a=3", "b=0.5", "c=z", "d=[1]", "x=5.0", "y=5"]
-    assert [plan.corner(override, last=True) for override in swept.values()] == last
+    assert [plan.endpoint(override, last=True) for override in swept.values()] == last
 
 
 def test_the_last_axis_changes_fastest():

@@ -1,4 +1,4 @@
-"""What people see of a sweep: the best, the front, the table, and lines while it runs."""
+"""What people see of a sweep: the best trial, the Pareto front, the table, and lines while it runs."""
 
 import dataclasses
 import io
@@ -15,12 +15,14 @@ from rich.console import Console
 from harness.commands.sweep import report
 from harness.commands.sweep.optimism import Optimism
 from harness.commands.sweep.plan import Trial
-from harness.commands.sweep.report import Summary, objective_values, show, watch, write_files
+from harness.commands.sweep.report import show, watch, write_files
+from harness.commands.sweep.search import Objective
+from harness.commands.sweep.summary import Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
 
-ONE = [("mrr", "maximize")]
-TWO = [("mrr", "maximize"), ("ms_per_query", "minimize")]
-MAP = [("map@3", "maximize")]
+ONE = [Objective("mrr", "maximize")]
+TWO = [*ONE, Objective("ms_per_query", "minimize")]
+MAP = [Objective("map@3", "maximize")]
 
 
 def summary(rows, objectives=ONE, words=None, skipped=(), run_id="parent"):
@@ -260,7 +262,7 @@ def looks(monkeypatch):
 
 def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    journal(5, 0.9)  # of a batch before this one: not told again
+    journal(5, 0.9)  # of an earlier batch: not printed again
     with watch(journal.context, 4, "mrr", TRIALS, "all"):
         looks()
         journal(0, 0.25)
@@ -276,7 +278,7 @@ def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, caps
     ]
 
 
-def test_the_first_trial_is_told_however_late_the_follower_looks(journal, monkeypatch, capsys):
+def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     plain = report._follow
     monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
@@ -299,7 +301,7 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
         now[0] += 1  # ten seconds after the first trial
         journal(2, 0.25)
         looks()
-    # 3 trials in the 10 s since the first one was told, 3 left at that rate = 10 s.
+    # 3 trials in the 10 s since the first one, 3 left at that rate = 10 s.
     assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
 
 
@@ -336,22 +338,22 @@ def test_values_and_intervals_are_of_what_trials_are_ranked_by():
 
 
 def test_objectives_that_are_no_measures_have_no_public_part():
-    asked = [("map@3", "maximize"), ("ms_per_query", "minimize"), ("loss/misranked", "minimize")]
-    assert objective_values(RANKED, asked, "public") == [0.3, 2.0, 0.125]
-    assert objective_values(RANKED, asked, "all") == [0.5, 2.0, 0.125]
-    assert objective_values(PLAIN, asked, "public") == [0.7, 2.0, 0.25]
-    assert all(map(math.isnan, objective_values({}, asked, "all")))
+    objectives = [*MAP, Objective("ms_per_query", "minimize"), Objective("loss/misranked", "minimize")]
+    assert objective_values(RANKED, objectives, "public") == [0.3, 2.0, 0.125]
+    assert objective_values(RANKED, objectives, "all") == [0.5, 2.0, 0.125]
+    assert objective_values(PLAIN, objectives, "public") == [0.7, 2.0, 0.25]
+    assert all(map(math.isnan, objective_values({}, objectives, "all")))
 
 
 def test_looks_at_private_scores():
     # Three finished, one of them at an earlier start; one failed.
     found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
-    assert found.peeks == 2
-    assert public(found).peeks == 1
-    assert public(summary(["FAILED"], MAP)).peeks == summary(["FAILED"], MAP).peeks == 0
+    assert found.private_views == 2
+    assert public(found).private_views == 1
+    assert public(summary(["FAILED"], MAP)).private_views == summary(["FAILED"], MAP).private_views == 0
 
 
-def test_luck_is_said_wherever_the_best_is():
+def test_luck_is_reported_with_the_best_trial():
     luck = Optimism("map@3", 2, 60, 0.9, 0.05, 0.8, 0)
     found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
     metrics = found.parent_metrics()
@@ -364,7 +366,7 @@ def test_luck_is_said_wherever_the_best_is():
     assert not [name for name in without.parent_metrics() if "optimism" in name]
 
 
-def test_how_often_private_scores_were_seen_is_said_where_the_public_part_chooses():
+def test_with_select_on_public_the_views_of_private_scores_are_reported():
     found = summary([RANKED, PLAIN], MAP)
     document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
     told = []
@@ -375,7 +377,7 @@ def test_how_often_private_scores_were_seen_is_said_where_the_public_part_choose
     assert told == [False, True, False]
 
 
-def test_lines_tell_what_trials_are_ranked_by(journal, monkeypatch, capsys):
+def test_lines_show_the_number_that_trials_are_ranked_by(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     with watch(journal.context, 2, "map@3", TRIALS, "public"):
         for number, metrics in enumerate((RANKED, PLAIN)):

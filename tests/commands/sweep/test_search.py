@@ -1,4 +1,4 @@
-"""Axes by hand, and studies that are stopped anywhere, exhausted, and asked with every sampler."""
+"""Axes by hand; studies that are killed anywhere, exhausted, and used with every sampler."""
 
 import contextlib
 import math
@@ -11,19 +11,20 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from harness.commands.sweep import search as sweep_search
-from harness.commands.sweep.search import Interval, Search, Values, axis_of, importlib
+from harness.commands.sweep.axes import Interval, Values, axis_of
+from harness.commands.sweep.search import Objective, Search, importlib
 from harness.config import components
 from retrievers.base import BadInput
 
 SAMPLERS = ["random", "tpe", "cmaes", "gp"]
-ONE = [("map", "maximize")]
-TWO = [("map", "maximize"), ("seconds", "minimize")]
+ONE = [Objective("map", "maximize")]
+TWO = [Objective("map", "maximize"), Objective("seconds", "minimize")]
 MIXED = ["w=interval(0,1)", "t=range(0,10,0.5)", "n=tag(log,int(interval(1,100)))", "k=kiwi,char_ngram"]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _unsynced():
-    """Leaves it to the system when a file of SQLite reaches the disk: most of a test's time would be waiting."""
+    """SQLite does not wait for the disk: most of a test's time would be waiting."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
@@ -44,7 +45,7 @@ def space(*words):
 
 
 def given_by(words):
-    """What a proposal's words give, read by Hydra."""
+    """The values of a proposal's overrides, read by Hydra."""
     return {override.key_or_group: override.value() for override in parsed(*words)}
 
 
@@ -58,9 +59,11 @@ def value(words):
 def searched(search, file, words, measure=value, objectives=ONE):
     """(words, value) of all points of a whole search."""
     opened, found = search.open(file, space(*words), objectives, "study"), []
-    while opened.told < search.trials and (asked := opened.ask(min(search.batch, search.trials - opened.told))):
+    while len(opened.finished) < search.trials and (
+        asked := opened.ask(min(search.batch, search.trials - len(opened.finished)))
+    ):
         for proposal in asked:
-            found.append((proposal.words, measure(proposal.words)))
+            found.append((proposal.overrides, measure(proposal.overrides)))
             opened.tell(proposal.number, [found[-1][1]] if len(objectives) == 1 else found[-1][1])
     return found
 
@@ -90,13 +93,13 @@ def searched(search, file, words, measure=value, objectives=ONE):
 def test_axes_by_hand(word, expected):
     [override] = parsed(word)
     assert axis_of(override) == expected
-    assert axis_of(override).size == (expected.size if isinstance(expected, Interval) else len(expected.words))
+    assert axis_of(override).size == (expected.size if isinstance(expected, Interval) else len(expected.texts))
 
 
 @pytest.mark.parametrize("word", ["a=range(-1,1,0.1)", "a=range(5,1,-2)", "a=1,2.50,1e3", "a='x y',\"q'\",b", "a=0,1"])
 def test_words_are_those_of_a_grid(word):
     [override] = parsed(word)
-    assert list(axis_of(override).words) == list(override.sweep_string_iterator())
+    assert list(axis_of(override).texts) == list(override.sweep_string_iterator())
 
 
 @pytest.mark.parametrize(
@@ -110,11 +113,11 @@ def test_words_are_those_of_a_grid(word):
         ("a=tag(log,interval(0,1))", r"reaches 0\.0: a logarithmic scale"),
         ("a=tag(lgo,interval(1,2))", "has the tag lgo"),
         ("a=tag(log,range(1,9))", "has the tag log"),
-        ("a=range(3,1)", r"a=range\(3,1\) holds no value"),
-        ("a=range(0,5,0)", "step 0"),
+        ("a=range(3,1)", r"a=range\(3,1\) has no values"),
+        ("a=range(0,5,0)", "with step 0"),
     ],
 )
-def test_axes_that_are_none(word, message):
+def test_overrides_that_are_no_axes(word, message):
     with pytest.raises(BadInput, match=message):
         axis_of(parsed(word)[0])
 
@@ -133,11 +136,11 @@ def test_arguments_that_make_no_search(arguments, message):
         Search(**arguments)
 
 
-def test_what_a_sampler_cannot_do(tmp_path, monkeypatch, caplog):
+def test_what_a_sampler_does_not_support(tmp_path, monkeypatch, caplog):
     file = tmp_path / "study.db"
     with pytest.raises(BadInput, match="takes one objective"):
         Search("cmaes").open(file, space(*MIXED), TWO, "study")
-    with pytest.raises(BadInput, match="there are none"):
+    with pytest.raises(BadInput, match="there is none"):
         Search("cmaes").open(file, space("k=a,b"), ONE, "study")
     with pytest.raises(BadInput, match="nothing to search"):
         Search("tpe").open(file, {}, ONE, "study")
@@ -166,7 +169,7 @@ def test_a_study_is_opened_for_what_it_was_made_for(tmp_path):
     with pytest.raises(BadInput, match=r"\(k: a,b, now none; c: none, now 1,2\)"):
         Search("random").open(file, space("t=range(0,10)", "c=1,2"), ONE, "study")
     with pytest.raises(BadInput, match="objective: maximize map, now minimize map"):
-        Search("random").open(file, space(*words), [("map", "minimize")], "study")
+        Search("random").open(file, space(*words), [Objective("map", "minimize")], "study")
     file.write_bytes(b"no study" * 1000)
     with pytest.raises(BadInput, match="file is not a database"):
         Search("random").open(file, space(*words), ONE, "study")
@@ -198,29 +201,29 @@ def test_points_are_new_lie_in_their_axes_and_read_back(tmp_path_factory, axes, 
     for _ in range(3):
         for proposal in opened.ask(4):
             for word, (key, axis), override in zip(
-                proposal.words, asked_for.items(), parsed(*proposal.words), strict=True
+                proposal.overrides, asked_for.items(), parsed(*proposal.overrides), strict=True
             ):
                 assert override.key_or_group == key
                 text = word.partition("=")[2]
                 if isinstance(axis, Values):
-                    assert text in axis.words
+                    assert text in axis.texts
                 else:
                     assert type(override.value()) is type(axis.low)
                     assert axis.low <= override.value() <= axis.high
                     assert str(override.value()) == text
-            seen.append(proposal.words)
+            seen.append(proposal.overrides)
             opened.tell(proposal.number, [float(len(seen) % 7)])
     size = math.prod(axis.size or 12 for axis in asked_for.values())
     assert len(seen) == len(set(seen)) == min(12, size)
 
 
 def test_an_interval_gives_short_words_that_stay_inside():
-    assert Interval(0.0, 1.0, False).word(0.123456789) == "0.123457"
-    assert Interval(1e-9, 1.0, True).word(1.23456789e-5) == "1.23457e-05"
+    assert Interval(0.0, 1.0, False).text(0.123456789) == "0.123457"
+    assert Interval(1e-9, 1.0, True).text(1.23456789e-5) == "1.23457e-05"
     # Of 6 digits there would be one word for all points, or two. 100 / 0.001 is 10^5, so 5 digits more.
-    assert Interval(100.0, 100.001, False).word(100.000123456789) == "100.00012346"
-    assert Interval(0.12345678, 1.0, False).word(0.12345678) == "0.123457"
-    assert Interval(0.0, 0.12345678, False).word(0.12345678) == "0.12345678"  # 0.123457 is not
+    assert Interval(100.0, 100.001, False).text(100.000123456789) == "100.00012346"
+    assert Interval(0.12345678, 1.0, False).text(0.12345678) == "0.123457"
+    assert Interval(0.0, 0.12345678, False).text(0.12345678) == "0.12345678"  # 0.123457 is not
 
 
 class Killed(Exception):
@@ -242,53 +245,53 @@ def killed(search, file, words, at_write):
     opened._stored.add_trial = counted(opened._stored.add_trial)
     opened._stored.tell = counted(opened._stored.tell)
     with contextlib.suppress(Killed):
-        while opened.told < search.trials:
+        while len(opened.finished) < search.trials:
             for proposal in opened.ask(search.batch):
-                opened.tell(proposal.number, [value(proposal.words)])
+                opened.tell(proposal.number, [value(proposal.overrides)])
     assert next(writes) == at_write + 1
 
 
-def kept(search, file, words):
+def saved(search, file, words):
     """(words, values) of every point in the file."""
     opened = search.open(file, space(*words), ONE, "study")
-    return [(opened._words(trial.params), trial.values) for trial in opened._stored.trials]
+    return [(opened._overrides(trial.params), trial.values) for trial in opened._stored.trials]
 
 
 def check_stops(sampler, folder, monkeypatch, stops, trials=12):
     monkeypatch.setattr(sweep_search, "STARTUP", 3)
     search = Search(sampler, trials=trials, batch=4, seed=5)
     whole = searched(search, folder / "whole.db", MIXED)
-    assert kept(search, folder / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
+    assert saved(search, folder / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
     for stop in stops:
         file = folder / f"{stop}.db"
         killed(search, file, MIXED, stop)
         searched(search, file, MIXED)
-        assert [words for words, _ in kept(search, file, MIXED)] == [words for words, _ in whole], stop
+        assert [words for words, _ in saved(search, file, MIXED)] == [words for words, _ in whole], stop
 
 
 # A batch of 4 is 8 writes: 4 points, then what they gave. 9 to 12 are the points of the second batch, the first ones
 # that a model proposes, and 13 to 16 their values.
 @pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
-def test_a_search_that_is_killed_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
+def test_a_killed_search_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
     check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "tpe" else [18])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_search_that_is_killed_anywhere_goes_on_as_if_it_were_not(tmp_path, monkeypatch, sampler):
+def test_a_search_killed_anywhere_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
     check_stops(sampler, tmp_path, monkeypatch, [11] if sampler == "gp" else [3, 10, 14], trials=8)
 
 
-def test_what_was_asked_and_not_told_is_asked_again(tmp_path):
+def test_proposals_without_values_are_proposed_again(tmp_path):
     search = Search("tpe", seed=1)
     opened = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
     first = opened.ask(4)
     assert [proposal.number for proposal in first] == [0, 1, 2, 3]
-    assert opened.told == 0
+    assert len(opened.finished) == 0
     opened.tell(1, [0.5])
     opened.tell(2, None)
     opened.tell(0, [math.nan])  # no value to learn from
-    assert opened.told == 3
+    assert len(opened.finished) == 3
     again = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
     assert again.ask(4) == first[3:]
     assert again.ask(0) == []
@@ -317,10 +320,10 @@ def test_a_finite_space_is_searched_to_its_end(tmp_path, sampler):
     seen = []
     while asked := opened.ask(10):
         for proposal in asked:
-            seen.append(proposal.words)
-            opened.tell(proposal.number, None if len(seen) == 3 else [given_by(proposal.words)["t"]])
+            seen.append(proposal.overrides)
+            opened.tell(proposal.number, None if len(seen) == 3 else [given_by(proposal.overrides)["t"]])
     assert sorted(seen) == sorted((f"t={t}", f"k={k}", f"n={n}") for t in (0, 3, 6) for k in "ab" for n in (1, 2, 3, 4))
-    assert opened.told == 24
+    assert len(opened.finished) == 24
 
 
 def test_a_sampler_that_repeats_itself_makes_way_for_points_at_random(tmp_path, monkeypatch):
@@ -329,14 +332,14 @@ def test_a_sampler_that_repeats_itself_makes_way_for_points_at_random(tmp_path, 
     monkeypatch.setattr(Search, "new_sampler", lambda self, *_: RandomSampler(seed=1))
     for word, size in (("t=range(0,7)", 7), ("w=interval(0,1)", 8)):
         opened = Search("random").open(tmp_path / f"{size}.db", space(word), ONE, "study")
-        assert len({proposal.words for proposal in opened.ask(8)}) == size
+        assert len({proposal.overrides for proposal in opened.ask(8)}) == size
 
 
 def test_points_that_are_left_are_equally_likely(tmp_path):
     axes = space("t=range(0,3)", "k=a,b", "n=int(interval(4,5))")
     opened = Search("random").open(tmp_path / "study.db", axes, ONE, "study")
     tried = {("t=0", "k=a", "n=4"), ("t=2", "k=b", "n=5"), ("t=1", "k=b", "n=4")}
-    drawn = [opened._words(opened._untried(tried, seed)) for seed in range(900)]
+    drawn = [opened._overrides(opened._untried(tried, seed)) for seed in range(900)]
     counts = {words: drawn.count(words) for words in drawn}
     assert len(counts) == 12 - 3
     assert not tried & set(counts)

@@ -1,4 +1,4 @@
-"""What a job of a sweep does: its journal, being started again, and numbers as those of single runs."""
+"""The jobs of a sweep: their journal, restarts, and numbers equal to those of single runs."""
 
 import dataclasses
 import json
@@ -105,7 +105,7 @@ def test_an_error_may_quote_half_a_character(journal):
 
 @pytest.fixture
 def handed(harness, toy, monkeypatch):
-    """handed(*words) -> the (job, context) pairs that a sweep of the toy data hands out; none of them is run."""
+    """handed(*words) -> the (job, context) pairs of a sweep of the toy data; none of them is run."""
 
     def call(*words):
         found = []
@@ -132,11 +132,14 @@ def runs(tmp_path):
 
 @pytest.fixture
 def concluded(monkeypatch):
-    """The gate's threshold of every trial that comes as far as being scored."""
+    """The gate's threshold of every trial that is scored."""
     made, plain = [], steps.conclude
-    monkeypatch.setattr(
-        steps, "conclude", lambda config, *rest: made.append(config["gate"]["threshold"]) or plain(config, *rest)
-    )
+
+    def conclude(config, *arguments, **named):
+        made.append(config.gate["threshold"])
+        return plain(config, *arguments, **named)
+
+    monkeypatch.setattr(steps, "conclude", conclude)
     return made
 
 
@@ -172,10 +175,10 @@ def test_a_job_whose_worker_was_stopped_goes_on_with_the_trial_in_work(handed, r
     [(job, mine)] = handed(*GRID)
     plain = steps.conclude
 
-    def stopped(config, *rest):
-        if config["gate"]["threshold"] == 1:
+    def stopped(config, *arguments, **named):
+        if config.gate["threshold"] == 1:
             raise SystemExit
-        return plain(config, *rest)
+        return plain(config, *arguments, **named)
 
     monkeypatch.setattr(steps, "conclude", stopped)
     with pytest.raises(SystemExit):
@@ -293,7 +296,7 @@ QRELS = Qrels({f"q{i}": {"a": 1.0} if i % 3 else {} for i in range(20)})
 
 
 def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
-    """Leave the scores of a trial that gives `wrong` queries the wrong list; its result."""
+    """Write the scores of a trial whose lists for the queries `wrong` are wrong; returns its result."""
 
     def of(wrong):
         right = {q: {"a": 1.0} if QRELS.grades[q] else {} for q in ids}

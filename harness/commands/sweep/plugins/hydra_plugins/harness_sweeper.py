@@ -1,7 +1,7 @@
-"""The sweeper of `harness sweep`, where Hydra looks for sweepers: in the namespace package hydra_plugins.
+"""The sweeper of `harness sweep`, in the namespace package `hydra_plugins`, where Hydra looks for sweepers.
 
-The command line puts the folder above on the import path. Workers get `harness.commands.sweep.trials.Jobs`, not this
-class.
+`harness.config.hydra_app` puts the folder above on the import path. Workers receive
+`harness.commands.sweep.trials.Jobs`, not this class.
 """
 
 from typing import Any
@@ -16,9 +16,10 @@ from omegaconf import DictConfig
 
 
 class PlannedSweeper(Sweeper):
-    """params: key -> values, as named sweeps set them; the command line's come last.
+    """Plans the trials before Hydra's launcher runs them.
 
-    trials_per_job: at most; None = no limit with Hydra's basic launcher, 25 with others.
+    params: key -> its values, as named sweeps set them; overrides on the command line take precedence.
+    trials_per_job: at most; None: no limit with Hydra's basic launcher; with others 25 in a grid, 1 in a search.
     """
 
     def __init__(self, params: dict[str, Any] | None = None, trials_per_job: int | None = None) -> None:
@@ -28,7 +29,8 @@ class PlannedSweeper(Sweeper):
         self.master, self.context = config, hydra_context
 
     def sweep(self, arguments: list[str]) -> None:
-        from harness.commands.sweep.command import Seam, sweep
+        from harness.commands.sweep.command import sweep
+        from harness.commands.sweep.definition import HydraLauncher
         from harness.commands.sweep.trials import Jobs
 
         jobs = Jobs()
@@ -38,10 +40,10 @@ class PlannedSweeper(Sweeper):
         )
         parser = OverridesParser.create(config_loader=loader)
         sweep(
-            Seam(
-                words=[*(f"{key}={value}" for key, value in self.params.items()), *arguments],
-                compose=lambda words: loader.load_sweep_config(self.master, words),
-                group=lambda key: bool(loader.get_group_options(key, ObjectType.CONFIG)),
+            HydraLauncher(
+                overrides=[*(f"{key}={value}" for key, value in self.params.items()), *arguments],
+                compose=lambda overrides: loader.load_sweep_config(self.master, overrides),
+                is_group=lambda key: bool(loader.get_group_options(key, ObjectType.CONFIG)),
                 parse=parser.parse_overrides,
                 launch=launcher.launch,
                 jobs=jobs,

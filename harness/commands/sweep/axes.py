@@ -1,0 +1,143 @@
+"""The axes of a sweep: what values each swept key can take, as lists of values or as intervals of numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    import optuna
+    from hydra.core.override_parser.types import IntervalSweep, Override
+
+
+@dataclass(frozen=True)
+class Values:
+    """An axis of listed values.
+
+    texts: the values as Hydra reads them.
+    ordered: whether neighbouring values are similar, as those of numbers that rise or fall.
+    """
+
+    texts: tuple[str, ...]
+    ordered: bool
+
+    def __str__(self) -> str:
+        return ",".join(self.texts)
+
+    @property
+    def size(self) -> int | None:
+        return len(self.texts)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The first and the last value."""
+        return self.texts[0], self.texts[-1]
+
+    def distribution(self) -> optuna.distributions.BaseDistribution:
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
+        return IntDistribution(0, len(self.texts) - 1) if self.ordered else CategoricalDistribution(self.texts)
+
+    def text(self, parameter: Any) -> str:
+        """The value of one of Optuna's parameters, as Hydra reads it."""
+        return self.texts[parameter] if self.ordered else parameter
+
+    def position(self, text: str) -> int:
+        """Where a value stands on the axis, from 0."""
+        return self.texts.index(text)
+
+    def parameter(self, position: int) -> int | str:
+        """Optuna's parameter for the value at a position."""
+        return position if self.ordered else self.texts[position]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An axis of numbers, both ends included: integers if the ends are int, else numbers of 6 significant digits."""
+
+    low: float
+    high: float
+    log: bool
+
+    def __str__(self) -> str:
+        text = f"interval({self.low},{self.high})"
+        text = f"int({text})" if self.size else text
+        return f"tag(log,{text})" if self.log else text
+
+    @property
+    def size(self) -> int | None:
+        """How many points the axis has; None for real numbers."""
+        return self.high - self.low + 1 if isinstance(self.low, int) and isinstance(self.high, int) else None
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The least and the greatest value."""
+        return self.text(self.low), self.text(self.high)
+
+    def distribution(self) -> optuna.distributions.BaseDistribution:
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        kind: Any = IntDistribution if self.size else FloatDistribution
+        return kind(self.low, self.high, log=self.log)
+
+    def text(self, parameter: Any) -> str:
+        """The value of one of Optuna's parameters, as Hydra reads it."""
+        if self.size:
+            return str(parameter)
+        narrow = max(abs(self.low), abs(self.high)) / (self.high - self.low)
+        digits = 6 + max(0, int(math.log10(narrow)))  # interval(100,100.1) needs more than 6 to tell its points apart
+        return str(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high))
+
+    def position(self, text: str) -> int:
+        """Where a value stands on an axis of integers, from 0."""
+        return int(text) - int(self.low)
+
+    def parameter(self, position: int) -> int:
+        """Optuna's parameter for the value at a position."""
+        return int(self.low) + position
+
+
+Axis = Values | Interval
+
+
+def axis_of(override: Override) -> Axis:
+    """The axis of a swept override, such as `top_k=1,3`, `depth=range(10,50,10)` or `gate.threshold=interval(0,9)`.
+
+    Numbers that rise or fall and those of range() are ordered; other lists of values are not. BadInput for an axis
+    without values, and for an interval that is empty, infinite, or logarithmic with an end at or below 0.
+    """
+    from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
+
+    key, sweep = override.get_key_element(), override.value()
+    tags: set[str] = getattr(sweep, "tags", set())
+    if isinstance(sweep, IntervalSweep):
+        tags = tags - {"log"}
+    if tags:
+        raise BadInput(f"{key} has the tag {', '.join(sorted(tags))}: the only one is tag(log, interval(...)).")
+    if isinstance(sweep, IntervalSweep):
+        return _interval(key, sweep)
+    if isinstance(sweep, RangeSweep) and sweep.step == 0:
+        raise BadInput(f"{key} is a range with step 0: give another step, as in range(0,10,0.5).")
+    # Read from the sweep itself, since shuffle() would give another order at every start.
+    values: list[Any]
+    if isinstance(sweep, RangeSweep):
+        values = list(sweep.range())
+    else:
+        values = sweep.list if isinstance(sweep, ChoiceSweep) else list(override.sweep_iterator())
+    if not values:
+        raise BadInput(f"{key}={override.get_value_string()} has no values: give one at least.")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    ordered = numbers and values in (sorted(values), sorted(values, reverse=True))
+    return Values(tuple(dict.fromkeys(Transformer.str(value) for value in values)), ordered)
+
+
+def _interval(key: str, sweep: IntervalSweep) -> Interval:
+    axis = Interval(sweep.start, sweep.end, "log" in sweep.tags)  # type: ignore[arg-type]
+    if not (math.isfinite(axis.high - axis.low) and axis.low < axis.high):
+        raise BadInput(f"{key}={axis} is no interval: give two finite numbers, the lower one first.")
+    if axis.log and axis.low <= 0:
+        raise BadInput(f"{key}={axis} reaches {axis.low}: a logarithmic scale needs a lower end above 0.")
+    return axis

@@ -1,0 +1,136 @@
+"""What a sweep is: its swept keys, its points, its objectives, and the part of Hydra that launches its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.commands.sweep import plan
+from harness.commands.sweep.axes import axis_of
+from harness.commands.sweep.composer import Composer
+from harness.commands.sweep.plan import Planner, Trial
+from harness.commands.sweep.search import Grid, Objective, Search, Study
+from harness.commands.sweep.trials import Jobs
+from harness.config.canonical import digest
+from harness.config.components import build
+from harness.tracking import provenance
+from harness.tracking.run_kind import RunKind, kind_of
+from harness.tracking.tracker import LESS_IS_BETTER, Tracker
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+    from hydra.core.utils import JobReturn
+    from omegaconf import DictConfig
+
+
+PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parallel
+
+
+@dataclass(frozen=True)
+class HydraLauncher:
+    """What a sweep uses of Hydra.
+
+    overrides: the sweeper's params, then those of the command line.
+    compose: overrides -> whole config. is_group: whether a key is a config group. parse: texts -> overrides.
+    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`.
+    serial: whether jobs run one after the other. trials_per_job: at most; None: the sweep decides.
+    """
+
+    overrides: Sequence[str]
+    compose: Callable[[list[str]], DictConfig]
+    is_group: Callable[[str], bool]
+    parse: Callable[[list[str]], list[Override]]
+    launch: Callable[[list[list[str]], int], Sequence[JobReturn]]
+    jobs: Jobs
+    serial: bool
+    trials_per_job: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """fixed: overrides that all trials share. swept: key -> its override.
+
+    points: the trials of a grid; [] for a search, which proposes them later.
+    anchor: the key of one trial that can run; with the search space, it identifies a search.
+    """
+
+    launcher: HydraLauncher
+    fixed: list[str]
+    swept: dict[str, Override]
+    planner: Planner
+    points: list[Trial]
+    anchor: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.planner.settings
+
+    @cached_property
+    def kind(self) -> RunKind:
+        return kind_of(self.settings)
+
+    @property
+    def trials_per_job(self) -> int | None:
+        """At most so many trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
+        in_parallel = PER_JOB if self.points else 1
+        return self.launcher.trials_per_job or (None if self.launcher.serial else in_parallel)
+
+    @cached_property
+    def objectives(self) -> list[Objective]:
+        """The first one is the objective of the runs."""
+        names = self.settings["objectives"] or [self.settings["objective"]]
+        if names[0] != self.settings["objective"]:
+            raise BadInput(f"objectives={names} must begin with the objective, which is {self.settings['objective']}.")
+        for name in names:
+            self.kind.check_objective(self.settings, name)
+        return [Objective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
+
+    @cached_property
+    def sweep_id(self) -> str:
+        """The same for the same trials, so that a restarted sweep finds its parent run and its folder."""
+        if self.points:
+            identity: list[Any] = sorted(trial.key or " ".join(trial.overrides) for trial in self.points)
+        else:
+            search = {k: v for k, v in self.settings["search"].items() if k not in ("trials", "batch")}
+            identity = [search, [override.input_line for override in self.swept.values()], self.anchor]
+        return digest([identity, self.objectives])[:12]
+
+    def tags(self, parent: str | None) -> dict[str, str]:
+        """Tags of every trial's run. parent: id of the parent run."""
+        tags = {"harness.verb": "run", "sweep.id": self.sweep_id, "objective": self.objectives[0].name}
+        return provenance.provenance({}) | tags | ({"mlflow.parentRunId": parent} if parent else {})
+
+    def tracker(self) -> Tracker:
+        tracker: Tracker = build(self.settings["tracking"], where="tracking")
+        return tracker
+
+    def open_study(self, folder: Path) -> Study | None:
+        """The study of a search, in the sweep's folder; None for a grid."""
+        if self.points:
+            return None
+        axes = {key: axis_of(override) for key, override in self.swept.items()}
+        search: Search = build(self.settings["search"], where="search")
+        return search.open(folder / "study.db", axes, self.objectives, self.sweep_id)
+
+
+def define(launcher: HydraLauncher) -> Sweep:
+    """Compose and check every trial of a grid, or the two corners of a search space.
+
+    BadInput if none of them can run, and for keys that cannot be swept. Hydra's errors are raised as they are.
+    """
+    fixed, swept = plan.split(launcher.parse(list(launcher.overrides)))
+    planner = Planner(Composer(launcher.compose, launcher.is_group), fixed)
+    ends = [[plan.endpoint(override, last) for override in swept.values()] for last in (False, True)]
+    tried = [planner.trial(0, overrides) for overrides in ends]
+    points: list[Trial] = []
+    if isinstance(build(planner.settings["search"], where="search"), Grid):
+        combinations = plan.combinations(plan.expand(swept))
+        points = tried = [planner.trial(number, overrides) for number, overrides in enumerate(combinations)]
+    if all(trial.error for trial in tried):
+        raise next(trial.error for trial in tried if trial.error)
+    anchor = next(trial.key for trial in tried if not trial.error)
+    return Sweep(launcher, fixed, swept, planner, points, anchor)

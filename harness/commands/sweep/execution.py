@@ -1,0 +1,190 @@
+"""Runs the trials of a sweep: in batches, each as Hydra jobs, without the ones that have finished before."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from harness.commands.sweep import plan
+from harness.commands.sweep.definition import Sweep
+from harness.commands.sweep.plan import Trial
+from harness.commands.sweep.report import watch
+from harness.commands.sweep.search import Study
+from harness.commands.sweep.summary import objective_values
+from harness.commands.sweep.trials import Context, Result, claim, fail, read_journal, write_journal
+from harness.tracking.mlflow_client import Unreachable
+from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+from retrievers.base import BadInput
+
+
+class Forecast:
+    """Counts the trials, jobs and retrievals that a plan will take.
+
+    finished: trial key -> result of the trials that finished before.
+    """
+
+    def __init__(self, sweep: Sweep, finished: Mapping[str, Result]) -> None:
+        self._sweep, self._finished = sweep, finished
+        self._cached: dict[str, bool] = {}  # digest of a ranking -> whether it was cached when it was first planned
+
+    def __call__(self, trials: Sequence[Trial]) -> dict[str, Any]:
+        """The counts of these trials. `same`: those that have the key of another one."""
+        runnable = [trial for trial in trials if not trial.error]
+        different = {trial.key: trial for trial in runnable}
+        todo = [trial for key, trial in different.items() if key not in self._finished]
+        depths = plan.depths(runnable)
+        if runnable:
+            cached = plan.cached_rankings(self._sweep.planner.rankings, depths, plan.cache_of(runnable[0]))
+            self._cached = {key: key in cached for key in depths} | self._cached
+        jobs = plan.jobs(todo, depths, self._sweep.trials_per_job)
+        return {
+            "trials": len(trials),
+            "finished_before": len(different) - len(todo),
+            "same": len(runnable) - len(different),
+            "cannot_run": len(trials) - len(runnable),
+            "jobs": [len(job.trials) for job in jobs],
+            "retrievals": {
+                "compute": sum(not self._cached[key] for key in depths),
+                "cached": sum(self._cached[key] for key in depths),
+            },
+        } | (plan.keys_by_cost(trials) if self._sweep.points else {})
+
+
+class Execution:
+    """A sweep in progress.
+
+    finished: trial key -> result of the trials that finished before.
+    trials: number -> trial. results: number -> result.
+    """
+
+    def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, Result]) -> None:
+        self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
+        self.forecast = Forecast(sweep, finished)
+        self.trials: dict[int, Trial] = {}
+        self.results: dict[int, Result] = {}
+        self._launched = 0  # jobs
+
+    def run(self, study: Study | None) -> BaseException | None:
+        """Run every trial; returns the error that ended the sweep early, if any."""
+        try:
+            if study is None:
+                tell(plan.plan_lines(self.forecast(self.sweep.points)))
+                self._batch(self.sweep.points)
+            else:
+                self._search(study)
+        except (Exception, KeyboardInterrupt) as error:
+            return error
+        return None
+
+    def close_running(self, status: str) -> None:
+        """End the runs of trials that are still RUNNING."""
+        with suppress(Unreachable):  # they stay RUNNING, and the next start adopts them
+            for run in self.context.left_running(self.tracker).values():
+                self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
+
+    def _search(self, study: Study) -> None:
+        """Propose points, run them and report their values to the study, until there are enough."""
+        settings, planner = self.sweep.settings["search"], self.sweep.planner
+        if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
+            self._batch([planner.trial(point.number, point.overrides) for point in earlier])
+        while (count := len(study.finished)) < settings["trials"]:
+            proposals = study.ask(min(settings["batch"], settings["trials"] - count))
+            if not proposals:
+                tell([f"The search space is exhausted after {count} trials."])
+                break
+            planned = [planner.trial(proposal.number, proposal.overrides) for proposal in proposals]
+            tell(plan.plan_lines(self.forecast(planned)))
+            self._batch(planned)
+            for proposal in proposals:
+                study.tell(proposal.number, self._values(self.results[proposal.number]))
+
+    def _values(self, result: Result) -> list[float]:
+        """The objectives of a trial; NaN where it failed."""
+        objectives = self.sweep.objectives
+        values = objective_values(result.metrics, objectives, self.sweep.settings["select_on"])
+        if result.status == "FINISHED" and not all(map(math.isfinite, values)):
+            raise BadInput(
+                f"objectives={[one.name for one in objectives]}: a trial finished without one of them. "
+                "Rankings that an earlier version cached have no ms_per_query: see harness doctor cache."
+            )
+        return values
+
+    def _batch(self, trials: Sequence[Trial]) -> None:
+        """Run the trials whose results are not known yet, and collect the results of all of them."""
+        self.trials |= {trial.number: trial for trial in trials}
+        known = {result.key: result for result in self.results.values() if result.status == "FINISHED"} | dict(
+            self.finished
+        )
+        self._fail_unrunnable(trials)
+        waiting: dict[str, Trial] = {}  # one of those that are the same
+        for trial in trials:
+            if not trial.error and trial.key not in known:
+                waiting.setdefault(trial.key, trial)
+        error: Exception | None = None
+        try:
+            if waiting:
+                objective, select_on = self.sweep.objectives[0].name, self.sweep.settings["select_on"]
+                with watch(self.context, len(waiting), objective, self.trials, select_on):
+                    self._launch(list(waiting.values()))
+        except Exception as raised:  # such as a dead worker: its trials have failed, the others continue
+            error = raised
+        finally:
+            known = {result.key: result for result in read_journal(self.context)[0]} | known
+            self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
+        if error:
+            self._stop_workers()
+        self._fail_lost(trials, error)
+
+    def _fail_unrunnable(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            if trial.error:
+                self.results[trial.number] = fail(trial, trial.error, self.tracker, self.context)
+                write_journal(self.context, self.results[trial.number])
+
+    def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:
+        """Trials without a result have failed. error: what the launcher raised."""
+        why = f"{type(error).__name__}: {error}" if error else "workers must share the outputs folder"
+        lost = f"its job ended without a result ({why.splitlines()[0]})"
+        for trial in trials:
+            if trial.number not in self.results:
+                self.results[trial.number] = Result(trial.number, trial.key, None, "FAILED", error=lost)
+
+    def _stop_workers(self) -> None:
+        """After the launcher failed: claim the sweep anew, so that workers stop, and close the runs they leave."""
+        self.context = replace(self.context, token=claim(self.context.folder))
+        self.close_running("FAILED")
+
+    def _launch(self, trials: list[Trial]) -> None:
+        jobs = plan.jobs(trials, plan.depths(self.trials.values()), self.sweep.trials_per_job)
+        numbers = range(self._launched, self._launched + len(jobs))
+        self._launched += len(jobs)
+        launcher = self.sweep.launcher
+        launcher.jobs.write(self.context, dict(zip(numbers, jobs, strict=True)))
+        overrides = [[*self.sweep.fixed, *job.trials[0].overrides] for job in jobs]
+        for returned in launcher.launch(overrides, numbers[0]):
+            _ = returned.return_value  # raises what a job raised
+
+
+def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, Result]:
+    """trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment."""
+    runs = tracker.runs(sweep.settings["experiment_name"], {"harness.verb": "run"}, "FINISHED")
+    finished = {key: _as_result(run) for run in runs if (key := run.tags.get("trial_key"))}
+    if sweep.points:
+        wanted = {trial.key for trial in sweep.points}
+        finished = {key: result for key, result in finished.items() if key in wanted}
+    return finished
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Print lines to standard error."""
+    for line in lines:
+        print(line, file=sys.stderr)  # noqa: T201
+
+
+def _as_result(run: LoggedRun) -> Result:
+    number = int(run.tags.get("sweep.trial", 0))
+    return Result(number, run.tags["trial_key"], run.run_id, "FINISHED", run.metrics)
