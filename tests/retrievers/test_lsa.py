@@ -45,11 +45,11 @@ def by_sklearn(texts, queries, dimensions):
     return normalize(svd.transform(weigh.transform(queries))) @ normalize(svd.transform(weights)).T
 
 
-@pytest.mark.parametrize("dimensions", [2, 7, 40])
 def test_it_keeps_the_contract(tmp_path):
     check_encoder(LSA, tmp_path)
 
 
+@pytest.mark.parametrize("dimensions", [2, 7, 40])
 def test_similarities_are_those_of_the_textbook(tmp_path, dimensions):
     texts = corpus(80)
     queries = [*corpus(10, seed=1), KOREAN[2]]
