@@ -88,10 +88,7 @@ def search(starts, docs, scores, floors, terms, offsets, first, last, top_docs, 
                     for i in range(start, start + STRIPE):
                         score = sums[i] + floor
                         touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
-                        best_docs[size], best_scores[size] = (
-                            base + i,
-                            score,
-                        )  # no branch: it would often be mispredicted
+                        best_docs[size], best_scores[size] = base + i, score  # no branch: often mispredicted
                         size += touched & (score > threshold)  # ties with the k-th lose: their document is larger
                     if size > room - STRIPE:
                         size, threshold = _keep(best_docs, best_scores, size, k, scratch)

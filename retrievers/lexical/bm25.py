@@ -326,9 +326,8 @@ class _Library:
             unique = set(terms)
             shares = np.array([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
             candidates = np.flatnonzero(shares)
-            with np.errstate(
-                invalid="ignore"
-            ):  # at b = 1 it divides 0 by 0 for empty documents, which are no candidates
+            # At b = 1 the library divides 0 by 0 for empty documents, which are no candidates.
+            with np.errstate(invalid="ignore"):
                 values = self._scorer.get_scores(terms)[candidates]
             best = np.argsort(-values, kind="stable")[:width]  # stable: ties stay in ascending order of doc_id
             docs[row, : len(best)] = candidates[best]

@@ -1,4 +1,4 @@
-"""The types that flow: what a Ranking accepts, and what its methods give."""
+"""The shared types: what a Ranking accepts, and what its methods return."""
 
 import gc
 import weakref
@@ -30,7 +30,7 @@ def test_query_text_joins_user_turns_only():
     ("docs", "scores", "message"),
     [
         ([[0, 1]], [[1.0, 2.0]], "ordered by score"),
-        ([[1, 0]], [[1.0, 1.0]], "then doc_id ascending"),  # a tie must stand a, b
+        ([[1, 0]], [[1.0, 1.0]], "then doc_id ascending"),  # a tie must be in the order a, b
         ([[0, 0]], [[2.0, 1.0]], "each document once"),
         ([[-1, 0]], [[0.0, -1.0]], "pads only the end"),
         ([[0, 3]], [[2.0, 1.0]], "indices into its doc_ids"),
@@ -40,12 +40,12 @@ def test_query_text_joins_user_turns_only():
         ([[0], [1]], [[1.0], [1.0]], "do not match"),  # two rows, one query
     ],
 )
-def test_a_ranking_refuses_disorder(docs, scores, message):
+def test_a_ranking_rejects_wrong_order_and_values(docs, scores, message):
     with pytest.raises(ValueError, match=message):
         ranking(docs, scores)
 
 
-def test_a_ranking_refuses_bad_tables():
+def test_a_ranking_rejects_bad_tables():
     with pytest.raises(ValueError, match="unique and ascending"):
         ranking([[0]], [[1.0]], doc_ids=("b", "a"))
     with pytest.raises(ValueError, match="each query once"):
@@ -63,7 +63,7 @@ def test_top_where_and_trec():
     assert list(Ranking.from_scores({"q 1": {"a\tb": 1.0}}).to_trec("tag")) == ["q%201 Q0 a%09b 1 1.0 tag"]
 
 
-def test_negative_scores_and_empty_rankings_are_legal():
+def test_negative_scores_and_empty_rankings_are_allowed():
     assert ranking([[0, 1]], [[-1.0, -2.0]]).row(0) == [("a", -1.0), ("b", -2.0)]
     assert ranking(np.zeros((0, 0)), np.zeros((0, 0)), query_ids=(), doc_ids=()).to_dict() == {}
     assert ranking(np.zeros((1, 0)), np.zeros((1, 0))).top(3).to_dict() == {"q1": {}}
@@ -89,7 +89,7 @@ def test_from_scores_orders_by_score_then_id(scores, k):
     st.integers(0, 7),
     st.data(),
 )
-def test_what_is_derived_would_pass_the_checks_that_it_skips(rows, k, data):
+def test_derived_rankings_pass_the_checks_they_skip(rows, k, data):
     full = Ranking.from_scores({str(i): row for i, row in enumerate(rows)})
     keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), bool)
     for derived in (full.top(k), full.where(keep), full.where(keep).top(k), full.top(k).where(keep)):
@@ -98,24 +98,24 @@ def test_what_is_derived_would_pass_the_checks_that_it_skips(rows, k, data):
     for i, row in enumerate(rows):
         assert full.top(k).row(i) == full.row(i)[:k]
         assert full.where(keep).row(i) == (full.row(i) if keep[i] else [])
-        assert dict(full.row(i)) == row  # and the one it was derived from stays as it was
+        assert dict(full.row(i)) == row  # the original is unchanged
 
 
 @given(
     st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-3, 3).map(float)), max_size=5),
     st.data(),
 )
-def test_a_row_may_be_cut_at_a_length_of_its_own(rows, data):
+def test_each_row_is_cut_at_its_own_length(rows, data):
     full = Ranking.from_scores({str(i): row for i, row in enumerate(rows)})
     lengths = data.draw(st.lists(st.integers(0, 7), min_size=len(rows), max_size=len(rows)))
     cut = full.cut(np.array(lengths, np.int64))
-    Ranking(cut.query_ids, cut.doc_ids, cut.docs, cut.scores)  # what is right by construction passes the checks
+    Ranking(cut.query_ids, cut.doc_ids, cut.docs, cut.scores)  # passes the checks that cut skips
     for i, length in enumerate(lengths):
         assert cut.row(i) == full.row(i)[:length]
-        assert dict(full.row(i)) == rows[i]  # the one it was cut from stays as it was
+        assert dict(full.row(i)) == rows[i]  # the original is unchanged
 
 
-def test_a_cut_beyond_the_end_takes_all():
+def test_a_cut_beyond_the_end_changes_nothing():
     full = ranking([[2, 0, 1], [1, -1, -1]], [[3.0, 2.0, 2.0], [0.5, 0.0, 0.0]], query_ids=("q1", "q2"))
     most = np.full(2, np.iinfo(np.int32).max)
     assert full.cut(most).to_dict() == full.to_dict()
@@ -123,12 +123,12 @@ def test_a_cut_beyond_the_end_takes_all():
     assert full.cut(np.array([1, 3])).to_dict() == {"q1": {"c": 3.0}, "q2": {"b": 0.5}}
 
 
-def test_where_wants_a_decision_for_each_row():
+def test_where_needs_a_decision_for_each_row():
     with pytest.raises(IndexError):
         ranking([[0]], [[1.0]]).where(np.array([True, False]))
 
 
-def test_the_same_objects_are_worked_on_once_and_nothing_outlives_them():
+def test_results_are_remembered_as_long_as_their_objects_live():
     calls = []
 
     @remembered
@@ -139,7 +139,7 @@ def test_the_same_objects_are_worked_on_once_and_nothing_outlives_them():
     one, other, twin = (ranking([[0, 1]], [[2.0, 1.0]]) for _ in range(3))
     found = widths(one, other, k=3)
     assert widths(one, other, k=3) is found
-    assert widths(other, one, k=3) is not found  # another order, another value, an equal object: another call
+    assert widths(other, one, k=3) is not found  # another order, value or equal object is another call
     assert widths(one, other, k=4)[2] == 4
     assert widths(one, twin, k=3) is not found
     assert calls == [3, 3, 4, 3]

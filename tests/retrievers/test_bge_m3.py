@@ -80,8 +80,8 @@ class ByHand:
         return found
 
     def sparse(self, query, document):
-        asked, told = self.weights(query), self.weights(document)
-        return sum(weight * told[token] for token, weight in asked.items() if token in told)
+        left, right = self.weights(query), self.weights(document)
+        return sum(weight * right[token] for token, weight in left.items() if token in right)
 
     def _vectors(self, text):
         _, states = self.states(text)
@@ -89,8 +89,8 @@ class ByHand:
         return vectors / vectors.norm(dim=1, keepdim=True)
 
     def multi_vector(self, query, document):
-        told = self.vectors(document)
-        return float(np.mean([max(float(q @ d) for d in told) for q in self.vectors(query)]))
+        vectors = self.vectors(document)
+        return float(np.mean([max(float(q @ d) for d in vectors) for q in self.vectors(query)]))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_sparse_scores_are_the_formula(indexed, by_hand):
     assert not ranking.lengths[TEXTS.index("")], "nothing but special tokens"
 
 
-def test_batches_change_no_score_beyond_rounding(sparse, indexed, tmp_path):
+def test_batch_size_changes_scores_only_by_rounding(sparse, indexed, tmp_path):
     (tmp_path / "other").mkdir()
     other = sparse(batch_tokens=1)  # each text alone
     other.index(CORPUS, tmp_path / "other")
@@ -143,7 +143,7 @@ def test_equal_queries_are_encoded_once(indexed):
     assert twice["a"] == twice["c"] != twice["b"]
 
 
-def test_another_models_index_is_refused(sparse, indexed, tmp_path):
+def test_another_models_index_is_rejected(sparse, indexed, tmp_path):
     sparse().load(tmp_path)
     with pytest.raises(ValueError, match="was made with"):
         sparse(max_length=LENGTH - 1).load(tmp_path)
@@ -157,12 +157,12 @@ def test_searching_without_an_index(sparse, indexed):
 
 
 def test_progress_reaches_the_end(sparse, tmp_path):
-    retriever, told = sparse(batch_tokens=80), []
-    retriever.progress = lambda done, total, unit: told.append((done, total, unit))
+    retriever, calls = sparse(batch_tokens=80), []
+    retriever.progress = lambda done, total, unit: calls.append((done, total, unit))
     retriever.index(CORPUS, tmp_path)
-    assert told[-1] == (len(TEXTS), len(TEXTS), "texts")
-    assert len(told) > 3
-    assert [done for done, _, _ in told] == sorted({done for done, _, _ in told})
+    assert calls[-1] == (len(TEXTS), len(TEXTS), "texts")
+    assert len(calls) > 3
+    assert [done for done, _, _ in calls] == sorted({done for done, _, _ in calls})
 
 
 class Stopped(Exception):
@@ -170,7 +170,7 @@ class Stopped(Exception):
 
 
 def stop_after(retriever, batches, signal_number=None):
-    """Make a retriever stop when it has computed some batches."""
+    """Make a retriever stop after it has computed some batches."""
     seen = 0
 
     def progress(*_):
@@ -204,13 +204,13 @@ def files(folder):
 
 
 @pytest.mark.parametrize("write_seconds", [0.0, 1e9])
-def test_an_interrupted_index_goes_on(sparse, tmp_path, monkeypatch, batches_run, write_seconds):
-    """Three interruptions; no batch is computed twice, and every file equals that of an undisturbed index."""
+def test_an_interrupted_index_resumes(sparse, tmp_path, monkeypatch, batches_run, write_seconds):
+    """Three interruptions; no batch is computed twice, and every file equals that of an uninterrupted index."""
     monkeypatch.setattr(token_weights, "WRITE_SECONDS", write_seconds)
     (whole := tmp_path / "whole").mkdir()
     (part := tmp_path / "part").mkdir()
     sparse(batch_tokens=40).index(CORPUS, whole)
-    undisturbed = sorted(batches_run)
+    uninterrupted = sorted(batches_run)
     batches_run.clear()
     for batches in (1, 3, 2):
         with pytest.raises(Stopped):
@@ -218,7 +218,7 @@ def test_an_interrupted_index_goes_on(sparse, tmp_path, monkeypatch, batches_run
         assert list(part.glob("block-*.npz"))
         assert not (part / "sparse.json").exists()
     sparse(batch_tokens=40).index(CORPUS, part)
-    assert sorted(batches_run) == undisturbed
+    assert sorted(batches_run) == uninterrupted
     assert files(part) == files(whole)
     assert set(files(part)) == {
         "data.npy",
@@ -250,22 +250,22 @@ def test_damaged_and_half_written_blocks_are_computed_again(sparse, tmp_path, mo
     assert files(part) == files(whole)
 
 
-def test_going_on_with_other_batches_counts_no_text_twice(sparse, tmp_path, indexed):
+def test_resuming_with_another_batch_size_counts_no_text_twice(sparse, tmp_path, indexed):
     (part := tmp_path / "part").mkdir()
     with pytest.raises(Stopped):
         stop_after(sparse(batch_tokens=40), 3).index(CORPUS, part)
     other = sparse(batch_tokens=150)
-    told = []
-    other.progress = lambda done, total, unit: told.append(done)
+    calls = []
+    other.progress = lambda done, total, unit: calls.append(done)
     other.index(CORPUS, part)
-    assert told[-1] == len(TEXTS)
+    assert calls[-1] == len(TEXTS)
     for left, right in zip(indexed.search(QUERIES, 99).to_dict().values(),
                            other.search(QUERIES, 99).to_dict().values(), strict=True):  # fmt: skip
         assert left == pytest.approx(right, rel=1e-4)
 
 
-def test_a_whole_index_is_not_computed_again(indexed, sparse, tmp_path, batches_run):
-    (tmp_path / "block-left.npz").write_bytes(b"a crash came before this was deleted")
+def test_a_complete_index_is_not_computed_again(indexed, sparse, tmp_path, batches_run):
+    (tmp_path / "block-left.npz").write_bytes(b"a crash prevented its deletion")
     again = sparse()
     again.index(CORPUS, tmp_path)
     assert not batches_run
@@ -286,7 +286,7 @@ test_bge_m3.stop_after(retriever, 4, 9).index(test_bge_m3.CORPUS, Path(sys.argv[
 
 
 @pytest.mark.slow
-def test_a_killed_index_goes_on(sparse, folder, tmp_path, batches_run):
+def test_a_killed_index_resumes(sparse, folder, tmp_path, batches_run):
     (whole := tmp_path / "whole").mkdir()
     (part := tmp_path / "part").mkdir()
     words = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(folder), str(part)]
@@ -303,7 +303,7 @@ def test_a_killed_index_goes_on(sparse, folder, tmp_path, batches_run):
 
 @st.composite
 def token_tables(draw):
-    """Weights of documents [N, V] in quarters, mostly 0, and of a query whose tokens may stand in no document."""
+    """Weights of documents [N, V] in quarters, mostly 0, and of a query whose tokens may occur in no document."""
     rows, size = draw(st.integers(0, 8)), draw(st.integers(1, 6))
     weight = st.sampled_from([0, 0, 0, 0.25, 0.5, 1])
     table = draw(st.lists(st.lists(weight, min_size=size, max_size=size), min_size=rows, max_size=rows))
@@ -334,7 +334,7 @@ def test_the_greatest_weight_of_a_token_counts():
     assert [column.tolist() for column in found] == [[10, 11, 12], [2, 0, 1], [5, 7, 5], [4, 3, 2]]
 
 
-def test_blocks_give_back_what_they_were_given(tmp_path):
+def test_blocks_return_what_was_added(tmp_path):
     blocks = Blocks(tmp_path)
     assert not len(blocks.read().rows)
     parts = [
@@ -344,7 +344,7 @@ def test_blocks_give_back_what_they_were_given(tmp_path):
         blocks.add(part)
         blocks.write()
     blocks.write()
-    assert len(list(tmp_path.iterdir())) == 2, "nothing to keep, no file"
+    assert len(list(tmp_path.iterdir())) == 2, "nothing added, no file"
     read = Blocks(tmp_path).read()
     assert sorted(zip(read.rows.tolist(), read.weights.tolist(), strict=True)) == [(1, 0.5), (2, 1.0)]
     assert [column.dtype for column in read] == [np.int64, np.int64, np.int32, np.float32]
@@ -380,10 +380,10 @@ def test_a_text_scores_one_with_itself(multi_vector):
 
 def test_each_text_is_encoded_once(multi_vector, batches_run):
     pairs = [(query, document) for query in TEXTS[:4] for document in TEXTS[4:9]] * 2
-    told = []
-    scored(multi_vector(), pairs, lambda *words: told.append(words))
+    calls = []
+    scored(multi_vector(), pairs, lambda *words: calls.append(words))
     assert sum(map(len, batches_run)) == 4 + 5
-    assert told[-1] == (40, 40, "pairs")
+    assert calls[-1] == (40, 40, "pairs")
 
 
 def test_queries_in_groups_score_the_same(multi_vector, monkeypatch, batches_run):
@@ -400,7 +400,7 @@ def test_no_pairs(multi_vector, batches_run):
     assert not batches_run
 
 
-# What both share
+# Both heads
 
 
 def test_the_dense_head_is_the_normalised_state_of_cls(folder, by_hand):
@@ -447,7 +447,7 @@ def make_nan(folder, file):
     torch.save(state, folder / file)
 
 
-def test_a_weight_that_is_no_number_names_the_document(folder, sparse, multi_vector, tmp_path):
+def test_a_weight_that_is_not_finite_names_the_document(folder, sparse, multi_vector, tmp_path):
     path = broken(folder, tmp_path / "sparse", lambda copy: make_nan(copy, "sparse_linear.pt"))
     (tmp_path / "index").mkdir()
     with pytest.raises(BadInput, match=r"document '00\d'.*dtype=float32"):
@@ -457,14 +457,14 @@ def test_a_weight_that_is_no_number_names_the_document(folder, sparse, multi_vec
         scored(multi_vector(path=path), [("moon", TEXTS[0])])
 
 
-def test_a_query_whose_weight_is_no_number_is_named(indexed):
+def test_a_weight_that_is_not_finite_names_the_query(indexed):
     indexed._transformer.head = torch.nn.Linear(32, 1)
     indexed._transformer.head.weight.data[:] = float("nan")
     with pytest.raises(BadInput, match="the query 'moon'"):
         indexed.search([Query.of("q", "moon")], 3)
 
 
-def test_a_model_without_the_heads_is_refused(sparse, multi_vector, tmp_path):
+def test_a_model_without_the_heads_is_rejected(sparse, multi_vector, tmp_path):
     plain = tiny_sentence_model(tmp_path / "plain", "cls")
     (tmp_path / "index").mkdir()
     with pytest.raises(BadInput, match=r"sparse_linear\.pt is missing.*retriever=dense"):
@@ -473,7 +473,7 @@ def test_a_model_without_the_heads_is_refused(sparse, multi_vector, tmp_path):
         scored(multi_vector(path=str(plain)), [("a", "b")])
 
 
-def test_a_head_of_another_size_is_refused(folder, multi_vector, tmp_path):
+def test_a_head_of_another_size_is_rejected(folder, multi_vector, tmp_path):
     def swap(copy):
         torch.save({"weight": torch.ones(8, 16), "bias": torch.ones(8)}, copy / "colbert_linear.pt")
 
@@ -494,12 +494,12 @@ def test_a_head_runs_no_code(folder, multi_vector, tmp_path, monkeypatch):
     assert not Path("touched-by-a-model").exists()
 
 
-def test_a_text_longer_than_the_model_takes_is_refused_before_it_is_computed(sparse, tmp_path):
+def test_a_length_beyond_the_models_limit_is_rejected_before_computing(sparse, tmp_path):
     with pytest.raises(BadInput, match="set max_length=512"):
         sparse(max_length=8192).index(DOCUMENTS, tmp_path)
 
 
-def test_identity_leaves_out_what_changes_no_score(folder):
+def test_identity_leaves_out_arguments_that_change_no_score(folder):
     arguments = {"model": None, "revision": None, "path": str(folder), "max_length": 512, "dtype": "auto"}
     runtime = {"device": "cpu", "batch_tokens": 7}
     sparse = Sparse.identify(**arguments, **runtime)

@@ -41,7 +41,7 @@ def queries(texts):
 
 
 def ranked(texts, asked, folder, k=10, tokenizer=None, **options):
-    """Index `texts` and search: one list of (index of the document, score) a query."""
+    """Index `texts` and search: one list of (index of the document, score) per query."""
     folder.mkdir(exist_ok=True)
     retriever = BM25(tokenizer or Whitespace(), **options)
     retriever.index(documents(texts), folder)
@@ -57,7 +57,7 @@ def by_library(variant, lists, terms):
 
 
 def assert_equal_up_to_rounding(found, expected, k):
-    """The same scores place by place; where documents differ, their scores are within rounding."""
+    """The same scores at each rank; where documents differ, their scores are equal up to rounding."""
     assert len(found) == min(k, len(expected))
     assert [score for _, score in found] == pytest.approx([score for _, score in expected[:k]], rel=1e-9, abs=1e-12)
     true = dict(expected)
@@ -71,7 +71,7 @@ def test_contract(variant, engine, tmp_path):
 
 
 def test_lucene_by_hand(tmp_path):
-    # 4 documents of 2, 1, 0 and 5 terms: the mean length is 2. '달' stands in two of them: idf = ln(1 + 2.5/2.5).
+    # 4 documents of 2, 1, 0 and 5 terms: the mean length is 2. '달' occurs in two of them: idf = ln(1 + 2.5/2.5).
     # Document 0: tf 1, norm .25 + .75 * 2/2 = 1, so 1 / (1 + 1.5). Document 3: tf 3, norm .25 + .75 * 5/2 = 2.125.
     found = ranked(["달 물", "물", "", "달 달 달 해 해"], ["달"], tmp_path)
     assert found == [
@@ -130,7 +130,7 @@ def test_library_on_korquad(variant, tmp_path, real_data):
 
 @pytest.mark.parametrize("variant", LIBRARY)
 def test_library_with_negative_idf_and_many_blocks(variant, tmp_path):
-    # 9,000 documents are three blocks of the kernel; w0 stands in far more than half of them, so its idf is negative.
+    # 9,000 documents are three blocks of the kernel; w0 occurs in far more than half of them, so its idf is negative.
     # Short documents over few words make many equal scores.
     random = np.random.default_rng(7)
     drawn = random.zipf(1.3, (9000, 4)) - 1
@@ -177,11 +177,11 @@ def test_engines_agree(corpus, asked, k, variant, k1, b, tmp_path_factory):
 
 
 def test_scores_of_zero_and_below_are_returned(tmp_path):
-    # Two documents of four hold '물': okapi's idf is ln(2.5 / 2.5) = 0. All hold '불', and the mean idf is negative.
+    # Two of four documents contain '물': okapi's idf is ln(2.5 / 2.5) = 0. All contain '불': the mean idf is negative.
     texts = ["물 불", "불", "물 불", "불"]
     found = ranked(texts, ["물", "불", "없다"], tmp_path, variant="okapi")
     assert found[0] == [(0, 0.0), (2, 0.0)]
-    assert [doc for doc, _ in found[1]] == [0, 2, 1, 3]  # negative: longer documents come nearer to 0
+    assert [doc for doc, _ in found[1]] == [0, 2, 1, 3]  # negative: the scores of longer documents are closer to 0
     assert all(score < 0 for _, score in found[1])
     assert found[2] == []
 
@@ -191,8 +191,8 @@ def test_plus_never_returns_a_document_without_the_term(tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["lucene", "okapi", "plus"])
-def test_without_k1_repeats_and_lengths_count_nothing(variant, tmp_path):
-    # Every weight is then 1 (plus: 2, with its delta), so the documents that hold '물은' tie.
+def test_without_k1_repeats_and_lengths_do_not_matter(variant, tmp_path):
+    # Every weight is then 1 (plus: 2, with its delta), so the documents that contain '물은' tie.
     (found,) = ranked(KOREAN, ["물은"], tmp_path, variant=variant, k1=0)
     assert [doc for doc, _ in found] == [2, 6]
     assert found[0][1] == found[1][1] > 0
@@ -203,7 +203,7 @@ def test_repeated_terms_count_each_time(tmp_path):
     assert [(doc, 2 * score) for doc, score in once] == twice
 
 
-def test_ties_across_blocks_stand_by_doc_id(tmp_path):
+def test_ties_across_blocks_are_ordered_by_doc_id(tmp_path):
     found = ranked(["물"] * 20_000, ["물"], tmp_path, k=300)
     assert [doc for doc, _ in found[0]] == list(range(300))
 
@@ -234,8 +234,8 @@ def test_a_conversation_is_searched_with_all_user_turns(tmp_path):
     assert retriever.search(asked, 9).lengths.tolist() == [1, 1]
 
 
-def test_words_of_the_vocabulary_that_no_document_holds_change_nothing(tmp_path):
-    # A kept tokenisation may know more words than this corpus uses.
+def test_vocabulary_words_that_occur_in_no_document_change_nothing(tmp_path):
+    # A cached vocabulary may have more words than this corpus uses.
     def wider(texts, progress=None):
         tokens = Whitespace()(texts)
         return Tokens((*tokens.vocabulary, "남는말"), tokens.ids, tokens.offsets)
@@ -246,15 +246,15 @@ def test_words_of_the_vocabulary_that_no_document_holds_change_nothing(tmp_path)
         assert ranked(KOREAN, asked, tmp_path / f"{variant}-wide", tokenizer=wider, variant=variant) == plain
 
 
-def test_tokens_kept_on_disk_give_the_same_index(tmp_path):
-    def kept(texts, progress=None):
+def test_tokens_loaded_from_disk_give_the_same_index(tmp_path):
+    def from_disk(texts, progress=None):
         folder = tmp_path / f"tokens-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         Whitespace()(texts).save(folder)
         return Tokens.load(folder)
 
     plain = ranked(KOREAN, KOREAN_QUERIES, tmp_path / "plain")
-    assert ranked(KOREAN, KOREAN_QUERIES, tmp_path / "kept", tokenizer=kept) == plain
+    assert ranked(KOREAN, KOREAN_QUERIES, tmp_path / "from_disk", tokenizer=from_disk) == plain
 
 
 def test_progress_reaches_the_tokenizer(tmp_path):
@@ -265,7 +265,7 @@ def test_progress_reaches_the_tokenizer(tmp_path):
     assert calls == [(7, 7, "texts")]
 
 
-def test_an_index_of_other_parameters_is_refused(tmp_path):
+def test_an_index_with_other_parameters_is_rejected(tmp_path):
     BM25(Whitespace()).index(documents(KOREAN), tmp_path)
     with pytest.raises(ValueError, match=r"was made with .*'k1': 1\.5"):
         BM25(Whitespace(), k1=2).load(tmp_path)
@@ -281,7 +281,7 @@ def test_whole_numbers_are_the_same_parameters(tmp_path):
     assert same(reader.search(queries(KOREAN_QUERIES), 5), fresh.search(queries(KOREAN_QUERIES), 5))
 
 
-def test_misuse_is_refused(tmp_path):
+def test_misuse_is_rejected(tmp_path):
     retriever = BM25(Whitespace())
     with pytest.raises(RuntimeError, match="index or load first"):
         retriever.search([], 1)
@@ -317,7 +317,7 @@ def test_bad_options_are_named(options, message):
 
 
 @pytest.mark.parametrize("variant", ["lucene", "okapi", "plus"])
-def test_a_smaller_k_is_the_head_of_a_larger_one_over_several_blocks(variant, tmp_path):
+def test_a_smaller_k_gives_a_prefix_over_several_blocks(variant, tmp_path):
     # More documents than two blocks of the kernel, many of them tied; k below, at and above its number of groups.
     # Without a threshold to start from (k = all) every touched document is a candidate: the reference.
     generator = np.random.default_rng(5)

@@ -14,7 +14,7 @@ from retrievers.testing import DOCUMENTS, QUERIES, check_retriever
 
 
 class Numbers:
-    """A text is its vector: numbers between spaces."""
+    """A text spells its vector: numbers separated by spaces."""
 
     version, packages, learns = 1, (), False
 
@@ -29,7 +29,7 @@ class Numbers:
 
 
 class Stored(TrigramEncoder):
-    """Leaves an array that was made elsewhere."""
+    """Writes a given array in place of vectors."""
 
     def __init__(self, stored):
         self.stored = stored
@@ -47,18 +47,18 @@ def test_it_scores_by_the_inner_product(tmp_path):
     dense = Dense(Numbers(), Flat())
     dense.index([Document("a", "1 0"), Document("b", "0 2"), Document("c", "0 2", title="")], tmp_path)
     ranking = dense.search([Query.of("q", "3 1"), Query.of("none", "0 0")], 2)
-    # 3 * 1 + 1 * 0 = 3; 3 * 0 + 1 * 2 = 2 for both others, of which b is the first.
+    # 3 * 1 + 1 * 0 = 3; 3 * 0 + 1 * 2 = 2 for both others, of which b comes first.
     assert ranking.to_dict() == {"q": {"a": 3.0, "b": 2.0}, "none": {}}
     assert ranking.measured == {}
 
 
-def test_what_the_index_measured_stands_in_the_ranking(tmp_path):
+def test_the_ranking_has_what_the_index_measured(tmp_path):
     dense = Dense(TrigramEncoder(), IVFFlat())
     dense.index(DOCUMENTS, tmp_path)
     assert dense.search(QUERIES, 3).measured == {"index_recall": 1.0}
 
 
-def test_vectors_that_are_refused_name_their_text(tmp_path):
+def test_the_error_of_a_bad_vector_names_its_text(tmp_path):
     dense = Dense(Numbers(), Flat())
     with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
         dense.index([Document("a", "1 0"), Document("b", "inf 0")], tmp_path)
@@ -68,13 +68,13 @@ def test_vectors_that_are_refused_name_their_text(tmp_path):
 
 
 @pytest.mark.parametrize("stored", [np.zeros((9, 64), np.float32), np.zeros((10, 64)), np.zeros(10, np.float32)])
-def test_embeddings_of_another_shape_are_refused(tmp_path, stored):
+def test_embeddings_of_another_shape_are_rejected(tmp_path, stored):
     with pytest.raises(ValueError, match=r"one row for each of the 10 documents"):
         Dense(Stored(stored), Flat()).index(DOCUMENTS, tmp_path)
 
 
-def test_an_interrupted_index_is_made_whole(tmp_path):
-    """The folder holds what a call left that was stopped while it encoded, or while it built the index."""
+def test_an_interrupted_index_is_completed(tmp_path):
+    """The folder has the files of a call that was interrupted while encoding or while building the index."""
     (tmp_path / "encoded").mkdir()
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "flat.json").write_text("{")
@@ -98,14 +98,14 @@ def test_the_encoded_folder_is_only_read(tmp_path):
     (tmp_path / "encoded").chmod(0o755)
 
 
-def test_progress_is_told_by_the_encoder(tmp_path):
-    told = []
+def test_the_encoder_reports_progress(tmp_path):
+    calls = []
     dense = Dense(TrigramEncoder(), Flat())
-    dense.progress = lambda *said: told.append(said)
+    dense.progress = lambda *call: calls.append(call)
     dense.index(DOCUMENTS, tmp_path)
-    assert told[-1] == (10, 10, "texts")
+    assert calls[-1] == (10, 10, "texts")
     dense.search(QUERIES, 3)
-    assert told[-1] == (4, 4, "texts")
+    assert calls[-1] == (4, 4, "texts")
 
 
 def test_a_search_needs_an_index_and_a_number_of_documents(tmp_path):

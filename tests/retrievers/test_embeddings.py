@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def vector(text, dimensions=3):
-    """What a text's vector is: numbers that tell texts apart."""
+    """The vector of a text: numbers that differ between texts."""
     seed = sum(ord(character) * (i + 1) for i, character in enumerate(text))
     return [np.float32(seed * (i + 1) % 10007) for i in range(dimensions)]
 
 
 class FakeEncoder:
-    """Encodes `size` rows at a time, backwards; notes which; raises when `stop` rows are through."""
+    """Encodes `size` rows at a time, backwards; records them; raises after `stop` rows."""
 
     def __init__(self, texts, size=3, stop=None, dimensions=3):
         self.texts, self.size, self.stop, self.dimensions, self.rows = texts, size, stop, dimensions, []
@@ -46,7 +46,7 @@ class FakeEncoder:
 
 
 def written(folder):
-    assert {path.name for path in folder.iterdir()} == {"embeddings.npy"}  # nothing of the way there is left
+    assert {path.name for path in folder.iterdir()} == {"embeddings.npy"}  # no temporary files are left
     return np.load(folder / "embeddings.npy", allow_pickle=False)
 
 
@@ -55,7 +55,7 @@ def expected(texts):
 
 
 def stopped(folder, stop, texts=TEXTS):
-    """What is on the disk after Ctrl-C once `stop` rows were encoded, three at a time."""
+    """Encode three rows at a time and interrupt after `stop` rows; returns the rows encoded."""
     encode = FakeEncoder(texts, stop=stop)
     with pytest.raises(KeyboardInterrupt):
         write_embeddings(texts, folder, encode)
@@ -72,7 +72,7 @@ def test_every_text_has_its_vector(tmp_path):
     assert sorted(encode.rows) == list(range(20))
 
 
-def test_no_texts_need_no_encoder(tmp_path):
+def test_without_texts_the_encoder_is_not_called(tmp_path):
     write_embeddings([], tmp_path, None)
     assert written(tmp_path).shape == (0, 0)
     assert collect_embeddings([], None).shape == (0, 0)
@@ -81,26 +81,26 @@ def test_no_texts_need_no_encoder(tmp_path):
 def test_equal_texts_are_encoded_once(tmp_path):
     texts = ["a", "b", "a", "", "b", "a", ""]
     encode = FakeEncoder(texts, size=2)
-    told = []
-    write_embeddings(texts, tmp_path, encode, lambda *said: told.append(said))
+    calls = []
+    write_embeddings(texts, tmp_path, encode, lambda *call: calls.append(call))
     assert sorted(encode.rows) == [0, 1, 3]
     np.testing.assert_array_equal(written(tmp_path), expected(texts))
-    # Backwards in twos: rows 3 and 1 stand for two texts each, then row 0 for three.
-    assert told == [(0, 7, "documents"), (4, 7, "documents"), (7, 7, "documents")]
+    # Backwards in twos: rows 3 and 1 are shared by two texts each, then row 0 by three.
+    assert calls == [(0, 7, "documents"), (4, 7, "documents"), (7, 7, "documents")]
     encode = FakeEncoder(texts)
     np.testing.assert_array_equal(collect_embeddings(texts, encode), expected(texts))
     assert sorted(encode.rows) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("stop", [0, 3, 9, 18, 20])
-def test_a_stopped_call_is_gone_on_with(tmp_path, stop):
+def test_an_interrupted_call_resumes(tmp_path, stop):
     first = stopped(tmp_path, stop) if stop < 20 else []
-    encode, told = FakeEncoder(TEXTS), []
-    write_embeddings(TEXTS, tmp_path, encode, lambda *said: told.append(said))
-    assert sorted(first + encode.rows) == list(range(20))  # each row once: what was done at Ctrl-C is kept
+    encode, calls = FakeEncoder(TEXTS), []
+    write_embeddings(TEXTS, tmp_path, encode, lambda *call: calls.append(call))
+    assert sorted(first + encode.rows) == list(range(20))  # each row once: the rows encoded before Ctrl-C are kept
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
-    assert told[0] == (len(first), 20, "documents")
-    assert told[-1] == (20, 20, "documents")
+    assert calls[0] == (len(first), 20, "documents")
+    assert calls[-1] == (20, 20, "documents")
 
 
 def test_a_finished_folder_is_left_alone(tmp_path):
@@ -132,7 +132,7 @@ class Encoder(FakeEncoder):
                 kill()
             yield batch
 
-if at == "digest":  # the vectors are written, the line that says so is not
+if at == "digest":  # the vectors are written, the line of the journal is not
     embeddings._digest = kill
 elif at == "rename":
     Path.replace = kill
@@ -146,12 +146,12 @@ embeddings.write_embeddings(TEXTS, folder, Encoder(TEXTS, stop=None))
 @pytest.mark.parametrize(
     ("at", "count", "flush", "kept"),
     [
-        ("batch", 0, 0, 0),  # killed before anything was put
-        ("batch", 9, 0, 9),  # three batches put and flushed, the fourth not
+        ("batch", 0, 0, 0),  # killed before the first batch was added
+        ("batch", 9, 0, 9),  # three batches added and flushed, the fourth not
         ("batch", 18, 0, 18),
-        ("late", 9, 60, 0),  # put, but not yet flushed
+        ("late", 9, 60, 0),  # added, but not yet flushed
         ("digest", 99, 0, 0),
-        ("rename", 99, 0, 20),  # all is encoded
+        ("rename", 99, 0, 20),  # everything is encoded
         ("unlink", 99, 0, 20),
     ],
 )
@@ -165,12 +165,13 @@ def test_a_killed_process_loses_what_was_not_flushed(tmp_path, at, count, flush,
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
-def test_the_journal_is_written_as_the_work_goes_on(tmp_path, monkeypatch):
+def test_the_journal_is_written_during_the_work(tmp_path, monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(embeddings.time, "monotonic", lambda: next(clock))
     stopped(tmp_path, 18)
     lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().split("\n") if line]
-    # A second a look: batches of three rows are put at 1 and 2, flushed at 2 (the clock is read again: 3), and so on.
+    # The clock advances one second per reading: batches of three rows are added at 1 and 2, flushed at 2 (which reads
+    # the clock again: 3), and so on.
     assert [len(line["rows"]) for line in lines] == [6, 6, 6]
     assert [row for line in lines for row in line["rows"]] == list(range(19, 1, -1))
 
@@ -187,7 +188,7 @@ def garble_journal(folder):
 def flip_a_byte(folder):
     partial = folder / "partial.npy"
     content = bytearray(partial.read_bytes())
-    content[-1] ^= 1  # in the vector of the last row, which the first batch held
+    content[-1] ^= 1  # in the vector of the last row, which was in the first batch
     partial.write_bytes(content)
 
 
@@ -211,9 +212,9 @@ def remove_the_vectors(folder):
 @pytest.mark.parametrize(
     ("damage", "kept"),
     [
-        (damage_last_line, 6),  # of the lines of six, three and three rows; the last is broken off
+        (damage_last_line, 6),  # lines of six, three and three rows; the last is truncated
         (garble_journal, 0),
-        (flip_a_byte, 6),  # the line that names the last row counts for nothing
+        (flip_a_byte, 6),  # the line with the last row is ignored
         (cut_the_vectors, 6),  # likewise
         (break_the_header, 0),
         (empty_the_vectors, 0),
@@ -224,7 +225,7 @@ def test_damage_is_encoded_again(tmp_path, damage, kept):
     stopped(tmp_path, 6)
     encode = FakeEncoder(TEXTS, stop=6)
     with pytest.raises(KeyboardInterrupt):
-        write_embeddings(TEXTS, tmp_path, encode)  # a second line of the journal, of six rows too
+        write_embeddings(TEXTS, tmp_path, encode)  # a second line of the journal, also of six rows
     damage(tmp_path)
     encode = FakeEncoder(TEXTS)
     write_embeddings(TEXTS, tmp_path, encode)
@@ -232,10 +233,10 @@ def test_damage_is_encoded_again(tmp_path, damage, kept):
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
-def test_a_broken_line_does_not_spoil_the_next(tmp_path):
+def test_a_truncated_line_does_not_damage_the_next(tmp_path):
     stopped(tmp_path, 6)
     damage_last_line(tmp_path)
-    again = stopped(tmp_path, 9)  # begins anew and comes further
+    again = stopped(tmp_path, 9)  # starts from the beginning and gets further
     encode = FakeEncoder(TEXTS)
     write_embeddings(TEXTS, tmp_path, encode)
     assert sorted(again + encode.rows) == list(range(20))
@@ -255,7 +256,7 @@ def test_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
         assert caught.value.reason == "contains NaN or infinity"
 
 
-def test_what_came_before_a_bad_vector_is_kept(tmp_path):
+def test_vectors_before_a_bad_one_are_kept(tmp_path):
     def encode(rows):
         yield rows[:5], expected(TEXTS)[:5]
         yield rows[5:], np.full((len(rows) - 5, 3), np.nan, np.float32)
@@ -268,7 +269,7 @@ def test_what_came_before_a_bad_vector_is_kept(tmp_path):
     np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
 
 
-def test_vectors_of_one_corpus_are_equally_long(tmp_path):
+def test_all_vectors_have_the_same_length(tmp_path):
     stopped(tmp_path, 6)
     with pytest.raises(BadVector, match="has 4 dimensions where others have 3"):
         write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS, dimensions=4))
@@ -292,7 +293,7 @@ def test_a_text_without_a_vector_is_an_error(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no room")
-def test_a_full_disk_is_an_error_before_the_work(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_the_work(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -310,7 +311,7 @@ def test_a_full_disk_is_an_error_before_the_work(tmp_path, monkeypatch):
     stops=st.lists(st.integers(0, 20), max_size=4),
     size=st.integers(1, 7),
 )
-def test_however_often_it_is_stopped(tmp_path_factory, texts, stops, size):
+def test_any_number_of_interruptions(tmp_path_factory, texts, stops, size):
     folder, through = tmp_path_factory.mktemp("stops"), []
     for stop in [*stops, None]:
         encode = FakeEncoder(texts, size, stop)

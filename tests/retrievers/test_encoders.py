@@ -34,7 +34,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def library():
-    """The library's own vectors, of models loaded once."""
+    """The library's own vectors; each model is loaded once."""
     from sentence_transformers import SentenceTransformer
 
     loaded = {}
@@ -50,7 +50,7 @@ def library():
 
 
 def mixed(count, seed=0):
-    """Texts of 1 to 60 words, with an empty one, one of white space, one that is far too long and a repeated one."""
+    """Texts of 1 to 60 words, with an empty one, one of white space, one far too long and a repeated one."""
     chance = np.random.default_rng(seed)
     lengths = np.exp(chance.uniform(0, np.log(60), count - 4)).astype(int)
     texts = [" ".join(chance.choice(WORDS, length)) for length in lengths]
@@ -68,16 +68,16 @@ def test_it_keeps_the_contract(tiny, tmp_path):
 
 
 def test_it_equals_the_library(minilm, library, tmp_path):
-    texts, told = mixed(80), []
+    texts, calls = mixed(80), []
     encoder = SentenceEncoder(path=minilm, device="cpu")
-    found = encoded(encoder, texts, tmp_path, lambda *said: told.append(said))
+    found = encoded(encoder, texts, tmp_path, lambda *call: calls.append(call))
     want = library(minilm, texts)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, want, atol=1e-5)
     np.testing.assert_array_equal(found[1], found[-1])  # equal texts, bit for bit
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    assert told[0] == (0, 80, "documents")
-    assert told[-1] == (80, 80, "documents")
+    assert calls[0] == (0, 80, "documents")
+    assert calls[-1] == (80, 80, "documents")
     queries = encoder.encode_queries(texts[:20], tmp_path)
     assert queries.dtype == np.float32
     np.testing.assert_allclose(queries, want[:20], atol=1e-5)
@@ -100,7 +100,7 @@ def test_pooling_prefix_and_length(tiny, library, tmp_path, pooling, max_length,
 
 
 def test_pooling_may_leave_the_prefix_out(tmp_path, library):
-    """INSTRUCTOR's kind pools the text's tokens only; the library knows it by the prompt's length."""
+    """Models such as INSTRUCTOR pool only the text's tokens; the library skips the prompt by its length."""
     path = tiny_sentence_model(tmp_path / "model")
     config = path / "1_Pooling" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"include_prompt": False}))
@@ -110,7 +110,7 @@ def test_pooling_may_leave_the_prefix_out(tmp_path, library):
 
 
 def test_padding_on_the_left(tmp_path, library):
-    """As decoders are padded; the tokens before which it stands must not see it."""
+    """As in decoders; the tokens after the padding must not depend on it."""
     path = tiny_sentence_model(tmp_path / "model")
     config = path / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"padding_side": "left"}))
@@ -119,15 +119,15 @@ def test_padding_on_the_left(tmp_path, library):
     np.testing.assert_allclose(found, library(str(path), texts), atol=1e-5)
 
 
-def test_prompts_that_the_model_names_are_not_used(tmp_path, tiny, library):
+def test_the_models_own_prompts_are_not_used(tmp_path, tiny, library):
     path = tiny_sentence_model(tmp_path / "model")
-    asked = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-    (path / "config_sentence_transformers.json").write_text(json.dumps(asked))
+    config = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    (path / "config_sentence_transformers.json").write_text(json.dumps(config))
     found = SentenceEncoder(path=str(path), device="cpu").encode_queries(SENTENCES, tmp_path)
     np.testing.assert_allclose(found, library(tiny["mean"], SENTENCES), atol=1e-5)
 
 
-def test_vectors_as_the_model_gives_them(tmp_path, library):
+def test_without_normalising(tmp_path, library):
     path = tiny_sentence_model(tmp_path / "model")
     modules = json.loads((path / "modules.json").read_text())
     (path / "modules.json").write_text(json.dumps(modules[:2]))  # without the module that normalises
@@ -145,7 +145,7 @@ def test_chunks_and_batches_change_nothing(tiny, tmp_path, monkeypatch):
     np.testing.assert_allclose(found, want, atol=1e-5)
 
 
-def test_long_texts_come_first_and_batches_keep_to_their_tokens(tiny, tmp_path, monkeypatch):
+def test_long_texts_come_first_and_batches_respect_the_limit(tiny, tmp_path, monkeypatch):
     shapes = spied(monkeypatch)
     SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=600).encode_queries(mixed(80), tmp_path)
     widths = [width for _, width in shapes]
@@ -156,7 +156,7 @@ def test_long_texts_come_first_and_batches_keep_to_their_tokens(tiny, tmp_path, 
 
 
 def spied(monkeypatch, most=None):
-    """The shapes of the batches to come; more than `most` tokens run out of memory."""
+    """Record the shapes of batches; more than `most` tokens run out of memory."""
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -179,11 +179,13 @@ def test_running_out_of_memory_halves_the_batch(tiny, library, tmp_path, monkeyp
     shapes = spied(monkeypatch, most=700)
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=4000)
     np.testing.assert_allclose(encoded(encoder, texts, tmp_path), want, atol=1e-5)
-    assert max(count * width for count, width in shapes) == LENGTH  # one text; of more, 500: 4000 halved thrice
+    assert (
+        max(count * width for count, width in shapes) == LENGTH
+    )  # one text; larger batches have at most 500 tokens: 4000 halved three times
     assert sum(count for count, _ in shapes) == len(set(texts))
     shapes.clear()
     encoder.encode_queries(texts, tmp_path)
-    assert shapes[0][1] == LENGTH  # the next call begins with what was found to fit
+    assert shapes[0][1] == LENGTH  # the next call starts with the size that fitted
 
 
 def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
@@ -194,7 +196,7 @@ def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
         SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(mixed(60), tmp_path)
 
 
-def test_a_stopped_run_is_gone_on_with(tiny, library, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(tiny, library, tmp_path, monkeypatch):
     texts = mixed(60)
     want = library(tiny["mean"], texts)
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=600)
@@ -229,7 +231,7 @@ def test_lone_surrogates_are_replaced(tiny, tmp_path):
 
 
 def dense_model(folder):
-    """A model with a dense layer behind the pooling, which the library loads in float32 whatever is asked for."""
+    """A model with a dense layer behind the pooling, which the library always loads in float32."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense
 
@@ -252,28 +254,28 @@ def test_bfloat16(tmp_path, library, monkeypatch):
     want = library(path, SENTENCES)
     assert found.dtype == np.float32
     assert found.shape == (len(SENTENCES), 16)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # brought to length 1 in float32
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # scaled to length 1 in float32
     assert (found * want).sum(axis=1).min() > 0.99
     assert np.abs(found - want).max() > 1e-4
 
 
-def test_float16_is_refused_on_a_cpu(tiny, tmp_path):
+def test_float16_is_rejected_on_a_cpu(tiny, tmp_path):
     with pytest.raises(BadInput, match="hundred times slower"):
         SentenceEncoder(path=tiny["mean"], dtype="float16", device="cpu").encode_queries(SENTENCES, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("length", "said"),
+    ("length", "message"),
     [(LENGTH + 1, f"the model has {LENGTH} positions"), (8193, "positions")],
 )
-def test_a_length_that_the_model_cannot_take(tiny, tmp_path, length, said):
+def test_a_length_that_the_model_cannot_take(tiny, tmp_path, length, message):
     encoder = SentenceEncoder(path=tiny["mean"], max_length=length, device="cpu")
-    with pytest.raises(BadInput, match=f"max_length is {length}: .*{said}"):
+    with pytest.raises(BadInput, match=f"max_length is {length}: .*{message}"):
         encoder.encode_queries(SENTENCES, tmp_path)
 
 
 def test_positions_of_another_family(minilm, tmp_path):
-    """BERT has a table of 512 places and no place set aside; MiniLM's own length is 256."""
+    """BERT has a table of 512 positions, none reserved for padding; MiniLM's own limit is 256."""
     with pytest.raises(BadInput, match="the model has 512 positions"):
         SentenceEncoder(path=minilm, max_length=513, device="cpu").encode_queries(["a"], tmp_path)
     encoder = SentenceEncoder(path=minilm, max_length=512, device="cpu")
@@ -282,7 +284,7 @@ def test_positions_of_another_family(minilm, tmp_path):
     assert np.abs(encoder.encode_queries([long], tmp_path) - whole).max() > 1e-3
 
 
-def test_a_model_without_a_transformer_is_refused(tmp_path):
+def test_a_model_without_a_transformer_is_rejected(tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import StaticEmbedding
     from transformers import AutoTokenizer
@@ -293,7 +295,7 @@ def test_a_model_without_a_transformer_is_refused(tmp_path):
         SentenceEncoder(path=str(tmp_path / "static"), device="cpu").encode_queries(["a"], tmp_path)
 
 
-def test_a_broken_model_is_refused(tmp_path):
+def test_a_broken_model_is_rejected(tmp_path):
     path = tiny_sentence_model(tmp_path / "model")
     (path / "config.json").write_text("{")
     with pytest.raises(BadInput, match="holds no model that sentence-transformers can load"):
@@ -301,7 +303,7 @@ def test_a_broken_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({}, "give one of them"),
         ({"path": "x", "max_length": 0}, "max_length"),
@@ -314,8 +316,8 @@ def test_a_broken_model_is_refused(tmp_path):
         ({"path": "x", "devices": ["gpu:0", "gpu:1"]}, "device is 'gpu:0'"),
     ],
 )
-def test_bad_arguments(arguments, said):
-    with pytest.raises(BadInput, match=said):
+def test_bad_arguments(arguments, message):
+    with pytest.raises(BadInput, match=message):
         SentenceEncoder(**arguments)
 
 
@@ -343,7 +345,7 @@ def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
         assert identified(**({"path": tiny["mean"], "device": "cpu"} | other)) != plain
 
 
-def test_several_processes_are_stopped_whatever_happens(tiny, tmp_path, monkeypatch):
+def test_processes_are_stopped_after_an_interruption(tiny, tmp_path, monkeypatch):
     from sentence_transformers import SentenceTransformer
 
     stopped = []
@@ -360,7 +362,7 @@ def test_several_processes_are_stopped_whatever_happens(tiny, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_same(tiny, library, tmp_path, monkeypatch):
+def test_several_processes_give_the_same_vectors(tiny, library, tmp_path, monkeypatch):
     import torch.multiprocessing as processes
 
     plain = processes.get_context
@@ -368,10 +370,10 @@ def test_several_processes_give_the_same(tiny, library, tmp_path, monkeypatch):
     processes.set_forkserver_preload(["sentence_transformers"])
     monkeypatch.setattr(encoders, "CHUNK", 1000)
     monkeypatch.setattr(embeddings, "FLUSH_SECONDS", 0.0)
-    texts, told = mixed(60), []
+    texts, calls = mixed(60), []
     encoder = SentenceEncoder(path=tiny["mean"], devices=["cpu", "cpu"], document_prefix="passage: ")
-    found = encoded(encoder, texts, tmp_path, lambda *said: told.append(said))
+    found = encoded(encoder, texts, tmp_path, lambda *call: calls.append(call))
     np.testing.assert_allclose(found, library(tiny["mean"], texts, prompt="passage: "), atol=1e-5)
-    assert len(told) > 2  # chunk by chunk
-    queries = encoder.encode_queries(texts, tmp_path)  # in this process, after the pool is gone
+    assert len(calls) > 2  # chunk by chunk
+    queries = encoder.encode_queries(texts, tmp_path)  # in this process, after the pool is closed
     np.testing.assert_allclose(queries, library(tiny["mean"], texts), atol=1e-5)

@@ -50,7 +50,7 @@ BY_HAND = [
     (WeightedSum("min_max"), {"d1": 1, "d2": 0.5, "d3": 0 + 1, "d4": 0}),
     (WeightedSum("min_max", {"a": 0.3, "b": 0.7}), {"d1": 0.3, "d2": 0.15, "d3": 0.7, "d4": 0}),
     # a: mean 6, variance (16 + 0 + 16) / 3, so 4 / sqrt(32 / 3) = sqrt(1.5), 0, -sqrt(1.5). b: mean .7, sd .2: 1, -1.
-    # What b did not return counts as its least, -1; what a did not return as -sqrt(1.5).
+    # Documents that b did not return get its lowest, -1; those that a did not return get -sqrt(1.5).
     (WeightedSum(), {"d1": R - 1, "d2": 0 - 1, "d3": -R + 1, "d4": -R - 1}),
     (WeightedSum("z_score", {"a": 2}), {"d1": 2 * R - 1, "d2": -1, "d3": -2 * R + 1, "d4": -2 * R - 1}),
     # a: s / 10 is 1, .6, .2; b: (s + 1) / 1.9 is 1, 1.5 / 1.9.
@@ -67,7 +67,7 @@ BY_HAND = [
     ),
     # The sums of min_max, d3's twice.
     (CombMNZ(), {"d1": 1, "d2": 0.5, "d3": 2 * 1, "d4": 0}),
-    # d3 is the only one in both; the others get one z-score and nothing for their absence.
+    # Only d3 is in both; the others get one z-score and 0 for their absence.
     (CombMNZ("z_score"), {"d1": R, "d2": 0, "d3": 2 * (-R + 1), "d4": -1}),
     (CombMNZ("rank", {"b": 0.5}), {"d1": 1, "d2": 2 / 3, "d3": 2 * (1 / 3 + 0.5), "d4": 1 / 4}),
 ]
@@ -128,7 +128,7 @@ def test_an_outlier_is_not_clipped():
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_scores_of_any_size_are_normalised(scale):
-    # The squares of these would vanish or overflow.
+    # The squares of these would underflow or overflow.
     rankings = ranked(a={"q": {"d1": 3 * scale, "d2": 2 * scale, "d3": 1 * scale}})
     assert fused(WeightedSum(), rankings) == {"q": pytest.approx({"d1": R, "d2": 0, "d3": -R}, abs=1e-12)}
 
@@ -174,7 +174,7 @@ def slow_fuse(method, rankings, query, weights, normalise="min_max", floors=FLOO
 
 
 def assert_equal_up_to_rounding(row, expected, k):
-    """The k best scores place by place; where documents differ, their scores are within rounding."""
+    """The same k best scores at each rank; where documents differ, their scores are equal up to rounding."""
     best = sorted(expected.values(), reverse=True)[:k]
     assert [score for _, score in row] == pytest.approx(best, rel=1e-9, abs=1e-9)
     for doc, score in row:
@@ -211,7 +211,7 @@ def test_plain_python_agrees(rankings, weights, normalise, method, k):
 
 
 def plain_fuse(fusion, rankings, query, k):
-    """Row `query`, a document at a time: the same points, added, counted and sorted by plain Python."""
+    """Row `query`, one document at a time: the same points, added, counted and sorted in plain Python."""
     points = {name: fusion._points(name, ranking) for name, ranking in rankings.items()}
     rows = {name: [doc for doc, _ in ranking.row(query)] for name, ranking in rankings.items()}
     scores = {}
@@ -228,7 +228,7 @@ def plain_fuse(fusion, rankings, query, k):
 
 @pytest.mark.parametrize("names", ["a", "ab", "abc"])
 def test_plain_python_agrees_to_the_last_bit(names):
-    # The same rankings with every fusion, as in a sweep: all but the first fuse what is remembered of them.
+    # The same rankings with every fusion, as in a sweep: all but the first use the remembered candidates.
     random = np.random.default_rng(len(names))
     docs = [f"d{i:02}" for i in range(40)]
 
@@ -248,7 +248,7 @@ def test_plain_python_agrees_to_the_last_bit(names):
                     assert found.row(query) == plain_fuse(fusion, rankings, query, k)
 
 
-def test_what_is_remembered_of_rankings_goes_with_them():
+def test_candidates_are_forgotten_with_their_rankings():
     rankings = ranked(a=A, b=B)
     remembered = weakref.ref(pool_candidates(*rankings.values()).docs)
     fused(RRF(), rankings)
@@ -266,8 +266,8 @@ def test_what_is_remembered_of_rankings_goes_with_them():
     order=st.permutations(["a", "b", "c"]),
     k=st.integers(0, 24),
 )
-def test_what_must_not_matter(rankings, weights, fusion, order, k):
-    """The order of the rankings, how deep the result is, the queries beside: all without a bit of difference."""
+def test_order_depth_and_other_queries_do_not_matter(rankings, weights, fusion, order, k):
+    """The order of the rankings, the depth of the result and the other queries do not change a single bit."""
     made = ranked(**rankings)
     whole = fusion.fuse(made, 100)
     assert whole.docs.shape[1] == whole.lengths.max()  # as wide as its longest row
@@ -278,7 +278,7 @@ def test_what_must_not_matter(rankings, weights, fusion, order, k):
         assert fusion.fuse(alone, 100).row(0) == whole.row(i)
 
 
-def test_the_queries_beside_do_not_matter_in_wide_rows():
+def test_other_queries_do_not_matter_in_wide_rows():
     # numpy adds the numbers of a row in an order that depends on the row's width.
     random = np.random.default_rng(3)
     short = {f"d{i:03}": float(random.random()) for i in range(50)}
@@ -290,8 +290,8 @@ def test_the_queries_beside_do_not_matter_in_wide_rows():
 
 @every_fusion
 def test_documents_with_the_same_points_tie(fusion):
-    # Each document has ranks 1, 2 and 3 and the scores that go with them, each time in another ranking; added in the
-    # order of the rankings, the sums would differ in their last bit.
+    # Each document has ranks 1, 2 and 3 and the scores of these ranks, each in another ranking; added in the order of
+    # the rankings, the sums would differ in their last bit.
     values = [0.7, 0.2, 0.1]
     rows = [{"x": values[i], "y": values[(i + 1) % 3], "z": values[(i + 2) % 3]} for i in range(3)]
     found = fusion.fuse(ranked(a={"q": rows[0]}, b={"q": rows[1]}, c={"q": rows[2]}), 3).row(0)
@@ -301,7 +301,7 @@ def test_documents_with_the_same_points_tie(fusion):
 
 @every_fusion
 @pytest.mark.parametrize("queries", [(), ("q1", "q2")])
-def test_nothing_gives_nothing(fusion, queries):
+def test_empty_rankings_give_an_empty_ranking(fusion, queries):
     rankings = ranked(**{name: {query: {} for query in queries} for name in "abc"})
     found = fusion.fuse(rankings, 5)
     assert found.query_ids == queries
@@ -309,8 +309,8 @@ def test_nothing_gives_nothing(fusion, queries):
 
 
 @every_fusion
-def test_rows_cut_or_emptied_leave_their_pads_out(fusion):
-    # `where` leaves rows of pads only in an array of full width, and a table that holds unused documents.
+def test_pads_of_cut_or_emptied_rows_are_ignored(fusion):
+    # `where` leaves rows of pads only in an array of full width, and a table with unused documents.
     full = Ranking.from_scores({"q1": {"x": 2.0, "y": 1.0}, "q2": {"z": 1.0}})
     emptied = full.where(np.array([False, True]))
     rankings = {"a": full, "b": emptied, "c": emptied}
@@ -360,7 +360,7 @@ def drawn(random, complete):
 
 @pytest.mark.slow  # loads ranx
 @pytest.mark.parametrize(
-    ("fusion", "complete", "asked"),
+    ("fusion", "complete", "options"),
     [
         (RRF(), False, {"method": "rrf", "params": {"k": 60}}),
         (RRF(k=3), True, {"method": "rrf", "params": {"k": 3}}),
@@ -373,18 +373,18 @@ def drawn(random, complete):
         (CombMNZ("rank"), False, {"norm": "rank", "method": "mnz"}),
     ],
 )
-def test_ranx_agrees(fusion, complete, asked, ranx):
+def test_ranx_agrees(fusion, complete, options, ranx):
     raw = drawn(np.random.default_rng(11), complete)
-    if asked["method"] == "wsum":
-        asked = asked | {"params": {"weights": [0.3, 2.0]}}
-    expected = ranx.fuse(runs=[ranx.Run(rows) for rows in raw.values()], **({"norm": None} | asked)).to_dict()
+    if options["method"] == "wsum":
+        options = options | {"params": {"weights": [0.3, 2.0]}}
+    expected = ranx.fuse(runs=[ranx.Run(rows) for rows in raw.values()], **({"norm": None} | options)).to_dict()
     found = fusion.fuse(ranked(**raw), 100)
     for i, query in enumerate(found.query_ids):
         assert_equal_up_to_rounding(found.row(i), expected[query], 100)
         assert {doc for doc, _ in found.row(i)} == set(expected[query])
 
 
-def test_misuse_is_refused():
+def test_misuse_is_rejected():
     rankings = ranked(a=A, b=B)
     with pytest.raises(ValueError, match="no ranking to fuse"):
         RRF().fuse({}, 3)
@@ -430,7 +430,7 @@ def test_good_names_pass():
     WeightedSum(floors={"dense": -1}).check(names)
 
 
-def test_a_score_under_its_floor_is_named():
+def test_the_error_names_a_score_below_its_floor():
     rankings = ranked(a={"q1": {"x": 2.0}, "q2": {"x": 0.5, "y": -0.25}})
     with pytest.raises(
         BadInput, match=r"fusion\.floors\.a is 0, but the ranking a has the score -0\.25 for query 'q2'"
@@ -474,7 +474,7 @@ def test_bad_options_are_named(make, options, message):
         ("distribution_based", WeightedSum("distribution")),
     ],
 )
-def test_shipped_configs_say_the_defaults(name, plain):
+def test_shipped_configs_state_the_defaults(name, plain):
     path = Path(__file__).resolve().parents[2] / "conf" / "fusion" / f"{name}.yaml"
     node = yaml.safe_load(path.read_text("utf-8"))
     check_component(node, "fusion")

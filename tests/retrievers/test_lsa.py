@@ -34,7 +34,7 @@ def encoded(encoder, texts, folder):
 
 
 def by_sklearn(texts, queries, dimensions):
-    """The textbook's pipeline: similarities of queries and documents, and how many directions there are."""
+    """The textbook's computation: similarities of queries and documents, and the number of directions."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import normalize
@@ -45,11 +45,11 @@ def by_sklearn(texts, queries, dimensions):
     return normalize(svd.transform(weigh.transform(queries))) @ normalize(svd.transform(weights)).T
 
 
-@pytest.mark.parametrize("dimensions", [2, 7, 40])
 def test_it_keeps_the_contract(tmp_path):
     check_encoder(LSA, tmp_path)
 
 
+@pytest.mark.parametrize("dimensions", [2, 7, 40])
 def test_similarities_are_those_of_the_textbook(tmp_path, dimensions):
     texts = corpus(80)
     queries = [*corpus(10, seed=1), KOREAN[2]]
@@ -61,7 +61,7 @@ def test_similarities_are_those_of_the_textbook(tmp_path, dimensions):
     np.testing.assert_allclose(similarities, by_sklearn(texts, queries, dimensions), atol=1e-4)
 
 
-def test_all_directions_keep_the_angles_between_documents(tmp_path):
+def test_all_directions_preserve_the_angles_between_documents(tmp_path):
     """A projection on the whole space that the documents span changes none of their inner products."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -74,7 +74,7 @@ def test_all_directions_keep_the_angles_between_documents(tmp_path):
 
 
 def test_related_words_meet(tmp_path):
-    """The query shares no n-gram with the second document, but both meet in the first's direction: LSA's point."""
+    """The query shares no n-gram with the second document, but both are related to the first: the point of LSA."""
     texts = ["xenon quartz", "quartz", "apple banana", "banana", "apple"]
     encoder = LSA(dimensions=2)
     found = encoded(encoder, texts, tmp_path)
@@ -137,22 +137,22 @@ def test_tiny_corpora(tmp_path, texts, shape):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, atol=1e-6)
     queries = encoder.encode_queries(["물", "", "zzz"], tmp_path)
     assert queries.shape == (3, shape[1])
-    assert not queries[1:].any()  # nothing known stands in them
+    assert not queries[1:].any()  # they contain no known n-gram
     assert encoder.encode_queries([], tmp_path).shape == (0, shape[1])
 
 
 def test_a_large_corpus_is_learned_from_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(lsa, "LEARNED", 20)
     monkeypatch.setattr(lsa, "FOLDED", 7)
-    texts, told = corpus(60), []
+    texts, calls = corpus(60), []
     encoder = LSA(dimensions=30)
-    encoder.encode_documents(texts, tmp_path, lambda *said: told.append(said))
+    encoder.encode_documents(texts, tmp_path, lambda *call: calls.append(call))
     found = np.load(tmp_path / "embeddings.npy", allow_pickle=False)
     assert found.shape == (60, 20)  # as many directions as documents in the sample
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # the others are folded in
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # the others are projected
     np.testing.assert_allclose(encoder.encode_queries(texts, tmp_path), found, atol=1e-5)
-    assert told[0] == (7, 60, "documents")
-    assert told[-1] == (60, 60, "documents")
+    assert calls[0] == (7, 60, "documents")
+    assert calls[-1] == (60, 60, "documents")
     again = encoded(LSA(dimensions=30), texts, tmp_path / "again")
     other = encoded(LSA(dimensions=30, seed=1), texts, tmp_path / "other")
     np.testing.assert_array_equal(again, found)
@@ -167,7 +167,7 @@ def test_the_vocabulary_is_bounded(tmp_path, monkeypatch):
     assert np.load(tmp_path / "components.npy").shape[0] == 50
 
 
-def test_what_a_stopped_call_left_does_no_harm(tmp_path):
+def test_files_of_an_interrupted_call_do_no_harm(tmp_path):
     texts = corpus(20)
     want = np.array(encoded(LSA(), texts, tmp_path / "clean"))
     folder = tmp_path / "left"
@@ -189,7 +189,7 @@ def test_any_text(tmp_path_factory, texts, query):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"low": 0}, "low is 0"),
         ({"low": 3, "high": 2}, r"high \(2\) is below low \(3\)"),
@@ -199,6 +199,6 @@ def test_any_text(tmp_path_factory, texts, query):
         ({"seed": -1}, "seed is -1"),
     ],
 )
-def test_bad_arguments(arguments, said):
-    with pytest.raises(BadInput, match=said):
+def test_bad_arguments(arguments, message):
+    with pytest.raises(BadInput, match=message):
         LSA(**arguments)

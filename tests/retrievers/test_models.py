@@ -1,4 +1,4 @@
-"""Where models lie, what tells them apart, and what they are computed on."""
+"""Where models are found, what identifies them, and which device and number format compute them."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ from retrievers.dense.models import Compute, ModelSource
 
 NAME = "somebody/tiny-m3"
 TOKEN = "hf_neverToBeShown"
-WAYS_OUT = (f"hf download {NAME}", "HF_HOME", "encoder.path=FOLDER", "encoder=lsa", "retriever=hybrid_lexical")
+REMEDIES = (f"hf download {NAME}", "HF_HOME", "encoder.path=FOLDER", "encoder=lsa", "retriever=hybrid_lexical")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty hub cache; the hub is out of reach, and offline mode off."""
+    """An empty hub cache; the hub is unreachable, and offline mode is off."""
     use_hub_cache(monkeypatch, tmp_path / "hub", offline=False)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
@@ -42,7 +42,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def serve(monkeypatch):
-    """Make a fake hub of a function path -> (status, headers, body), in place of the real one."""
+    """Replace the hub with a function path -> (status, headers, body)."""
     servers = []
 
     def start(answer):
@@ -86,7 +86,7 @@ def test_a_folder_is_itself(tiny):
     assert models.locate(ModelSource(path=str(tiny))) == tiny
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path, tiny):
+def test_a_folder_without_a_model_is_rejected(tmp_path, tiny):
     assert "not a folder" in message_for(path=str(tmp_path / "none"))
     assert "config.json or modules.json" in message_for(path=str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
@@ -95,36 +95,36 @@ def test_a_folder_without_a_model_is_refused(tmp_path, tiny):
 
 @pytest.mark.parametrize("offline", [True, False])
 @pytest.mark.parametrize("revision", [None, "main", COMMIT])
-def test_what_the_cache_holds_is_taken_without_the_hub(cache, tiny, monkeypatch, offline, revision):
+def test_a_cached_model_needs_no_hub(cache, tiny, monkeypatch, offline, revision):
     use_hub_cache(monkeypatch, cache, offline)
     snapshot = hub_cache(cache, NAME, tiny)
     assert models.locate(ModelSource(NAME, revision)) == snapshot
     assert models.fingerprint(ModelSource(NAME, revision)) == {"model": NAME, "commit": COMMIT}
 
 
-def test_a_part_of_a_model_in_the_cache_is_not_taken_for_it(cache, tiny):
+def test_an_incomplete_model_in_the_cache_is_not_used(cache, tiny):
     snapshot = hub_cache(cache, NAME, tiny)
     (snapshot / "model.safetensors").unlink()
     assert "cannot be reached" in message_for(model=NAME)
 
 
-def test_offline_mode_names_the_ways_out(cache, monkeypatch):
+def test_the_error_in_offline_mode_names_remedies(cache, monkeypatch):
     use_hub_cache(monkeypatch, cache, offline=True)
     message = message_for(model=NAME)
     assert "HF_HUB_OFFLINE" in message
     assert str(cache) in message
-    assert all(way in message for way in WAYS_OUT)
+    assert all(remedy in message for remedy in REMEDIES)
 
 
-def test_a_hub_out_of_reach_names_the_ways_out_and_no_token(cache):
+def test_the_error_of_an_unreachable_hub_names_remedies_and_no_token(cache):
     message = message_for(model=NAME, revision="v2")
     assert "127.0.0.1 cannot be reached (ConnectError)" in message
-    assert all(way in message for way in WAYS_OUT)
+    assert all(remedy in message for remedy in REMEDIES)
     assert "--revision v2" in message
     assert TOKEN not in message
 
 
-def test_a_hub_that_never_answers_is_given_up(cache, monkeypatch):
+def test_a_hub_that_never_responds_times_out(cache, monkeypatch):
     monkeypatch.setattr(models, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -140,20 +140,20 @@ def test_a_hub_that_never_answers_is_given_up(cache, monkeypatch):
         (500, "", "127.0.0.1 returned status 500"),
     ],
 )
-def test_what_the_hub_says_is_passed_on(cache, serve, status, code, words):
+def test_errors_of_the_hub_are_explained(cache, serve, status, code, words):
     serve(lambda path: (status, {"X-Error-Code": code}, b"{}"))
     message = message_for(model=NAME, revision="v2")
     assert words in message
-    assert all(way in message for way in WAYS_OUT)
+    assert all(remedy in message for remedy in REMEDIES)
     assert TOKEN not in message
 
 
-def test_a_name_that_the_hub_could_not_have(cache):
+def test_an_invalid_name_on_the_hub(cache):
     assert "not a valid name on the hub" in message_for(model="-odd-")
 
 
 def hub_of(files):
-    """The answers of a hub that has one model, as its HTTP interface gives them."""
+    """The responses of a hub that has one model."""
     siblings = [{"rfilename": name} for name in files]
     tree = [{"type": "file", "path": n, "size": len(b), "oid": f"{i:040x}"} for i, (n, b) in enumerate(files.items())]
 
@@ -170,7 +170,7 @@ def hub_of(files):
     return answer
 
 
-def test_a_model_is_downloaded_once_and_without_what_no_one_loads(cache, serve, tiny, monkeypatch):
+def test_a_model_is_downloaded_once_and_without_unused_files(cache, serve, tiny, monkeypatch):
     files = {str(path.relative_to(tiny)): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
     unused = dict.fromkeys(["README.md", ".gitattributes", "onnx/model.onnx", "imgs/a.jpg", "tf_model.h5"], b"x")
     serve(hub_of(files | unused))
@@ -182,19 +182,19 @@ def test_a_model_is_downloaded_once_and_without_what_no_one_loads(cache, serve, 
     assert models.locate(ModelSource(NAME)) == folder
 
 
-def test_a_repository_without_weights_is_no_model(cache, serve):
+def test_a_repository_without_weights_is_not_a_model(cache, serve):
     serve(hub_of({"config.json": b"{}"}))
     assert "lacks a config.json or weights" in message_for(model=NAME)
 
 
-# What tells models apart
+# What identifies models
 
 
-def test_a_whole_commit_needs_no_file(cache):
+def test_a_full_commit_needs_no_file(cache):
     assert models.fingerprint(ModelSource(NAME, COMMIT)) == {"model": NAME, "commit": COMMIT}
 
 
-def test_a_folder_is_told_apart_by_what_is_loaded(tmp_path):
+def test_a_folder_is_identified_by_the_files_that_are_loaded(tmp_path):
     folder = tiny_bge_m3(tmp_path / "tiny")
     before = models.fingerprint(ModelSource(path=str(folder)))
     assert set(before) == {"sha256"}
@@ -203,7 +203,7 @@ def test_a_folder_is_told_apart_by_what_is_loaded(tmp_path):
         (folder / name).write_text("other")
     assert models.fingerprint(ModelSource(path=str(folder))) == before
     tiny_bge_m3(tmp_path / "copy")
-    assert models.fingerprint(ModelSource(path=str(tmp_path / "copy"))) == before, "wherever it lies"
+    assert models.fingerprint(ModelSource(path=str(tmp_path / "copy"))) == before, "the location does not matter"
 
     seen = {before["sha256"]}
     weights = folder / "model.safetensors"
@@ -220,7 +220,7 @@ def test_a_folder_is_told_apart_by_what_is_loaded(tmp_path):
 
 def test_a_file_is_read_once(tiny, monkeypatch):
     first = models.fingerprint(ModelSource(path=str(tiny)))
-    monkeypatch.setattr(models.hashlib, "file_digest", None)  # whoever reads again fails
+    monkeypatch.setattr(models.hashlib, "file_digest", None)  # reading again would fail
     assert models.fingerprint(ModelSource(path=str(tiny))) == first
 
 
@@ -229,7 +229,7 @@ def test_identity_is_files_dtype_and_length(cache):
     assert models.identify(ModelSource(NAME, COMMIT), Compute("auto", "cpu", batch_tokens=7), 512) == expected
 
 
-# What they are computed on
+# How they are computed
 
 
 @pytest.mark.skipif(torch.cuda.is_available() or sys.platform != "linux", reason="there may be a GPU")
@@ -338,7 +338,7 @@ def test_bad_depth(depth):
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200))
-def test_batches_hold_each_text_once_and_few_tokens(lengths, limit):
+def test_each_text_is_in_one_batch_and_batches_respect_the_limit(lengths, limit):
     lengths = np.array(lengths, np.int64)
     batches = list(models.token_batches(lengths, limit))
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
@@ -346,7 +346,7 @@ def test_batches_hold_each_text_once_and_few_tokens(lengths, limit):
         assert len(batch) == 1 or len(batch) * lengths[batch].max() <= limit
     longest = [lengths[batch].max() for batch in batches]
     assert longest == sorted(longest, reverse=True)
-    # A next text would not have fitted: no batch is smaller than it must be.
+    # The next text would not have fitted: batches are as large as possible.
     for batch in batches[:-1]:
         assert (len(batch) + 1) * max(1, lengths[batch].max()) > limit
 
@@ -387,7 +387,7 @@ def test_length_is_checked_against_the_model():
             models.check_length(length, config, tokenizer)
 
 
-def test_running_out_of_memory_says_what_to_lower():
+def test_the_out_of_memory_error_says_what_to_lower():
     with pytest.raises(BadInput, match="batch_tokens"), models.computing():
         raise torch.OutOfMemoryError("no room")
     with models.computing():
@@ -395,7 +395,7 @@ def test_running_out_of_memory_says_what_to_lower():
 
 
 @pytest.mark.parametrize("content", ["{}", "not json"])
-def test_a_folder_that_cannot_be_loaded_is_named(tmp_path, content):
+def test_the_error_names_a_folder_that_cannot_be_loaded(tmp_path, content):
     from transformers import AutoModel
 
     (tmp_path / "config.json").write_text(content)
@@ -404,7 +404,7 @@ def test_a_folder_that_cannot_be_loaded_is_named(tmp_path, content):
             AutoModel.from_pretrained(tmp_path, local_files_only=True)
 
 
-def test_a_missing_package_says_how_to_install_it(tmp_path):
+def test_the_error_of_a_missing_package_says_how_to_install_it(tmp_path):
     with pytest.raises(BadInput, match=r"pip install 'retrieval-harness\[dense\]'"):  # noqa: SIM117
         with models.loading(tmp_path, "no_such_package"):
             pass

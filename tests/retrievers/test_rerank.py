@@ -86,21 +86,21 @@ def test_batches_hold_few_tokens_and_the_longest_come_first(make, monkeypatch):
     predict = CrossEncoder._predict
     monkeypatch.setattr(CrossEncoder, "_predict", lambda self, pairs: seen.append(pairs) or predict(self, pairs))
     monkeypatch.setattr(models, "CHUNK", 20)
-    reranker, told = make(batch_tokens=100), []
-    scored(reranker, PAIRS, lambda *words: told.append(words))
+    reranker, calls = make(batch_tokens=100), []
+    scored(reranker, PAIRS, lambda *call: calls.append(call))
     for pairs in seen:
         assert len(pairs) == 1 or len(pairs) * reranker._lengths(pairs).max() <= 100
     first_chunk = [length for pairs in seen for length in reranker._lengths(pairs).tolist()][:20]
     assert first_chunk == sorted(first_chunk, reverse=True)
-    assert told[-1] == (len(PAIRS), len(PAIRS), "pairs")
-    assert len(told) == len(seen) > len(PAIRS) // 20
+    assert calls[-1] == (len(PAIRS), len(PAIRS), "pairs")
+    assert len(calls) == len(seen) > len(PAIRS) // 20
 
 
 def test_no_pairs(make):
     assert list(make().score([])) == []
 
 
-def test_lone_surrogates_are_read_as_the_sign_of_a_lost_one(make):
+def test_lone_surrogates_are_replaced(make):
     got = scored(make(), [("lone \ud800", "moon"), ("lone \ufffd", "moon")])
     assert got[0] == pytest.approx(got[1], abs=1e-6)
 
@@ -122,7 +122,7 @@ def test_bfloat16_is_near(tiny, make):
     assert scored(make(dtype="bfloat16", batch_tokens=1), PAIRS) == pytest.approx(expected, abs=0.01)
 
 
-def test_a_score_that_is_no_number_names_the_pair(tiny, make, tmp_path):
+def test_a_score_that_is_not_finite_names_the_pair(tiny, make, tmp_path):
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(tiny, tmp_path / "broken")
@@ -133,13 +133,13 @@ def test_a_score_that_is_no_number_names_the_pair(tiny, make, tmp_path):
         scored(make(path=str(tmp_path / "broken")), [("What boils", "moon")])
 
 
-def test_a_classifier_of_several_labels_is_refused(make, tmp_path):
+def test_a_classifier_with_several_labels_is_rejected(make, tmp_path):
     tiny_cross_encoder(tmp_path / "three", labels=3)
     with pytest.raises(BadInput, match="gives 3 numbers for a pair"):
         scored(make(path=str(tmp_path / "three")), PAIRS)
 
 
-def test_more_tokens_than_the_model_takes_are_refused(make):
+def test_a_length_beyond_the_models_limit_is_rejected(make):
     with pytest.raises(BadInput, match="set max_length=512"):
         scored(make(max_length=1024), PAIRS)
 
@@ -173,11 +173,11 @@ def test_the_shipped_configs_are_checked_and_name_every_argument(path):
 
 def test_identity_leaves_out_depth_and_what_changes_no_score(tiny):
     node = {"_target_": "retrievers.combine.rerank.CrossEncoder", "model": None, "path": str(tiny)}
-    told = identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
-    assert told == identity(node | {"depth": 30, "runtime": {"device": "cpu"}})
-    assert told["arguments"] == models.fingerprint(models.ModelSource(path=str(tiny))) | {
+    found = identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
+    assert found == identity(node | {"depth": 30, "runtime": {"device": "cpu"}})
+    assert found["arguments"] == models.fingerprint(models.ModelSource(path=str(tiny))) | {
         "dtype": "float32",
         "max_length": 1024,
     }
-    assert set(told["packages"]) == {"sentence-transformers", "transformers"}
-    assert told != identity(node | {"max_length": 512})
+    assert set(found["packages"]) == {"sentence-transformers", "transformers"}
+    assert found != identity(node | {"max_length": 512})

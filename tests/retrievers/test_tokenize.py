@@ -1,4 +1,4 @@
-"""Tokens and tokenizers: tables worked by hand, Unicode's traps, errors that name the option."""
+"""Tokens and tokenizers: tables worked by hand, Unicode pitfalls, errors that name the option."""
 
 import unicodedata
 
@@ -30,7 +30,7 @@ def test_tokens_number_terms_by_first_use():
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.text(max_size=4), max_size=5), max_size=5))
-def test_tokens_give_back_what_they_were_made_of(lists):
+def test_tokens_return_the_terms_they_were_made_from(lists):
     assert Tokens.of(lists).lists() == lists
 
 
@@ -54,25 +54,25 @@ def test_word_lower_cases_runs_of_letters_and_digits():
 
 
 def test_ngrams_stay_inside_words_and_keep_short_words():
-    # '물' is shorter than 2 and kept whole; nothing spans the space.
+    # '물' is shorter than 2 and becomes one term; no n-gram spans the space.
     assert terms(CharNgram(), "물 Photon 빛을") == [["물", "ph", "ho", "ot", "to", "on", "빛을"]]
     assert terms(CharNgram(1, 2), "물리 a") == [["물", "리", "물리", "a"]]
     assert terms(CharNgram(3, 3), "물리 과학자") == [["물리", "과학자"]]
 
 
-def test_snowball_stems_and_leaves_function_words_out():
+def test_snowball_stems_and_drops_function_words():
     assert terms(Snowball(), "The moons were orbiting; it's running") == [["moon", "orbit", "run"]]
     assert terms(Snowball(stop_words=False), "the moons") == [["the", "moon"]]
     assert terms(Snowball("german", stop_words=False), "Häuser") == [["haus"]]
 
 
 def test_kiwi_keeps_content_morphemes(kiwi):
-    # 는, 다 and the particles go; the verb's stem, the foreign word (lower-cased) and the numeral stay.
+    # 는, 다 and the particles are dropped; the verb's stem, the foreign word (lower-cased) and the numeral remain.
     assert terms(kiwi, "DNA는 물을 3번 마셨다.") == [["dna", "물", "3", "번", "마시"]]
 
 
 def test_kiwi_finds_regular_and_irregular_verbs_under_one_prefix(kiwi):
-    # 묻다 'to bury' is VV-R, 아름답다 is VA-I: VV* and VA* cover them.
+    # 묻다 'to bury' is VV-R, 아름답다 is VA-I: VV* and VA* match them.
     assert terms(kiwi, "땅에 묻고 아름답다") == [["땅", "묻", "아름답"]]
 
 
@@ -124,7 +124,7 @@ def test_texts_do_not_influence_each_other(texts):
         assert tokenizer(texts).lists() == [tokenizer([text]).lists()[0] for text in texts]
 
 
-def test_progress_is_told_now_and_then_and_at_the_end():
+def test_progress_is_reported_at_intervals_and_at_the_end():
     calls = []
     Word()(["a"] * 1001, lambda *call: calls.append(call))
     assert calls == [(500, 1001, "texts"), (1000, 1001, "texts"), (1001, 1001, "texts")]

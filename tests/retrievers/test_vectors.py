@@ -1,4 +1,4 @@
-"""Vector search against plain float64 products, and the approximate indices against the exact one."""
+"""Vector search against plain float64 products, and the approximate indexes against the exact one."""
 
 import sys
 
@@ -84,7 +84,7 @@ def test_the_k_best_of_all(tmp_path, rows, width, k):
 
 
 def test_vectors_of_any_length(tmp_path):
-    """Of different lengths, very long and very short ones; products in float32 overflow or vanish."""
+    """Very long and very short vectors of different lengths; products in float32 overflow or underflow."""
     for size in (1e-30, 1e-3, 1e4, 1e25):
         vectors = random(5000, 24, seed=3, length=size) * np.random.default_rng(4).random((5000, 1), np.float32)
         queries = random(5, 24, seed=5, length=size)
@@ -92,14 +92,14 @@ def test_vectors_of_any_length(tmp_path):
 
 
 def test_one_long_vector_among_short_ones(tmp_path):
-    """The error bound follows the longest vector: all others are within it of each other."""
+    """The error bound depends on the longest vector: all other scores are within it of each other."""
     vectors, queries = random(6000, 16, seed=6), random(4, 16, seed=7)
     vectors[17] *= np.float32(1e9)
     assert_exact(searched(vectors, queries, 30, tmp_path), queries, vectors, 30)
 
 
 @pytest.mark.parametrize("k", [1, 100, 5000, 12000])
-def test_equal_vectors_en_masse(tmp_path, k):
+def test_thousands_of_equal_vectors(tmp_path, k):
     """Thousands of copies, better and worse ones among them, and thousands of zeros."""
     vectors = np.repeat(whole([[1, 1, 0], [0, 0, 0], [1, 0, 1]]), 4000, axis=0)
     vectors[[5000, 11999]] = whole([3, 0, 0])
@@ -115,7 +115,7 @@ def test_copies_of_a_real_vector_tie_exactly(tmp_path):
     assert (scores == scores[:, :1]).all()
 
 
-def test_near_ties_that_float32_cannot_tell(tmp_path):
+def test_near_ties_that_float32_cannot_distinguish(tmp_path):
     """Copies that differ in the last bit of one component: the products in float32 are mostly equal or disordered."""
     draw = np.random.default_rng(10)
     vectors = np.repeat(random(1, 256, seed=11), 10000, axis=0)
@@ -123,10 +123,10 @@ def test_near_ties_that_float32_cannot_tell(tmp_path):
     vectors[rows, columns] = np.nextafter(vectors[rows, columns], draw.choice([-9, 9], 10000).astype(np.float32))
     queries = random(6, 256, seed=12)
     products = queries @ vectors.T
-    assert len(np.unique(products[0])) < 1000, "float32 tells them apart"
+    assert len(np.unique(products[0])) < 1000, "float32 distinguishes them"
     docs, scores, _ = searched(vectors, queries, 50, tmp_path)
-    # Sums in float64 differ in their last bits by the order of summation: documents are told by exact fractions of
-    # them, 1e-13 apart; the differences between vectors are 1e-10 and more.
+    # Sums in float64 differ in their last bits by the order of summation: the tolerance is far below the differences
+    # between vectors, which are 1e-10 and more.
     expected = np.sort(queries.astype(np.float64) @ vectors.astype(np.float64).T, axis=1)[:, ::-1][:, :50]
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-14)
     assert (np.diff(scores, axis=1) <= 0).all()
@@ -135,7 +135,7 @@ def test_near_ties_that_float32_cannot_tell(tmp_path):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_small_whole_numbers_in_any_arrangement(tmp_path, data):
+def test_small_whole_numbers(tmp_path, data):
     """Sums are exact, so documents, ties and scores are known to the last bit; blocks are small."""
     width, k = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 40))
     numbers = st.lists(st.integers(-2, 2), min_size=width, max_size=width)
@@ -190,9 +190,9 @@ every = pytest.mark.parametrize("kind", KINDS)
 
 
 @every
-def test_a_smaller_k_is_the_head_of_a_larger_one(tmp_path, kind):
+def test_a_smaller_k_gives_a_prefix_of_a_larger_one(tmp_path, kind):
     vectors = clustered(3000, 32, seed=20)
-    vectors[1000:1400] = vectors[0]  # copies at the border of what is asked for
+    vectors[1000:1400] = vectors[0]  # copies around the k-th best
     queries = np.vstack([clustered(20, 32, seed=21), vectors[:1]])
     index = built(KINDS[kind](), vectors, tmp_path)
     docs, scores, _ = index.search(queries, vectors, 150)
@@ -204,7 +204,7 @@ def test_a_smaller_k_is_the_head_of_a_larger_one(tmp_path, kind):
 
 @every
 def test_scores_are_those_of_flat(tmp_path, kind):
-    """Rounding aside, nothing tells which index found a document."""
+    """Scores do not depend on which index found a document."""
     vectors, queries = clustered(3000, 48, seed=22), clustered(30, 48, seed=23)
     docs, scores, _ = searched(vectors, queries, 20, tmp_path, KINDS[kind]())
     exact, values, _ = searched(vectors, queries, 3000, tmp_path)
@@ -217,7 +217,7 @@ def test_scores_are_those_of_flat(tmp_path, kind):
 
 
 @every
-def test_built_twice_and_loaded_it_finds_the_same(tmp_path, kind):
+def test_a_rebuilt_and_a_loaded_index_find_the_same(tmp_path, kind):
     vectors, queries = clustered(3000, 32, seed=24), clustered(40, 32, seed=25)
     first = searched(vectors, queries, 30, tmp_path / "a", KINDS[kind]())
     again = searched(vectors, queries, 30, tmp_path / "b", KINDS[kind]())
@@ -249,7 +249,7 @@ def test_few_documents(tmp_path, kind, rows):
 
 
 @every
-def test_queries_that_are_refused(tmp_path, kind):
+def test_bad_queries_are_rejected(tmp_path, kind):
     vectors = clustered(500, 16, seed=28)
     index = built(KINDS[kind]() if kind != "ivf_pq" else IVFPQ(m=4, bits=4), vectors, tmp_path)
     for queries in (whole([[1] * 15]), whole([1] * 16), np.ones((1, 16))):
@@ -271,12 +271,12 @@ def test_vectors_that_are_not_finite(tmp_path):
 
 
 def test_recall_by_hand(tmp_path):
-    """Two lists: documents 0 to 2 around [1, 0], documents 3 and 4 around [0, 1]; a query looks into one."""
+    """Two lists: documents 0 to 2 around [1, 0], documents 3 and 4 around [0, 1]; a query searches one."""
     vectors = whole([[9, 0], [9, 1], [9, 2], [0, 9], [1, 9]])
     queries = whole([[9, 1], [0, 1], [0, 0]])
     docs, _, measured = searched(vectors, queries, 4, tmp_path, IVFFlat(nlist=2, nprobe=1))
-    # [9, 1] scores 81, 82, 83, 9, 18: it wants 2, 1, 0, 4 and finds three of them. [0, 1] scores 0, 1, 2, 9, 9: it
-    # wants 3, 4, 2, 1 and finds two. The query of zeros wants nothing and counts nowhere.
+    # [9, 1] scores 81, 82, 83, 9, 18: Flat finds 2, 1, 0, 4, the index three of them. [0, 1] scores 0, 1, 2, 9, 9: Flat
+    # finds 3, 4, 2, 1, the index two. The query of zeros is left out.
     assert docs.tolist() == [[2, 1, 0, -1], [3, 4, -1, -1], [-1, -1, -1, -1]]
     assert measured == {"index_recall": (3 / 4 + 2 / 4) / 2}
 
@@ -302,8 +302,8 @@ def test_all_lists_are_all_documents(tmp_path):
     assert measured == {"index_recall": 1.0}
 
 
-def test_ties_across_lists_stand_by_document(tmp_path):
-    """Small whole numbers: different vectors score the same, and stand in different lists."""
+def test_ties_across_lists_are_ordered_by_document(tmp_path):
+    """Small whole numbers: different vectors score the same, and are in different lists."""
     draw = np.random.default_rng(38)
     vectors, queries = whole(draw.integers(-2, 3, (900, 4))), whole(draw.integers(1, 3, (10, 4)))
     docs, scores, _ = searched(vectors, queries, 300, tmp_path, IVFFlat(nlist=20, nprobe=20))
@@ -318,7 +318,7 @@ def test_fewer_lists_find_less(tmp_path):
     assert found[0] < found[1] < found[2] == 1.0
 
 
-def test_more_than_the_candidates_cannot_be_asked_for(tmp_path):
+def test_k_beyond_the_candidates_is_rejected(tmp_path):
     vectors = clustered(500, 16, seed=36)
     for index, name in ((HNSW(ef_search=40), "ef_search"), (IVFPQ(m=4, bits=4, candidates=40), "candidates")):
         built(index, vectors, tmp_path)
@@ -335,13 +335,13 @@ def test_a_corpus_that_does_not_fit_the_arguments(tmp_path):
         (IVFPQ(m=4), 0, r"needs 256 documents or more, not 0"),
         (IVFPQ(m=5, bits=4), 30, r"index.m is 5, no divisor of 12 dimensions: use one of \[1, 2, 3, 4, 6, 12\]"),
     ]
-    for index, rows, said in cases:
-        with pytest.raises(BadInput, match=said):
+    for index, rows, message in cases:
+        with pytest.raises(BadInput, match=message):
             built(index, random(rows, 12, seed=37), tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "said"),
+    ("kind", "arguments", "message"),
     [
         (HNSW, {"m": 1}, "index.m is 1: give a whole number from 2 to 512"),
         (HNSW, {"m": True}, "index.m is True"),
@@ -356,6 +356,6 @@ def test_a_corpus_that_does_not_fit_the_arguments(tmp_path):
         (IVFPQ, {"nprobe": "all"}, "index.nprobe is 'all'"),
     ],
 )
-def test_arguments_that_are_refused(kind, arguments, said):
-    with pytest.raises(BadInput, match=said):
+def test_bad_arguments(kind, arguments, message):
+    with pytest.raises(BadInput, match=message):
         kind(**arguments)

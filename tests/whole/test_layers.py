@@ -14,7 +14,7 @@ import retrievers
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ("progress", "config", "data", "evaluation", "gates", "pipeline", "tasks", "reports", "tracking", "commands")
 LAYERS += ("cli",)
-RETRIEVERS = ("base", "testing", "lexical", "dense", "combine")
+RETRIEVERS = ("base", "lexical", "dense", "combine", "testing")
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
          "optuna", "sqlalchemy", "yaml"}  # fmt: skip
