@@ -1,4 +1,4 @@
-"""Progress of slow work: a bar with rate and remaining time on a terminal, quiet lines otherwise."""
+"""Progress of slow work: a bar with rate and remaining time on a terminal, occasional lines otherwise."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from contextlib import contextmanager
 
 from retrievers.base import Progress
 
-QUIET_SECONDS = 10.0  # between two lines where nobody watches a bar
+QUIET_SECONDS = 10.0  # between two lines when standard error is not a terminal
 
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Give a function `progress(done, total, unit)` to call as the work goes on; silent until the first call."""
+    """Provide a function `progress(done, total, unit)` to report work with; shows nothing until the first call.
+
+    label: what is being worked on, such as the name of a retriever.
+    """
     if sys.stderr.isatty():
         yield from _bar(label)
     else:
@@ -38,7 +41,7 @@ def _bar(label: str) -> Iterator[Progress]:
 
         def progress(done: int, total: int, unit: str) -> None:
             nonlocal stage
-            if stage != (total, unit):  # what is done already was done before, and counts for no speed
+            if stage != (total, unit):  # work done before this call must not count for the rate
                 stage = (total, unit)
                 bar.reset(task, total=total, completed=done)
             speed = bar.tasks[0].speed
@@ -49,16 +52,16 @@ def _bar(label: str) -> Iterator[Progress]:
 
 
 def _lines(label: str) -> Progress:
-    began = said = time.monotonic()
+    began = printed = time.monotonic()
     stage, before = (0, ""), 0
 
     def progress(done: int, total: int, unit: str) -> None:
-        nonlocal began, said, stage, before
+        nonlocal began, printed, stage, before
         now = time.monotonic()
-        if stage != (total, unit):  # what is done already was done before, and counts for no speed
-            stage, before, began, said = (total, unit), done, now, now
-        elif now - said >= QUIET_SECONDS:
-            said = now
+        if stage != (total, unit):  # work done before this call must not count for the rate
+            stage, before, began, printed = (total, unit), done, now, now
+        elif now - printed >= QUIET_SECONDS:
+            printed = now
             rate = (done - before) / (now - began)
             remaining = f", {(total - done) / rate:,.0f} s left" if rate else ""
             print(f"{label}: {done:,}/{total:,} {unit} ({rate:,.0f}/s{remaining})", file=sys.stderr)  # noqa: T201

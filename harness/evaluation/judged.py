@@ -1,7 +1,7 @@
-"""Lists compared with labels, once: the arrays that every ranking measure reads.
+"""Ranked lists compared with labels: the arrays that every ranking measure reads.
 
-A *hit* is a returned document with a grade > 0, at its first place in the list; a repeated document
-keeps its rank and counts as returned, but is no second hit.
+A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document
+takes up a rank and counts as returned, but is not a second hit.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CELLS = 1 << 22  # cells compared at once: bounds the memory
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Lists compared with labels, for Q queries, K ranks and at most R relevant documents a query.
+    """Lists compared with labels, for Q queries, K ranks and at most R relevant documents per query.
 
-    gains:    float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or a pad.
-    repeats:  bool [Q, K], a relevant document that the same list already had.
+    gains:    float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
+    repeats:  bool [Q, K], whether a relevant document is already earlier in the list.
     returned: int64 [Q], the length of each list.
     ideal:    float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
     needs:    bool [Q], whether the query needs retrieval.
-    signal:   float64 [Q] or None, what the gate decided by; higher means 'needs retrieval'.
+    signal:   float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
     """
 
     gains: np.ndarray
@@ -39,7 +39,7 @@ class Judged:
     signal: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
-        """Some of the queries only; rows: bool [Q] or row numbers."""
+        """Only some of the queries. rows: bool [Q] or row numbers."""
         return Judged(
             self.gains[rows],
             self.repeats[rows],
@@ -49,17 +49,17 @@ class Judged:
             None if self.signal is None else self.signal[rows],
         )
 
-    # What follows is shared by measures and cut-offs: float64 [Q, K + 1] running totals, to be read
-    # with `at(totals, k)`, where column k is the total of the first k ranks.
+    # Measures and cut-offs share the properties below. Unless documented otherwise they are running totals,
+    # float64 [Q, K + 1]: column k is the total over the first k ranks. Read them with `at(totals, k)`.
 
     @cached_property
     def relevant(self) -> np.ndarray:
-        """float64 [Q]: how many documents are relevant."""
+        """The number of relevant documents, float64 [Q]."""
         return (self.ideal > 0).sum(axis=1).astype(np.float64)
 
     @cached_property
     def first(self) -> np.ndarray:
-        """float64 [Q]: the rank of the first hit, infinite without one."""
+        """The rank of the first hit, float64 [Q]; infinite without a hit."""
         hits = self.gains > 0
         if not hits.shape[1]:
             return np.full(len(hits), np.inf)
@@ -71,7 +71,7 @@ class Judged:
 
     @cached_property
     def precisions(self) -> np.ndarray:
-        """Running total of the precision at each hit's rank."""
+        """Running total of the precision at the rank of each hit."""
         return _precisions(self.gains > 0, self.hits)
 
     @cached_property
@@ -107,11 +107,15 @@ def judge(
     query_ids: Sequence[str] | None = None,
     signal: np.ndarray | None = None,
 ) -> Judged:
-    """Compare lists with labels; query_ids: the Q queries to judge, in order, each labelled.
+    """Compare lists with labels.
 
-    By default every labelled query that has a row. A query without a row is judged as wrong as it can
-    be: empty if it needs retrieval, one irrelevant document if it needs none, a signal that says the
-    opposite. signal: float64, one number for each row of `lists`.
+    A query without a row is judged as completely wrong: its list is empty if it needs retrieval and one
+    irrelevant document otherwise; its signal is the worst possible.
+
+    lists:     a ranking or predictions.
+    qrels:     the labels.
+    query_ids: the Q queries to judge, in order, each labelled; by default every labelled query with a row.
+    signal:    float64, one number for each row of `lists`, never NaN.
     """
     if query_ids is None:
         query_ids = [query_id for query_id in lists.query_ids if query_id in qrels.grades]
@@ -126,17 +130,19 @@ def judge(
     returned = np.where(missing, ~labels.needs, (docs >= 0).sum(axis=1))
     if signal is not None:
         if len(signal) != len(lists.query_ids) or np.isnan(signal).any():
-            raise ValueError("a signal holds one number, never NaN, for each row of the lists")
-        given, signal = signal, np.where(labels.needs, -np.inf, np.inf)
-        signal[~missing] = given[rows[~missing]]
+            raise ValueError("a signal has one number, never NaN, for each row of the lists")
+        row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
+        signal[~missing] = row_signal[rows[~missing]]
     return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal)
 
 
 class _Labels(NamedTuple):
     """The labels of Q queries as N pairs of a query and a relevant document.
 
-    doc_ids: the N documents.  owner: int64 [N], the query's place.  values: float64 [N], the grade.
-    ideal [Q, R], needs [Q]: as in Judged.
+    doc_ids: the N documents.
+    owner:   int64 [N], the row of the query.
+    values:  float64 [N], the grade.
+    ideal, needs: as in Judged.
     """
 
     doc_ids: list[str]
@@ -157,20 +163,23 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
 
 
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
-    """int32 [N]: where each wanted document stands in the table of `lists`; -2 where it does not."""
+    """The index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is not there."""
     table = lists.doc_ids
-    if isinstance(lists, Ranking):  # its table ascends: a look-up costs less than a dict of all documents
-        found = (bisect_left(table, doc_id) for doc_id in wanted)
-        places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(found, wanted, strict=True))
+    if isinstance(lists, Ranking):  # sorted: bisecting costs less than a dict of all documents
+        nearest = (bisect_left(table, doc_id) for doc_id in wanted)
+        places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(nearest, wanted, strict=True))
         return np.fromiter(places, np.int32, len(wanted))
-    place = dict(zip(table, range(len(table)), strict=True))
-    return np.fromiter((place.get(doc_id, -2) for doc_id in wanted), np.int32, len(wanted))
+    index_of = dict(zip(table, range(len(table)), strict=True))
+    return np.fromiter((index_of.get(doc_id, -2) for doc_id in wanted), np.int32, len(wanted))
 
 
 def _match(
     docs: np.ndarray, owner: np.ndarray, wanted: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gains and repeats [Q, K]: each (query, relevant document) pair is compared with the query's row."""
+    """Gains and repeats, [Q, K] each: every (query, relevant document) pair is compared with the query's row.
+
+    docs: int32 [Q, K], the returned documents. owner, values: as in _Labels. wanted: from `_places`.
+    """
     gains, repeats = np.zeros(docs.shape), np.zeros(docs.shape, bool)
     known = wanted >= 0
     owner, wanted, values = owner[known], wanted[known], values[known]
@@ -179,13 +188,14 @@ def _match(
         part = slice(start, start + step)
         pair, rank = np.nonzero(docs[owner[part]] == wanted[part, None])
         row, again = owner[part][pair], np.zeros(len(pair), bool)
-        again[1:] = pair[1:] == pair[:-1]  # nonzero walks pair by pair, rank by rank
+        again[1:] = pair[1:] == pair[:-1]  # nonzero goes pair by pair, rank by rank
         gains[row[~again], rank[~again]] = values[part][pair[~again]]
         repeats[row[again], rank[again]] = True
     return gains, repeats
 
 
 def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """`Judged.ideal`. owner, values: as in _Labels. counts: int64 [Q], pairs per query."""
     ideal = np.zeros((len(counts), counts.max(initial=0)))
     column = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     ideal[owner, column] = values[np.lexsort((-values, owner))]
@@ -193,6 +203,7 @@ def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndar
 
 
 def _running(values: np.ndarray) -> np.ndarray:
+    """Running totals of each row, starting with 0."""
     totals = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=totals[:, 1:])
     return totals
@@ -207,12 +218,12 @@ def _discounted(gains: np.ndarray) -> np.ndarray:
 
 
 def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
-    """2^grade - 1, over 2^(the query's best grade): nDCG is the same and large grades do not overflow."""
+    """(2^grade - 1) / 2^(the query's best grade): the division leaves nDCG unchanged and avoids overflow."""
     best = ideal.max(axis=1, initial=0.0, keepdims=True)
     return np.exp2(grades - best) - np.exp2(-best)
 
 
 def at(totals: np.ndarray, k: int | None) -> np.ndarray:
-    """float64 [Q]: running totals [Q, K + 1] read after the first k ranks, after all of them for None."""
+    """The running totals [Q, K + 1] after the first k ranks, float64 [Q]; after all ranks for None."""
     last = totals.shape[1] - 1
     return totals[:, last if k is None else min(k, last)]

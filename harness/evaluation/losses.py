@@ -1,4 +1,4 @@
-"""Where the score is lost: losses that add up, and the ceilings beside them."""
+"""Where the score is lost: losses that add up, and the score that a perfect component would reach."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from harness.evaluation.judged import Judged, at
 from harness.evaluation.measures import modified_map
 
-# Where 1 - modified_map@3 goes, and what a perfect part would give ----------------------------------
-
 
 def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Four arrays float64 [Q] that add up to 1 - modified_map@3 of `final`, query by query.
+    """Four kinds of loss, float64 [Q] each, that add up to 1 - modified_map@3 of `final` for each query.
 
     At most one of them is above 0 for a query:
-    wrongly_returned: needs no retrieval, something came back;
-    wrongly_withheld: needs retrieval, the gate emptied the list;
-    not_found: no hit in `candidates` (the lists at depth, before the gate), which may be empty; with
-        candidates unknown (None), no hit in the first 3;
-    misranked: the rest.
-    keep: bool [Q], the gate's decision; when unknown (None), every empty list counts as withheld.
+
+    wrongly_returned: the query needs no retrieval, but its list is not empty.
+    wrongly_withheld: the query needs retrieval, but the gate emptied its list.
+    not_found:        no hit in `candidates`; if these are unknown, no hit in the first 3.
+    misranked:        everything else.
+
+    final:      the lists that were returned.
+    candidates: the lists at full depth, before the gate; None = unknown.
+    keep:       bool [Q], the gate's decision; None = unknown: every empty list counts as withheld.
     """
     loss = 1.0 - modified_map(final, 3)
     withheld = _withheld(final, candidates, keep)
@@ -43,28 +44,34 @@ def ceilings(
     rankings: Mapping[str, Judged] | None = None,
     top_k: int = 3,
 ) -> dict[str, np.ndarray]:
-    """modified_map@3 per query, float64 [Q], if one part were perfect and the others as they are.
+    """modified_map@3 of each query, float64 [Q], if one component were perfect and the others unchanged.
 
-    oracle_gate: every decision right, each kept list the first top_k of `candidates` (None: of `final`).
-    oracle_rerank: hits first wherever there was one to rank, that is, nothing misranked.
-    oracle_fusion: the best of the raw `rankings`, query by query, the gate's decisions as they were;
-        left out where no raw ranking is known.
+    oracle_gate:   every decision is right; a list that is shown is the first top_k of `candidates`
+                   (of `final` if these are unknown).
+    oracle_rerank: hits come first wherever there are any, that is, nothing is misranked.
+    oracle_fusion: the best of the component rankings for each query, with the gate's actual decisions;
+                   left out if no component ranking is known.
+
+    final, candidates, keep: as for `losses`.
+    rankings: name -> component ranking.
+    top_k:    number of documents that are returned.
     """
     score = modified_map(final, 3)
     shown = min(3, top_k)
     source = final if candidates is None else candidates
-    found = {
+    best_scores = {
         "oracle_gate": np.where(final.needs, modified_map(source, shown), 1.0),
         "oracle_rerank": score + losses(final, candidates, keep)["misranked"],
     }
     if rankings:
         best = np.max([modified_map(ranking, shown) for ranking in rankings.values()], axis=0)
-        found["oracle_fusion"] = np.where(final.needs, np.where(_withheld(final, candidates, keep), 0.0, best), score)
-    return found
+        shown_best = np.where(_withheld(final, candidates, keep), 0.0, best)
+        best_scores["oracle_fusion"] = np.where(final.needs, shown_best, score)
+    return best_scores
 
 
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
-    """bool [Q]: the gate emptied the list. Where no candidate was there, it had nothing to empty."""
+    """Whether the gate emptied the list, bool [Q]. A list without candidates was empty before."""
     empty = final.returned == 0
     if candidates is not None:
         empty &= candidates.returned > 0

@@ -1,9 +1,10 @@
 """Ranking measures: one function each, from judged lists to numbers aligned with the queries.
 
-`@measure(family)` puts a function in the registry and `parse` finds it by its written name (`ndcg@10`).
-Hits, ranks and repeats are those of `harness.evaluation.judged`; k is the cut-off, None for no cut. In the
-examples `[1, 0, 1] of 2` is a list whose first and third documents are hits, with 2 relevant documents
-in all. A query of TREC or BEIR labels that has no relevant document counts as 0, as in trec_eval.
+To add a measure, write a function under `@measure(family)` and its name into conf/task/retrieval.yaml; `parse`
+finds it by its name with an optional cut-off (`ndcg@10`). `harness.evaluation.judged` defines hits, ranks and
+repeats; k is the cut-off, None for none. In the examples, `[1, 0, 1] of 2` is a list whose first and third
+documents are hits, with 2 relevant documents in total. With TREC or BEIR labels, a query without a relevant
+document counts as 0, as in trec_eval.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ import numpy as np
 from harness.evaluation.judged import Judged, at
 from retrievers.base import BadInput, did_you_mean
 
-OOF = "oof/"  # before the name of a number: out of fold, where a gate was fitted on labels
-VERSION = 1  # raised whenever the same lists and labels give another number
+OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate that was fitted to labels
+VERSION = 1  # raise it whenever the same lists and labels give another number
 
 
 class Family(Enum):
-    """What a measure is computed over, and the shape of its functions."""
+    """Which queries a measure is computed over, and the signature of its function."""
 
-    STANDARD = "queries that need retrieval"  # (judged, k) -> float64 [Q]; NaN where none is needed
-    MODIFIED = "all labelled queries"  # (judged, k) -> float64 [Q]; a right abstention scores 1
+    STANDARD = "queries that need retrieval"  # (judged, k) -> float64 [Q]; NaN if none is needed
+    MODIFIED = "all labelled queries"  # (judged, k) -> float64 [Q]; a correct abstention scores 1
     ABSTENTION = "queries in the ratio's denominator"  # (judged) -> float64 [Q]; NaN outside of it
-    POOLED = "all labelled queries at once"  # (judged) -> (value, how many queries enter it)
+    POOLED = "all labelled queries at once"  # (judged) -> (value, number of queries that enter it)
 
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -39,7 +40,11 @@ MEASURES: dict[str, tuple[Family, Callable]] = {}
 
 
 def measure(family: Family) -> Callable[[_Function], _Function]:
-    """Register a function under its own name (without the final underscore of `map_`)."""
+    """Register a function under its name (without the trailing underscore of `map_`).
+
+    Its signature is that of the family. Its docstring gives the formula, the range, the empty case, the source
+    and an example.
+    """
 
     def register(function: _Function) -> _Function:
         MEASURES[function.__name__.rstrip("_")] = (family, function)
@@ -50,9 +55,9 @@ def measure(family: Family) -> Callable[[_Function], _Function]:
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure as someone asked for it. All lie in [0, 1], and higher is better."""
+    """A measure with its cut-off. All are in [0, 1], and higher is better."""
 
-    name: str  # as written: "ndcg@10"
+    name: str  # with the cut-off: "ndcg@10"
     family: Family
     k: int | None
     compute: Callable
@@ -62,15 +67,15 @@ class Measure:
         return self.compute(judged)
 
     def pooled(self, judged: Judged) -> tuple[float, int]:
-        """The value and how many queries enter it; for the family POOLED."""
+        """The value and the number of queries that enter it; for the family POOLED."""
         return self.compute(judged)
 
 
 def parse(name: object) -> Measure:
-    """The measure called `name` or `name@k`, k an integer from 1.
+    """The measure `name` or `name@k`, where k is an integer from 1.
 
-    Raises BadInput (config key `metrics`) for an unknown name, a bad cut-off, or a cut-off where the
-    measure has none.
+    Raises BadInput (config key `metrics`) for an unknown name, a bad cut-off, or a cut-off of a measure that
+    takes none.
     """
     return _parse(str(name))
 
@@ -83,14 +88,14 @@ def _parse(name: str) -> Measure:
         known = [f"{known}{at_sign}{cutoff}" for known in MEASURES] if "@" in plain else MEASURES
         if "@" in plain and not at_sign:
             known = [f"{known}@{plain.partition('@')[2]}" for known in MEASURES]
-        raise BadInput(f"metrics: '{name}' is unknown.{did_you_mean(plain, known)} Known are {', '.join(MEASURES)}.")
+        raise BadInput(f"metrics: '{name}' is unknown.{did_you_mean(plain, known)} Known: {', '.join(MEASURES)}.")
     family, function = MEASURES[base]
     if not at_sign:
         return Measure(base, family, None, function)
     if family in (Family.ABSTENTION, Family.POOLED):
-        raise BadInput(f"metrics: '{name}': {base} looks at whole lists and takes no cut-off; write '{base}'.")
+        raise BadInput(f"metrics: '{name}': {base} reads whole lists and takes no cut-off. Write '{base}'.")
     if not re.fullmatch("[1-9][0-9]*", cutoff):
-        raise BadInput(f"metrics: '{name}': the cut-off is an integer from 1 upwards, as in '{base}@10'.")
+        raise BadInput(f"metrics: '{name}': the cut-off must be an integer from 1, as in '{base}@10'.")
     return Measure(f"{base}@{cutoff}", family, int(cutoff), partial(function, k=int(cutoff)))
 
 
@@ -98,11 +103,12 @@ def _parse(name: str) -> Measure:
 
 
 def _standard(judged: Judged, values: np.ndarray) -> np.ndarray:
+    """The values, NaN for queries that need no retrieval."""
     return np.where(judged.needs, values, np.nan)
 
 
 def _ratio(above: np.ndarray, below: np.ndarray | int) -> np.ndarray:
-    """above / below, 0 where below is 0."""
+    """above / below; 0 if below is 0."""
     return np.divide(above, below, out=np.zeros(len(above)), where=np.broadcast_to(below, above.shape) > 0)
 
 
@@ -126,9 +132,9 @@ def recall(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @measure(Family.STANDARD)
 def precision(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Hits in the first k / k, in [0, 1], however short the list is (trec_eval `P`). Empty list: 0.
+    """Hits in the first k / k, in [0, 1], even for lists shorter than k (trec_eval `P`). Empty list: 0.
 
-    Without k there is no k to divide by: hits / length of the list (trec_eval `set_P`).
+    Without k: hits / length of the list (trec_eval `set_P`).
     `[1, 0] of 1` -> precision@4 = 1/4, precision = 1/2.
     """
     return _standard(judged, _ratio(at(judged.hits, k), judged.returned if k is None else k))
@@ -138,7 +144,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
 def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
 
-    Differs from `precision` where a list is shorter than k: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
+    Differs from `precision` for lists shorter than k: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
     """
     returned = judged.returned if k is None else np.minimum(judged.returned, k)
     return _standard(judged, _ratio(at(judged.hits, k), returned))
@@ -156,7 +162,7 @@ def f1(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @measure(Family.STANDARD)
 def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
-    """1 / rank of the first hit if that is in the first k, else 0 (Voorhees 1999; trec_eval `recip_rank`).
+    """1 / rank of the first hit if it is in the first k, else 0 (Voorhees 1999; trec_eval `recip_rank`).
 
     Range [0, 1]. `[0, 1, 1] of 2` -> mrr@3 = 1/2, mrr@1 = 0.
     """
@@ -167,7 +173,7 @@ def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
 def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
 
-    Range [0, 1]; with k below the number of relevant documents 1 is out of reach. Empty list: 0.
+    Range [0, 1]; 1 cannot be reached if k is below the number of relevant documents. Empty list: 0.
     `[1, 0, 1] of 3` -> map@3 = (1/1 + 2/3) / 3 = 0.5556.
     """
     return _standard(judged, _ratio(at(judged.precisions, k), judged.relevant))
@@ -177,7 +183,7 @@ def map_(judged: Judged, k: int | None = None) -> np.ndarray:
 def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
 
-    The ideal list holds *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002;
+    The ideal list has *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002;
     trec_eval `ndcg_cut`). Empty list: 0. Grades `[1, 3]` returned out of {3, 2, 1} -> ndcg@3 =
     (1 + 3/log2(3)) / (3 + 2/log2(3) + 1/2) = 2.8928 / 4.7619 = 0.6075.
     """
@@ -186,17 +192,18 @@ def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @measure(Family.STANDARD)
 def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
-    """nDCG with gain 2^grade - 1 in place of the grade (Burges et al. 2005); else as `ndcg`.
+    """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005); otherwise like `ndcg`.
 
     Grades `[1, 2]` returned out of {2, 1} -> ndcg_exp@2 = (1 + 3/log2(3)) / (3 + 1/log2(3)) = 0.7967.
     """
     return _standard(judged, _ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k)))
 
 
-# The contest's rule: over all queries; one that needs no retrieval scores 1 if the list is empty ----
+# The contest's rule: all queries count; one that needs no retrieval scores 1 if its list is empty ---
 
 
 def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
+    """The values; for queries that need no retrieval 1 for an empty list and 0 for any other."""
     return np.where(judged.needs, values, judged.returned == 0)
 
 
@@ -205,7 +212,7 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
 
     Range [0, 1]; without a hit 0. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` ->
-    (1/1 + 2/3) / 2 = 0.8333. A repeated relevant document is a hit each time, as in the contest's code.
+    (1/1 + 2/3) / 2 = 0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
     """
     sums, hits = at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k)
     return _modified(judged, _ratio(sums, hits))
@@ -213,18 +220,18 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @measure(Family.MODIFIED)
 def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
-    """`mrr` where retrieval is needed; elsewhere 1 for an empty list and 0 for any other. Range [0, 1].
+    """`mrr` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
 
-    Two queries, `[0, 1] of 1` and one that needs none and got nothing -> (1/2 + 1) / 2 = 0.75.
+    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/2 + 1) / 2 = 0.75.
     """
     return _modified(judged, _reciprocal_rank(judged, k))
 
 
 @measure(Family.MODIFIED)
 def modified_ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
-    """`ndcg` where retrieval is needed; elsewhere 1 for an empty list and 0 for any other. Range [0, 1].
+    """`ndcg` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
 
-    Two queries, `[0, 1] of 1` and one that needs none and got nothing -> (1/log2(3) + 1) / 2 = 0.8155.
+    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/log2(3) + 1) / 2 = 0.8155.
     """
     return _modified(judged, _ndcg(judged, k))
 
@@ -237,13 +244,13 @@ def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
     return _ratio(at(judged.dcg, k), at(judged.ideal_dcg, k))
 
 
-# Abstention: ratios over all labelled queries; a ratio over no query at all is reported as 0 --------
-# Example for all: lists empty for q1 and q2, not for q3 and q4; q1 and q3 need no retrieval.
+# Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
+# Example for all: the lists of q1 and q2 are empty, those of q3 and q4 are not; q1 and q3 need no retrieval.
 
 
 @measure(Family.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """Of the queries left empty, those that need no retrieval: 1 or 0, NaN where a list is not empty.
+    """The share of queries with empty lists that need no retrieval: 1 or 0, NaN if the list is not empty.
 
     Example: of q1 and q2, only q1 -> 1/2.
     """
@@ -252,7 +259,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
 
 @measure(Family.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """Of the queries that need no retrieval, those left empty: 1 or 0, NaN where retrieval is needed.
+    """The share of queries that need no retrieval with empty lists: 1 or 0, NaN if retrieval is needed.
 
     Example: of q1 and q3, only q1 -> 1/2.
     """
@@ -261,9 +268,9 @@ def abstention_recall(judged: Judged) -> np.ndarray:
 
 @measure(Family.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
-    """1 where the list is empty exactly when no retrieval is needed, else 0.
+    """1 if the list is empty and no retrieval is needed, or neither; else 0.
 
-    Example: right on q1 and q4 -> 2/4.
+    Example: correct for q1 and q4 -> 2/4.
     """
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
@@ -272,7 +279,7 @@ def abstention_accuracy(judged: Judged) -> np.ndarray:
 def abstention_f1(judged: Judged) -> tuple[float, int]:
     """2TP / (2TP + FP + FN) of leaving a list empty; harmonic mean of abstention precision and recall.
 
-    The queries that enter are those left empty or in need of no retrieval; with none of them 0.
+    The queries that enter have an empty list or need no retrieval; 0 if there are none.
     Example: TP = {q1}, FP = {q2}, FN = {q3} -> 2/4, from 3 queries.
     """
     empty, none_needed = judged.returned == 0, ~judged.needs
@@ -284,9 +291,9 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
-    Over all pairs of the two kinds, a tie counting half: the area under the ROC curve (Hanley & McNeil
-    1982), whatever the threshold. NaN, from 0 queries, without a signal or without both kinds.
-    Example: signals 3, 1 where needed and 2 where not: one pair of two is right -> 1/2.
+    Averaged over all pairs of such queries, with ties counting half: the area under the ROC curve (Hanley &
+    McNeil 1982), independent of the threshold. NaN, from 0 queries, without a signal or without both kinds.
+    Example: signals 3, 1 if needed and 2 if not: one pair of two is in the right order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
         return np.nan, 0

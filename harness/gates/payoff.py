@@ -18,8 +18,8 @@ def fixed_mean(name: str) -> Measure:
     measure = parse(name)
     if measure.family not in (Family.STANDARD, Family.MODIFIED):
         raise BadInput(
-            f"objective={name}: a gate can only be fitted to a mean over a fixed set of queries, and this measure's "
-            "queries depend on the gate. Choose another, such as objective=modified_map@3."
+            f"objective={name}: a gate is fitted to a mean over queries that the gate does not choose, which this "
+            "measure is not. Choose another, such as objective=modified_map@3."
         )
     return measure
 

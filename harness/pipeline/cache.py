@@ -1,8 +1,8 @@
-"""Results kept by content: what was asked decides where it lies, and a result exists only when its manifest does.
+"""The cache of slow results on disk, addressed by what determines them.
 
-The only module that knows the paths of the cache. An entry is a folder `<kind>/<key>`, key = sha256 of the
-canonical JSON of its identity. It is built as `<key>.unfinished` under a lock and renamed when its manifest (sizes
-and sha256 of its files) is written, so that a killed builder leaves nothing that another would believe.
+Only this module knows the paths of the cache. An entry is a folder `<kind>/<key>`, where key is the sha256 of the
+canonical JSON of its identity. It is built as `<key>.unfinished` under a lock, and renamed once its manifest (sizes and
+sha256 of its files) is written. So a killed process never leaves an entry that looks complete.
 """
 
 from __future__ import annotations
@@ -28,25 +28,33 @@ from retrievers.base import BadInput, Ranking
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
-FLUSH_SECONDS = 5.0  # between two segments of scored pairs: what a killed process loses at most
+FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the cache holds under one key. bytes: a file that two entries share counts in the first alone."""
+    """One result in the cache.
+
+    kind:     such as "indexes" or "rankings".
+    key:      sha256 of its identity.
+    bytes:    size; a file that two entries share counts only for the first.
+    used:     time of its last use, in seconds since the epoch.
+    finished: whether its manifest exists.
+    identity: everything that determines it; empty if it is unfinished.
+    """
 
     kind: str
     key: str
     bytes: int
-    used: float  # when it was last made use of, in seconds since the epoch
+    used: float
     finished: bool
-    identity: Mapping[str, Any]  # empty where it is unfinished
+    identity: Mapping[str, Any]
 
 
 class Cache:
-    """root: the cache folder, made if it is not there."""
+    """A cache folder; several processes may use it at once. root: the folder, created if it does not exist."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -55,33 +63,38 @@ class Cache:
     def folder(
         self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
-        """The folder of the result that `identity` asks for; `build(folder)` fills it if it does not exist yet.
+        """The folder of a result; on a miss, `build(folder)` fills it.
 
-        A second process that wants the same result waits for the first. A damaged entry is built again with a
-        warning. With `resume`, `build` finds what an interrupted call left. BadInput if the disk is full.
+        A second process that needs the same result waits for the first. A damaged entry is built again, with a
+        warning. Raises BadInput if the disk is full.
+
+        kind:     folder of the cache.
+        identity: everything that determines the result, as plain JSON.
+        build:    writes the files of the result.
+        resume:   whether `build` continues in the folder that an interrupted call left.
         """
         return self._entry(self.root / kind / digest(identity), identity, build, resume)
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
-        """Bytes of a kept result; None where it is not kept."""
+        """Size of a cached result in bytes; None if it is not cached."""
         try:
             return sum(size for size, _ in _manifest(self.root / kind / digest(identity))["files"].values())
         except FileNotFoundError:
             return None
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """The ranking that `identity` asks for, at `depth`; one kept at a greater depth serves as well.
+        """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
 
-        `build(depth)` makes it where none is kept.
+        identity: everything but the depth that determines the ranking, as plain JSON.
         """
         key = digest(identity)
-        found = self._ranking_depth(key, depth) or depth
-        place = self.root / "rankings" / f"{key}-{found}"
-        folder = self._entry(place, {**identity, "depth": found}, lambda folder: save_ranking(build(found), folder))
+        cached = self._ranking_depth(key, depth) or depth
+        place = self.root / "rankings" / f"{key}-{cached}"
+        folder = self._entry(place, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
         return load_ranking(folder).top(depth)
 
     def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
-        """Whether a ranking is kept at `depth` or a greater one."""
+        """Whether a ranking is cached at `depth` or more."""
         return self._ranking_depth(digest(identity), depth) is not None
 
     def pairs(
@@ -90,66 +103,72 @@ class Cache:
         keys: Sequence[bytes],
         compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
     ) -> np.ndarray:
-        """float64 [n]: a score for each key, such as one of a (query, document) pair, each computed once for all runs.
+        """A score for each key, float64 [n], such as of a (query, document) pair; each is computed once for all runs.
 
-        `compute(places)` yields (places within `places`, scores) for those that are not kept. What it gave is kept
-        every few seconds and when it stops, for whatever reason, in segments that are entries of their own.
+        New scores are cached every few seconds, and when `compute` ends or fails, in segments that are entries of
+        their own.
+
+        identity: everything but the key that determines a score, as plain JSON.
+        keys:     of equal length in bytes; they may repeat.
+        compute:  called with the positions (within `keys`) of the missing scores; yields (positions within that
+                  argument, their scores).
         """
         from filelock import FileLock
 
         place = self.root / "pairs" / digest(identity)
-        known = self._kept_pairs(place)
+        known = self._cached_pairs(place)
         if any(key not in known for key in keys):
             place.mkdir(parents=True, exist_ok=True)
             with FileLock(_lock(place)):
-                known = self._kept_pairs(place)
+                known = self._cached_pairs(place)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
-                places = list(missing.values())
-                for rows, scores, took in _gathered(compute(places)) if places else ():
-                    some = [keys[places[row]] for row in rows]
-                    self._keep_pairs(place, identity, some, scores, took)
-                    known.update(zip(some, scores.tolist(), strict=True))
+                positions = list(missing.values())
+                for rows, scores, seconds in _batched(compute(positions)) if positions else ():
+                    scored = [keys[positions[row]] for row in rows]
+                    self._cache_pairs(place, identity, scored, scores, seconds)
+                    known.update(zip(scored, scores.tolist(), strict=True))
         return np.array([known[key] for key in keys], np.float64)
 
     def pair_seconds(self, identity: Mapping[str, Any]) -> float:
-        """The mean of the seconds that computing one of the kept scores took; NaN where none is kept."""
+        """The mean time that it took to compute one of the cached scores, in seconds; NaN if none is cached."""
         places = [path.parent for path in (self.root / "pairs" / digest(identity)).glob(f"*/{MANIFEST}")]
         files = [place / "seconds.npy" for place in places if not place.name.endswith(UNFINISHED)]
         spent = np.array([np.load(file, allow_pickle=False) for file in files]).reshape(-1, 2).sum(axis=0)
         return float(spent[0] / spent[1]) if spent[1] else float("nan")
 
     def entries(self) -> list[Entry]:
-        """Everything that is kept, and what interrupted builders left."""
+        """All entries, unfinished ones included."""
         seen: set[tuple[int, int]] = set()
-        found = []
+        entries = []
         for place in sorted(self._places()):
             try:
-                found.append(self._described(place, seen))
+                entries.append(self._described(place, seen))
             except FileNotFoundError:
                 continue  # another process has just removed it
-        return found
+        return entries
 
     def remove(self, entry: Entry) -> bool:
-        """Delete an entry; False where a process is at work on it."""
+        """Delete an entry; False if a process is using it."""
         from filelock import FileLock, Timeout
 
         place = self.root / entry.kind / (entry.key if entry.finished else entry.key + UNFINISHED)
         try:
             with FileLock(_lock(place.parent / entry.key), timeout=0):
-                (place / MANIFEST).unlink(missing_ok=True)  # first: what is half deleted is not believed
+                (place / MANIFEST).unlink(missing_ok=True)  # first, so that a half deleted entry does not count
                 shutil.rmtree(place)
         except Timeout:
             return False
         return True
 
     def _ranking_depth(self, key: str, depth: int) -> int | None:
-        """The least depth from `depth` on at which a ranking is kept."""
-        kept = sorted(int(place.name.rpartition("-")[2]) for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
-        return next((other for other in kept if other >= depth), None)
+        """The least cached depth of a ranking that is at least `depth`; None if there is none."""
+        cached = sorted(int(place.name.rpartition("-")[2]) for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
+        return next((other for other in cached if other >= depth), None)
 
     def _entry(
         self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
+        """The folder `place`, built if it is not intact; arguments as for `folder`."""
         from filelock import FileLock
 
         if not _intact(place):
@@ -157,39 +176,43 @@ class Cache:
             with FileLock(_lock(place)):
                 if not _intact(place):
                     if place.exists():
-                        log.warning("%s is damaged and is built again", place)
+                        log.warning("%s is damaged and will be built again", place)
                         shutil.rmtree(place)
                     _build(place, identity, build, resume)
         with contextlib.suppress(OSError):  # a shared cache may be read-only
             os.utime(place / MANIFEST)
         return place
 
-    def _kept_pairs(self, place: Path) -> dict[bytes, float]:
+    def _cached_pairs(self, place: Path) -> dict[bytes, float]:
+        """key -> score, from all intact segments in a folder; damaged ones are removed."""
         known: dict[bytes, float] = {}
         for manifest in place.glob(f"*/{MANIFEST}"):
             if manifest.parent.name.endswith(UNFINISHED):
-                continue  # another process is about to give it its name
+                continue  # another process is about to rename it
             if _intact(segment := manifest.parent):
                 keys = np.load(segment / "keys.npy", allow_pickle=False)
                 scores = np.load(segment / "scores.npy", allow_pickle=False)
                 known.update(zip(map(bytes, keys), scores.tolist(), strict=True))
             else:
-                log.warning("%s is damaged; its pairs are scored again", segment)
+                log.warning("%s is damaged; its pairs will be scored again", segment)
                 shutil.rmtree(segment, ignore_errors=True)
         return known
 
-    def _keep_pairs(
+    def _cache_pairs(
         self, place: Path, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray, seconds: float
     ) -> None:
+        """Add a segment. seconds: the time that computing its scores took."""
+
         def save(folder: Path) -> None:
             np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
             np.save(folder / "scores.npy", scores)
             np.save(folder / "seconds.npy", np.array([seconds, len(keys)]))
 
-        asked = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
-        _build(place / digest(asked), asked, save, resume=False)
+        segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
+        _build(place / digest(segment), segment, save, resume=False)
 
     def _places(self) -> Iterator[Path]:
+        """The folders of all entries."""
         for kind in self.root.iterdir():
             for place in kind.iterdir() if kind.is_dir() else ():
                 if place.is_dir() and kind.name == "pairs":
@@ -198,6 +221,7 @@ class Cache:
                     yield place
 
     def _described(self, place: Path, seen: set[tuple[int, int]]) -> Entry:
+        """The entry in a folder. seen: (device, inode) of files that already counted; new ones are added."""
         size = 0
         for path in place.rglob("*"):
             about = path.stat()
@@ -216,7 +240,7 @@ class Cache:
 
 
 class SealedCache(Cache):
-    """A store that is only read: what is missing or has changed is refused with a BadInput, and never made again."""
+    """A read-only cache: BadInput for a result that is missing or has changed, which is never built again."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -225,33 +249,36 @@ class SealedCache(Cache):
         self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
         if not place.is_dir():
-            kept = [_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
+            cached = [_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
             raise BadInput(
-                f"{self.root} holds nothing of the kind {place.parent.name} that was made as it would be made here"
-                f"{_difference(identity, kept)}. Nothing is made anew here: bring back what it was made with."
+                f"{self.root} has no entry in {place.parent.name} that matches this configuration"
+                f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
+                "and files that it was built with."
             )
         verify(place)
         return place
 
 
 def verify(place: Path) -> None:
-    """Raise BadInput, which names the first file, unless a finished folder is what its manifest says."""
+    """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
     try:
         files = _manifest(place)["files"]
     except (OSError, ValueError, KeyError) as error:
-        raise BadInput(f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged.") from None
+        raise BadInput(
+            f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged. Restore it."
+        ) from None
     for name, (size, checksum) in files.items():
         if not (file := place / name).is_file():
-            raise BadInput(f"{file} is missing. Bring it back: nothing is made anew here.")
+            raise BadInput(f"{file} is missing. Restore it: a read-only cache builds nothing.")
         if file.stat().st_size != size or _checksum(file) != checksum:
             raise BadInput(
-                f"{file} has changed: its sha256 is not {checksum[:12]}… of the manifest. Bring it back: nothing is "
-                "made anew here."
+                f"{file} has changed: its sha256 is not {checksum[:12]}… of the manifest. Restore it: a read-only "
+                "cache builds nothing."
             )
 
 
 def save_ranking(ranking: Ranking, folder: Path) -> None:
-    """Write the arrays, and of the doc_ids those that occur."""
+    """Write a ranking to a folder, with only those doc_ids that occur in it."""
     used = np.unique(ranking.docs[ranking.docs >= 0])
     docs = np.where(ranking.docs >= 0, np.searchsorted(used, ranking.docs), -1).astype(np.int32)
     np.save(folder / "docs.npy", docs, allow_pickle=False)
@@ -262,6 +289,7 @@ def save_ranking(ranking: Ranking, folder: Path) -> None:
 
 
 def load_ranking(folder: Path) -> Ranking:
+    """The ranking that `save_ranking` wrote, with memory-mapped arrays."""
     ids = json.loads((folder / "ids.json").read_text("utf-8"))
     docs = np.load(folder / "docs.npy", mmap_mode="r", allow_pickle=False)
     scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
@@ -269,9 +297,10 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
+    """Build an entry under another name, write its manifest and rename it; the caller holds the lock."""
     unfinished = place.with_name(place.name + UNFINISHED)
     if not resume:
-        shutil.rmtree(unfinished, ignore_errors=True)  # a killed builder's
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir(exist_ok=True)
     try:
         build(unfinished)
@@ -287,33 +316,33 @@ def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], Non
             shutil.rmtree(unfinished, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BadInput(
-                f"No space left for {place.parent}. Free some (`harness doctor cache` lists and prunes what is kept), "
-                "or put the cache elsewhere: store.path=FOLDER or the environment variable HARNESS_CACHE."
+                f"No space left for {place.parent}. Free some (`harness doctor cache` lists and removes entries), or "
+                "put the cache elsewhere: store.path=FOLDER or the environment variable HARNESS_CACHE."
             ) from error
         raise
 
 
-def _difference(asked: Mapping[str, Any], kept: Sequence[Mapping[str, Any]]) -> str:
-    """In which plain values an identity departs from the nearest one that is kept."""
-    ours = flatten(asked)
-    others = [{name: value for name, value in flatten(one).items() if ours.get(name) != value} for one in kept]
-    nearest = min(others, key=len, default={})
-    return "".join(f"; {name} was {value!r} and is {ours.get(name)!r}" for name, value in nearest.items())
+def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]) -> str:
+    """The values in which an identity differs from the most similar cached one, for an error message."""
+    ours = flatten(identity)
+    differences = [{key: value for key, value in flatten(one).items() if ours.get(key) != value} for one in cached]
+    smallest = min(differences, key=len, default={})
+    return "".join(f"; {key} was {value!r} and is {ours.get(key)!r}" for key, value in smallest.items())
 
 
 def _lock(place: Path) -> Path:
-    """The lock of an entry; the segments of scored pairs share that of their folder."""
+    """The lock file of an entry; all segments of scored pairs in a folder share one."""
     owner = place.parent if place.parent.parent.name == "pairs" else place
     return owner.with_name(f"{owner.name}.lock")
 
 
 def _manifest(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((place / MANIFEST).read_text("utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((place / MANIFEST).read_text("utf-8"))
+    return content
 
 
 def _intact(place: Path) -> bool:
-    """Whether an entry is whole: its manifest is there and every file has the size and sha256 it names."""
+    """Whether an entry is complete: it has a manifest, and every file has the size and sha256 in it."""
     try:
         return all(
             (place / name).stat().st_size == size and _checksum(place / name) == checksum
@@ -324,7 +353,7 @@ def _intact(place: Path) -> bool:
 
 
 def _checksum(path: Path, sync: bool = False) -> str:
-    """sha256 of a file, read once a process as long as it stays as it is; with `sync` it is on the disk afterwards."""
+    """sha256 of a file, computed once per process unless the file changes. sync: flush the file to disk first."""
     with path.open("rb") as file:
         if sync:
             os.fsync(file.fileno())
@@ -335,16 +364,19 @@ def _checksum(path: Path, sync: bool = False) -> str:
     return _verified[state]
 
 
-def _gathered(found: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-    """Join small parts to parts of some seconds, which come with them; what there is when `found` fails comes first."""
+def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+    """Joins small parts into (rows, scores, seconds) of a few seconds each.
+
+    If `computed` fails, the parts before the failure come first, then the error.
+    """
     rows: list[np.ndarray] = []
     scores: list[np.ndarray] = []
     began = time.monotonic()
     failed: BaseException | None = None
     try:
-        for some, values in found:
-            rows.append(some)
-            scores.append(values)
+        for part_rows, part_scores in computed:
+            rows.append(part_rows)
+            scores.append(part_scores)
             if (took := time.monotonic() - began) >= FLUSH_SECONDS:
                 yield np.concatenate(rows), np.concatenate(scores), took
                 rows, scores, began = [], [], time.monotonic()

@@ -1,4 +1,4 @@
-"""Parts of a retriever that keep what they made in the store; the real part is made only on a miss."""
+"""Tokenizers and encoders that cache their results; the actual component is built only on a miss."""
 
 from __future__ import annotations
 
@@ -21,26 +21,34 @@ if TYPE_CHECKING:
 
 
 def caching(cache: Cache, corpus: str, progress: Progress) -> Wrap:
-    """For `config.build`: tokenizers and encoders that keep their results.
+    """The `wrap` argument of `config.components.build` that makes tokenizers and encoders cached.
 
-    corpus: fingerprint of the documents, part of the identity of what an encoder learns from them.
+    cache:    where results are cached.
+    corpus:   fingerprint of the documents, part of the identity of what an encoder learns from them.
+    progress: reports the progress of tokenizing.
     """
 
-    def wrap(key: str, part: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    def wrap(key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         if key == "tokenizer":
-            return CachedTokenizer(cache, part, make, progress)
-        return CachedEncoder(cache, part, make, corpus) if key == "encoder" else make()
+            return CachedTokenizer(cache, node, make, progress)
+        return CachedEncoder(cache, node, make, corpus) if key == "encoder" else make()
 
     return wrap
 
 
 class CachedTokenizer:
-    """A tokenizer whose tokens are kept by tokenizer and texts."""
+    """A tokenizer whose tokens are cached by tokenizer and texts.
+
+    cache: where the tokens are cached.
+    node:  the tokenizer's config.
+    make:  builds the tokenizer.
+    progress: used if a call gets none.
+    """
 
     def __init__(
-        self, cache: Cache, part: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
+        self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
     ) -> None:
-        self._cache, self._part, self._make, self._progress = cache, part, make, progress
+        self._cache, self._node, self._make, self._progress = cache, node, make, progress
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         from retrievers.lexical.tokenize import Tokens
@@ -48,42 +56,50 @@ class CachedTokenizer:
         def tokenize(folder: Path) -> None:
             self._make()(texts, progress or self._progress).save(folder)
 
-        asked = {"tokenizer": identity(self._part), "texts": digest_texts(texts)}
-        return Tokens.load(self._cache.folder("tokens", asked, tokenize))
+        tokens_identity = {"tokenizer": identity(self._node), "texts": digest_texts(texts)}
+        return Tokens.load(self._cache.folder("tokens", tokens_identity, tokenize))
 
 
 class CachedEncoder:
-    """An encoder whose embeddings are kept by encoder and texts; the model is loaded once, if at all."""
+    """An encoder whose embeddings are cached by encoder and texts; the model is loaded at most once.
 
-    def __init__(self, cache: Cache, part: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:
-        self._cache, self._part, self._make, self._corpus = cache, part, make, corpus
+    cache:  where the embeddings are cached.
+    node:   the encoder's config.
+    make:   builds the encoder.
+    corpus: fingerprint of the documents that an encoder may learn from.
+    """
+
+    def __init__(self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:
+        self._cache, self._node, self._make, self._corpus = cache, node, make, corpus
         self._made: Encoder | None = None
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """Fill `folder` with links to the kept embeddings, so that an index and they share one copy on the disk."""
+        """Fill `folder` with links to the cached embeddings, so that an index shares their copy on disk."""
         for file in sorted(self.documents(texts, progress).iterdir()):
             if file.name != "manifest.json":
                 link(file, folder / file.name)
 
     def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Path:
-        """The folder of the kept embeddings, and of what the encoder learnt from these texts."""
+        """The folder with the embeddings of these texts and what the encoder learnt from them."""
 
         def encode(into: Path) -> None:
             self._encoder().encode_documents(texts, into, progress)
 
-        asked = {"encoder": identity(self._part), "texts": digest_texts(texts)}
-        return self._cache.folder("embeddings", asked, encode, resume=True)
+        embeddings_identity = {"encoder": identity(self._node), "texts": digest_texts(texts)}
+        return self._cache.folder("embeddings", embeddings_identity, encode, resume=True)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        def encode(into: Path) -> None:
-            found = self._encoder().encode_queries(texts, folder, progress)
-            np.save(into / "embeddings.npy", found, allow_pickle=False)
+        """Embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""
 
-        asked = {"encoder": identity(self._part), "queries": digest_texts(texts)}
-        if getattr(target_class(self._part, "encoder"), "learns", False):
-            asked["corpus"] = self._corpus
-        kept = self._cache.folder("query_embeddings", asked, encode)
-        return np.load(kept / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+        def encode(into: Path) -> None:
+            embeddings = self._encoder().encode_queries(texts, folder, progress)
+            np.save(into / "embeddings.npy", embeddings, allow_pickle=False)
+
+        embeddings_identity = {"encoder": identity(self._node), "queries": digest_texts(texts)}
+        if getattr(target_class(self._node, "encoder"), "learns", False):
+            embeddings_identity["corpus"] = self._corpus
+        cached = self._cache.folder("query_embeddings", embeddings_identity, encode)
+        return np.load(cached / "embeddings.npy", mmap_mode="r", allow_pickle=False)
 
     def _encoder(self) -> Encoder:
         if self._made is None:
@@ -92,7 +108,7 @@ class CachedEncoder:
 
 
 def link(source: Path, target: Path) -> None:
-    """A hard link, or a copy where the file system has none."""
+    """Create a hard link, or a copy if the file system has no hard links; replaces `target`."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

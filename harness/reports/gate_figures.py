@@ -1,6 +1,6 @@
-"""The figure of a gate against labels. Drawn as those of a run: no global state, no display.
+"""The figure that shows a gate against labels. Like a run's figures, it needs no global state and no display.
 
-All panels share their x axis, the signal. Words stand in the right margin, where nothing is drawn over them.
+All panels share the x axis, the signal. Labels are in the right margin, where nothing covers them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ FONT = 8
 
 
 def gate(view: GateView, file: Path) -> None:
-    """The objective at every threshold, and which queries the one in use separates, as PNG."""
+    """Write the figure as PNG: the objective at every threshold, and the queries on each side of the one in use."""
     draw_gate(view).savefig(file, dpi=120, pil_kwargs=QUICK)
 
 
 def draw_gate(view: GateView) -> Figure:
+    """Four panels: the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,6 +65,7 @@ def draw_gate(view: GateView) -> Figure:
 
 
 def _title(view: GateView) -> list[str]:
+    """The lines above the panels."""
     queries, none = view.counts
     return [
         f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {_counted(queries, 'query')}"
@@ -74,7 +76,7 @@ def _title(view: GateView) -> list[str]:
 
 
 def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
-    """The objective at every threshold, and the numbers to compare it with."""
+    """The objective at every threshold, with horizontal lines for the means to compare it with."""
     curve, oof = view.curve, view.held_out
     first, last = min(ends[0], curve.edges[-1]), max(ends[1], curve.edges[0])
     panel.stairs(curve.values[::-1], [first, *curve.edges[::-1], last], baseline=None, color=CURVE, lw=1.5)
@@ -105,36 +107,36 @@ def _curve(panel: Axes, view: GateView, ends: Ends) -> None:
 
 
 def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
-    """A row for each range of the last threshold and for each threshold, with its numbers beside it."""
-    said: list[str] = []
+    """One row per range of the last threshold and one per threshold, each with its numbers beside it."""
+    labels: list[str] = []
     for name, (low, high) in view.ranges.items():
-        panel.plot(np.clip([low, high], *ends), [len(said)] * 2, color=INTERVAL if said else PLATEAU, lw=6,
-                   solid_capstyle="butt")  # fmt: skip
-        said.append(f"{name} {_number(low)} to {_number(high)}")
+        colour = INTERVAL if labels else PLATEAU
+        panel.plot(np.clip([low, high], *ends), [len(labels)] * 2, color=colour, lw=6, solid_capstyle="butt")
+        labels.append(f"{name} {_number(low)} to {_number(high)}")
     above = math.inf
     for level, threshold in zip(view.levels, view.thresholds, strict=False):
-        told = f"from {_number(threshold)}" if threshold < above else "never"
+        condition = f"from {_number(threshold)}" if threshold < above else "never"
         if threshold < above:
             marker = "d" if math.isfinite(threshold) else "<"
-            panel.plot([max(threshold, ends[0])], [len(said)], marker, color=THRESHOLD, ms=5, clip_on=False)
-        said.append(f"{_counted(level, 'document')} {told}")
+            panel.plot([max(threshold, ends[0])], [len(labels)], marker, color=THRESHOLD, ms=5, clip_on=False)
+        labels.append(f"{_counted(level, 'document')} {condition}")
         above = threshold
-    panel.set_ylim(max(len(said), 1) - 0.5, -0.5)
+    panel.set_ylim(max(len(labels), 1) - 0.5, -0.5)
     panel.set_yticks([])
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-    for row, words in enumerate(said):
-        panel.text(1.03, row, words, transform=panel.get_yaxis_transform(), va="center", fontsize=FONT)
+    for row, label in enumerate(labels):
+        panel.text(1.03, row, label, transform=panel.get_yaxis_transform(), va="center", fontsize=FONT)
 
 
 def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
-    """Queries by their signal: above those that need retrieval, below the others; no bin lies across the threshold."""
+    """Histograms of the signal: of queries that need retrieval above, of the others below; no bin spans a threshold."""
     from matplotlib.ticker import MaxNLocator
 
     width = (ends[1] - ends[0]) / BINS
     origin = next(filter(math.isfinite, view.thresholds[-1:]), ends[0])
     bins = origin + width * np.arange(math.floor((ends[0] - origin) / width), (ends[1] - origin) / width + 1)
-    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # in bins that are in sight
+    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # into the visible bins
     for panel, needs in zip(panels, (True, False), strict=True):
         mine = view.needs == needs
         parts = [place[mine & view.shown], place[mine & ~view.shown]]
@@ -156,7 +158,7 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 
 
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
-    """Heights from 0 to 1 moved as little as need be, that neighbours are `least` apart."""
+    """Heights from 0 to 1, moved as little as needed so that neighbours are at least `least` apart."""
     order = np.argsort(heights, kind="stable")
     moved = np.array(heights, float)[order]
     for i in range(1, len(moved)):
@@ -164,12 +166,13 @@ def _apart(heights: Sequence[float], least: float) -> np.ndarray:
     moved[-1] = min(moved[-1], 1)
     for i in reversed(range(len(moved) - 1)):
         moved[i] = min(moved[i], moved[i + 1] - least)
-    found = np.empty(len(moved))
-    found[order] = moved
-    return found
+    apart = np.empty(len(moved))
+    apart[order] = moved
+    return apart
 
 
 def _beyond(signal: np.ndarray, ends: Ends) -> str:
+    """A remark on queries beyond the ends of the axis; empty if there are none."""
     count = int(((signal < ends[0]) | (signal > ends[1])).sum())
     return f" ({_counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
 

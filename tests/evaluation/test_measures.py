@@ -379,7 +379,7 @@ def test_names() -> None:
         ("NDCG@10", "Did you mean 'ndcg@10'?"),
         ("ndcg_at_10", "Did you mean 'ndcg@10'?"),
         ("recal", "Did you mean 'recall'?"),
-        ("accuracy", "Known are"),
+        ("accuracy", "Known: "),
         (3, "'3' is unknown"),
         ("", "'' is unknown"),
         ("ndcg@", "integer from 1"),

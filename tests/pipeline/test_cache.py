@@ -1,4 +1,4 @@
-"""The store: a result exists when its manifest does, and nothing is computed twice."""
+"""The cache: a result exists when its manifest does, and nothing is computed twice."""
 
 import errno
 import multiprocessing
@@ -153,7 +153,7 @@ def test_the_words_for_a_full_disk_come_when_resuming_too(tmp_path):
 
 
 class Searches:
-    """Rankings of ten documents, and at which depths they were asked for."""
+    """Rankings of ten documents, and the depths that were requested."""
 
     def __init__(self):
         self.depths = []
@@ -165,23 +165,23 @@ class Searches:
 
 
 def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
-    search, store = Searches(), Cache(tmp_path)
-    assert len(store.ranking({"a": 1}, 4, search).row(0)) == 4
-    assert store.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
-    assert [doc for doc, _ in store.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
-    assert len(store.ranking({"a": 1}, 7, search).row(0)) == 7
+    search, cache = Searches(), Cache(tmp_path)
+    assert len(cache.ranking({"a": 1}, 4, search).row(0)) == 4
+    assert cache.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
+    assert [doc for doc, _ in cache.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
+    assert len(cache.ranking({"a": 1}, 7, search).row(0)) == 7
     assert search.depths == [4, 8]
-    store.ranking({"a": 2}, 2, search)
+    cache.ranking({"a": 2}, 2, search)
     assert search.depths == [4, 8, 2], "another identity is another ranking"
 
 
 def test_a_damaged_deeper_ranking_is_searched_again_at_its_depth(tmp_path):
-    search, store = Searches(), Cache(tmp_path)
-    store.ranking({}, 8, search)
+    search, cache = Searches(), Cache(tmp_path)
+    cache.ranking({}, 8, search)
     next((tmp_path / "rankings").glob("*-8")).joinpath("docs.npy").write_bytes(b"")
-    assert len(store.ranking({}, 2, search).row(0)) == 2
+    assert len(cache.ranking({}, 2, search).row(0)) == 2
     assert search.depths == [8, 8]
-    assert len(store.ranking({}, 8, search).row(0)) == 8
+    assert len(cache.ranking({}, 8, search).row(0)) == 8
 
 
 class Scorer:
@@ -203,9 +203,9 @@ def keys(*numbers):
 
 
 def test_pairs_are_scored_once(tmp_path):
-    asked = keys(5, 3, 5, 9)
-    scorer = Scorer(asked)
-    assert Cache(tmp_path).pairs({"m": 1}, asked, scorer).tolist() == [5, 3, 5, 9]
+    wanted = keys(5, 3, 5, 9)
+    scorer = Scorer(wanted)
+    assert Cache(tmp_path).pairs({"m": 1}, wanted, scorer).tolist() == [5, 3, 5, 9]
     assert len(scorer.scored) == 3, "equal keys once"
     more = keys(9, 7, 3)
     scorer = Scorer(more)
@@ -217,48 +217,48 @@ def test_pairs_are_scored_once(tmp_path):
     assert Cache(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
 
 
-def test_pairs_scored_before_a_failure_are_kept(tmp_path):
-    asked = keys(1, 2, 3, 4)
+def test_pairs_scored_before_a_failure_are_cached(tmp_path):
+    wanted = keys(1, 2, 3, 4)
     with pytest.raises(RuntimeError, match="interrupted"):
-        Cache(tmp_path).pairs({}, asked, Scorer(asked, limit=3))
-    scorer = Scorer(asked)
-    assert Cache(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2, 3, 4]
+        Cache(tmp_path).pairs({}, wanted, Scorer(wanted, limit=3))
+    scorer = Scorer(wanted)
+    assert Cache(tmp_path).pairs({}, wanted, scorer).tolist() == [1, 2, 3, 4]
     assert len(scorer.scored) == 1
 
 
 def test_a_segment_that_has_no_name_yet_is_left_alone(tmp_path):
     """Its builder is about to rename it, or was killed before it could."""
-    asked = keys(1, 2)
-    Cache(tmp_path).pairs({}, asked, Scorer(asked))
+    wanted = keys(1, 2)
+    Cache(tmp_path).pairs({}, wanted, Scorer(wanted))
     segment = next(tmp_path.rglob("scores.npy")).parent
     segment.rename(segment.with_name(segment.name + ".unfinished"))
-    scorer = Scorer(asked)
-    assert Cache(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    scorer = Scorer(wanted)
+    assert Cache(tmp_path).pairs({}, wanted, scorer).tolist() == [1, 2]
     assert len(scorer.scored) == 2
 
 
 def test_damaged_pairs_are_scored_again(tmp_path, caplog):
-    asked = keys(1, 2)
-    Cache(tmp_path).pairs({}, asked, Scorer(asked))
-    kept = next(tmp_path.rglob("scores.npy"))
-    data = bytearray(kept.read_bytes())
+    wanted = keys(1, 2)
+    Cache(tmp_path).pairs({}, wanted, Scorer(wanted))
+    scores_file = next(tmp_path.rglob("scores.npy"))
+    data = bytearray(scores_file.read_bytes())
     data[-1] ^= 1
-    kept.write_bytes(data)
-    scorer = Scorer(asked)
-    assert Cache(tmp_path).pairs({}, asked, scorer).tolist() == [1, 2]
+    scores_file.write_bytes(data)
+    scorer = Scorer(wanted)
+    assert Cache(tmp_path).pairs({}, wanted, scorer).tolist() == [1, 2]
     assert len(scorer.scored) == 2
     assert "damaged" in caplog.text
 
 
 def test_entries_are_listed_and_removed(tmp_path):
-    store = Cache(tmp_path)
-    first = store.folder("b_second", {"x": 1}, Counter())
-    store.folder("a_first", {"x": 2}, lambda folder: os.link(first / "data.txt", folder / "linked"))
-    asked = keys(1)
-    store.pairs({"m": 1}, asked, Scorer(asked))
+    cache = Cache(tmp_path)
+    first = cache.folder("b_second", {"x": 1}, Counter())
+    cache.folder("a_first", {"x": 2}, lambda folder: os.link(first / "data.txt", folder / "linked"))
+    wanted = keys(1)
+    cache.pairs({"m": 1}, wanted, Scorer(wanted))
     with pytest.raises(RuntimeError):
-        store.folder("things", {}, _fail, resume=True)
-    found = {entry.kind.partition("/")[0]: entry for entry in store.entries()}
+        cache.folder("things", {}, _fail, resume=True)
+    found = {entry.kind.partition("/")[0]: entry for entry in cache.entries()}
     assert set(found) == {"a_first", "b_second", "pairs", "things"}
     assert [entry.finished for entry in found.values()] == [True, True, True, False]
     assert found["a_first"].identity == {"x": 2}
@@ -266,10 +266,10 @@ def test_entries_are_listed_and_removed(tmp_path):
     assert found["b_second"].bytes == (first / "manifest.json").stat().st_size, "the shared file counts once"
     assert found["a_first"].bytes > data
     for entry in found.values():
-        assert store.remove(entry)
-    assert store.entries() == []
+        assert cache.remove(entry)
+    assert cache.entries() == []
     build = Counter()
-    store.folder("b_second", {"x": 1}, build)
+    cache.folder("b_second", {"x": 1}, build)
     assert build.calls == 1
 
 
@@ -279,34 +279,34 @@ def _fail(folder):
 
 
 def test_use_makes_an_entry_young(tmp_path):
-    store = Cache(tmp_path)
-    place = store.folder("things", {}, Counter())
+    cache = Cache(tmp_path)
+    place = cache.folder("things", {}, Counter())
     os.utime(place / "manifest.json", (0, 0))
-    assert store.entries()[0].used == 0
-    store.folder("things", {}, Counter())
-    assert store.entries()[0].used > time.time() - 60
+    assert cache.entries()[0].used == 0
+    cache.folder("things", {}, Counter())
+    assert cache.entries()[0].used > time.time() - 60
 
 
 def test_an_entry_under_work_is_not_removed(tmp_path):
-    store = Cache(tmp_path)
+    cache = Cache(tmp_path)
     removed = []
 
     def build(folder):
         (folder / "part").write_text("x")
-        removed.append(store.remove(store.entries()[0]))
+        removed.append(cache.remove(cache.entries()[0]))
 
-    store.folder("things", {}, build)
+    cache.folder("things", {}, build)
     assert removed == [False]
 
 
-def test_a_ranking_survives_the_store(tmp_path):
+def test_a_ranking_survives_the_cache(tmp_path):
     save_ranking(RANKING, tmp_path)
     back = load_ranking(tmp_path)
     assert back.to_dict() == RANKING.to_dict()
     assert isinstance(back.docs, np.memmap)
 
 
-def test_only_documents_that_occur_are_kept(tmp_path):
+def test_only_documents_that_occur_are_cached(tmp_path):
     wide = Ranking(("q",), ("a", "b", "c", "d"), np.array([[2, 1]], np.int32), np.array([[2.0, 1.0]]))
     save_ranking(wide, tmp_path)
     assert load_ranking(tmp_path).doc_ids == ("b", "c")

@@ -297,7 +297,7 @@ def test_a_model_that_cannot_be_had_ends_with_2_and_ways_out(harness, toy, own, 
         assert said in done.err
 
 
-def test_a_model_that_gives_nan_is_told_by_the_document(harness, toy, own, monkeypatch):
+def test_an_error_names_the_document_for_which_a_model_gives_nan(harness, toy, own, monkeypatch):
     real = retrievers.dense.encoders.SentenceEncoder._by_batches
 
     def spoilt(self, texts, rows, prefix):

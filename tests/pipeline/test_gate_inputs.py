@@ -1,4 +1,4 @@
-"""What gates look at beyond the rankings: made when a gate asks, kept in the store, and by what it is told apart."""
+"""What gates read beyond the rankings: computed when a gate asks for it, cached, and with a correct identity."""
 
 import json
 from collections import Counter
@@ -26,8 +26,8 @@ def own_cache(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def kept(tmp_path):
-    """How many results of each kind the store holds."""
+def cached(tmp_path):
+    """The number of cached results of each kind."""
     return lambda: Counter(entry.kind for entry in Cache(tmp_path / "cache").entries())
 
 
@@ -76,7 +76,7 @@ def test_coverage_from_the_command_line(harness, toy):
 
 
 def test_background_from_the_command_line(harness, toy, tmp_path):
-    """By another road: a retriever of our own asked the random queries, and numpy's line through their scores."""
+    """Computed independently: our own retriever searches the random queries, numpy fits the line to their scores."""
     found = signal(harness, *WORD, "gate=score", "gate.signal=background", "gate.threshold=-2")
     rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
     documents = [Document(row["docid"], row["content"]) for row in rows]
@@ -85,15 +85,15 @@ def test_background_from_the_command_line(harness, toy, tmp_path):
     (tmp_path / "index").mkdir()
     bm25.index(documents, tmp_path / "index")
 
-    def look(asked):
-        ranking = bm25.search(asked, 1)
-        tops = [ranking.row(i)[0][1] if ranking.row(i) else 0.0 for i in range(len(asked))]
-        return np.sqrt([len(query.text.split()) for query in asked]), np.array(tops)
+    def top_scores(queries):
+        ranking = bm25.search(queries, 1)
+        tops = [ranking.row(i)[0][1] if ranking.row(i) else 0.0 for i in range(len(queries))]
+        return np.sqrt([len(query.text.split()) for query in queries]), np.array(tops)
 
     real = [Query.of(query_id, text) for query_id, text in queries.items()]
-    x, noise = look(random_queries([document.text for document in documents], real))
+    x, noise = top_scores(random_queries([document.text for document in documents], real))
     line = np.polynomial.Polynomial.fit(x, noise, 1)
-    x_real, tops = look(real)
+    x_real, tops = top_scores(real)
     expected = (tops - line(x_real)) / (noise - line(x)).std()
     assert found == pytest.approx(dict(zip(queries, expected.tolist(), strict=True)), abs=2e-6)
     shown = lists(harness("run", *WORD, "gate=score", "gate.signal=background", "gate.threshold=-2"))
@@ -103,10 +103,10 @@ def test_background_from_the_command_line(harness, toy, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["coverage", "background"])
-def test_a_slow_signal_is_computed_once(harness, toy, kept, nothing_more, name):
+def test_a_slow_signal_is_computed_once(harness, toy, cached, nothing_more, name):
     words = (*WORD, "gate=score", f"gate.signal={name}")
     first = lists(harness("run", *words, "gate.threshold=-99"))
-    before = kept()
+    before = cached()
     assert before["signals"] == 1
     assert before["rankings"] == (2 if name == "background" else 1)  # one of random queries
     nothing_more()
@@ -114,12 +114,12 @@ def test_a_slow_signal_is_computed_once(harness, toy, kept, nothing_more, name):
     assert set(map(tuple, lists(harness("run", *words, "gate.threshold=99")).values())) == {()}
     assert harness("run", *WORD, *AUTO, f"gate.signals=[{name}]").code == 0  # another gate, the same signal
     assert harness("run", *words, "top_k=1", "gate.k=5").code == 0
-    assert kept() == before
+    assert cached() == before
 
 
-def test_quick_signals_need_nothing(harness, toy, kept):
+def test_quick_signals_need_nothing(harness, toy, cached):
     assert harness("run", *WORD, *AUTO).code == 0
-    assert (kept()["signals"], kept()["rankings"]) == (0, 1)
+    assert (cached()["signals"], cached()["rankings"]) == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["coverage", "background"])
@@ -133,42 +133,42 @@ def test_quick_signals_need_nothing(harness, toy, kept):
         ("seed=3", 0),
     ],
 )
-def test_what_tells_kept_signals_apart(harness, toy, kept, name, change, more):
+def test_what_identifies_a_cached_signal(harness, toy, cached, name, change, more):
     words = (*WORD, "gate=score", f"gate.signal={name}")
     for each in ((), (change,)):
         assert harness("run", *words, *each).code == 0
-    assert kept()["signals"] == 1 + more
+    assert cached()["signals"] == 1 + more
 
 
-def test_another_tokenizer_of_the_gate_alone(harness, toy, kept):
+def test_another_tokenizer_of_the_gate_alone(harness, toy, cached):
     """A dense retriever makes no use of the tokenizer; the gate's coverage does."""
     words = (*DENSE, "gate=score", "gate.signal=coverage", "gate.threshold=0.3")
     by_word, by_morpheme = (signal(harness, *words, f"tokenizer={name}") for name in ("word", "char_ngram"))
     assert by_word != by_morpheme
-    assert kept()["signals"] == 2
+    assert cached()["signals"] == 2
 
 
 @pytest.mark.parametrize("name", ["coverage", "background"])
-def test_other_documents_and_queries_are_other_signals(harness, toy, kept, name):
+def test_other_documents_and_queries_are_other_signals(harness, toy, cached, name):
     words = (*WORD, "gate=score", f"gate.signal={name}")
     assert harness("run", *words).code == 0
     text = (toy / "eval.jsonl").read_text("utf-8")
     (toy / "eval.jsonl").write_text(text.replace("왜 변해?", "왜 그렇게 변해?"), "utf-8")
     assert harness("run", *words).code == 0
-    assert kept()["signals"] == 2
+    assert cached()["signals"] == 2
     text = (toy / "documents.jsonl").read_text("utf-8")
     (toy / "documents.jsonl").write_text(text.replace("한 달 동안", "한 달 내내"), "utf-8")
     assert harness("run", *words).code == 0
-    assert kept()["signals"] == 3
+    assert cached()["signals"] == 3
 
 
-def test_each_source_has_its_own(harness, toy, kept):
+def test_each_source_has_its_own(harness, toy, cached):
     words = (*WORD, "retriever=hybrid_lexical", *AUTO, "gate.signals=[coverage,background]")
     done = harness("run", *words)
     assert done.code == 0
-    assert kept()["signals"] == 4
+    assert cached()["signals"] == 4
     assert harness("run", *words, "gate.sources=[bigram]").code == 0
-    assert kept()["signals"] == 4
+    assert cached()["signals"] == 4
 
 
 def test_a_damaged_signal_is_computed_anew(harness, toy, tmp_path):
@@ -190,12 +190,12 @@ def rule(done):
 EMBEDDING = ("gate=classifier", "gate.embedding=true", "gate.folds=2", "gate.repeats=1", "gate.signals=[top_score]")
 
 
-def test_embeddings_of_an_encoder_that_learns_from_the_documents(harness, toy, kept, nothing_more):
+def test_embeddings_of_an_encoder_that_learns_from_the_documents(harness, toy, cached, nothing_more):
     words = (*WORD, *EMBEDDING, "encoder=lsa")
     done = harness("run", *words)
     learnt = rule(done)
     assert len(learnt["embedding"]) == len(learnt["embedding_centre"]) == len(learnt["embedding_scale"]) == 3
-    assert (kept()["embeddings"], kept()["query_embeddings"]) == (1, 1)
+    assert (cached()["embeddings"], cached()["query_embeddings"]) == (1, 1)
     nothing_more()
     again = harness("run", *words)
     assert rule(again) == learnt
@@ -204,21 +204,21 @@ def test_embeddings_of_an_encoder_that_learns_from_the_documents(harness, toy, k
     assert lists(applied) == lists(done)
 
 
-def test_embeddings_are_those_that_the_retriever_made(harness, toy, kept):
+def test_embeddings_are_those_that_the_retriever_made(harness, toy, cached):
     assert harness("run", *DENSE).code == 0
-    before = kept()
+    before = cached()
     assert harness("run", *DENSE, *EMBEDDING).code == 0
-    assert kept() == before
+    assert cached() == before
 
 
-def test_another_encoder_gives_other_embeddings(harness, toy, kept):
+def test_another_encoder_gives_other_embeddings(harness, toy, cached):
     found = [rule(harness("run", *WORD, *EMBEDDING, "encoder=lsa", f"encoder.dimensions={n}")) for n in (1, 2)]
     assert [len(one["embedding"]) for one in found] == [1, 2]
-    assert kept()["query_embeddings"] == 2
+    assert cached()["query_embeddings"] == 2
 
 
 @pytest.mark.slow  # loads the libraries
-def test_embeddings_of_a_transformer(harness, toy, kept, tmp_path, monkeypatch):
+def test_embeddings_of_a_transformer(harness, toy, cached, tmp_path, monkeypatch):
     from tiny_models import HIDDEN, tiny_sentence_model
 
     from retrievers.dense.encoders import SentenceEncoder
@@ -227,7 +227,7 @@ def test_embeddings_of_a_transformer(harness, toy, kept, tmp_path, monkeypatch):
     words = (*WORD, *EMBEDDING, "encoder=local", f"encoder.path={path}", "encoder.runtime.device=cpu")
     learnt = rule(harness("run", *words))
     assert len(learnt["embedding"]) == HIDDEN["hidden_size"]
-    assert (kept()["embeddings"], kept()["query_embeddings"]) == (0, 1)  # the documents are not looked at
+    assert (cached()["embeddings"], cached()["query_embeddings"]) == (0, 1)  # no document is encoded
 
     def fail(*_, **__):
         raise AssertionError("encoded again")

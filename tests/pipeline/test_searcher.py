@@ -168,7 +168,7 @@ def test_a_sealed_store_serves_what_it_has_and_builds_nothing(sample, store, tmp
     sealed = SealedCache(store.root)
     assert searcher_of(config, sample, sealed, tmp_path).folders == [folder]
     before = files(store.root)
-    with pytest.raises(BadInput, match=r"nothing of the kind indexes.*arguments.k1 was 1.5 and is 1.2"):
+    with pytest.raises(BadInput, match=r"no entry in indexes that matches.*arguments.k1 was 1.5 and is 1.2"):
         searcher_of(composed("retriever.bm25.k1=1.2"), sample, sealed, tmp_path)
     assert files(store.root) == before
 
