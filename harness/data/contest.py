@@ -1,4 +1,4 @@
-"""The contest's layout: documents, conversations and labels as JSON lines; and the sample that ships."""
+"""The contest's format: documents, conversations and labels as JSON lines; and the shipped sample."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.files import as_id, field, json_lines, optional_text, required, unique_rows
-from harness.data.source import _locate, turns
+from harness.data.source import locate, turns
 from retrievers.base import BadInput, Document, Qrels, Query
 
 
 class Contest:
     """JSON lines as in the contest on scientific questions.
 
-    documents.jsonl {docid, src, content}; eval.jsonl {eval_id, msg: [{role, content}, ...]}, a question or a
-    conversation; qrels.jsonl, which may be missing, {eval_id, relevant: [docid, ...] or {docid: grade}} with finite
-    grades > 0, where an empty `relevant` says that the query needs no retrieval.
-    path: the folder of the three. documents, queries, qrels: a file in place of one of them.
+    documents.jsonl: {docid, src, content}
+    eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation
+    qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}} with finite grades > 0; optional. An empty
+                     `relevant` means that the query needs no retrieval.
+
+    path: the folder with these files.
+    documents, queries, qrels: a file to use instead of the one in the folder.
     """
 
     recorded_as = "dataset/contest"
@@ -38,11 +41,11 @@ class Contest:
     def qrels_file(self) -> Path | None:
         if not self._qrels and not self._path:
             return None
-        file = _locate("qrels", self._qrels, self._path, "qrels.jsonl")
+        file = locate("qrels", self._qrels, self._path, "qrels.jsonl")
         return file if self._qrels or file.exists() else None
 
     def documents(self) -> list[Document]:
-        path = _locate("documents", self._documents, self._path, "documents.jsonl")
+        path = locate("documents", self._documents, self._path, "documents.jsonl")
         return [
             Document(
                 doc_id, field(row, "content", str, where), source=optional_text(row, "src", where), native_id=native
@@ -51,7 +54,7 @@ class Contest:
         ]
 
     def queries(self) -> list[Query]:
-        path = _locate("queries", self._queries, self._path, "eval.jsonl")
+        path = locate("queries", self._queries, self._path, "eval.jsonl")
         return [
             Query(query_id, turns(row, where), native)
             for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
@@ -66,7 +69,7 @@ class Contest:
 
 
 class Sample(Contest):
-    """The small Korean data set that ships with the package."""
+    """The small Korean dataset that ships with the package."""
 
     recorded_as = "dataset/sample"
 
@@ -75,12 +78,14 @@ class Sample(Contest):
 
 
 def _grades(row: Mapping[str, Any], where: str) -> dict[str, float]:
-    """`relevant` of a contest label: a list of ids, each of grade 1, or an object of grades."""
+    """`relevant` of a contest label: a list of ids, each with grade 1, or an object of grades."""
     relevant = required(row, "relevant", where)
     if isinstance(relevant, list):
         ids = [as_id(value, "an id in relevant", where)[0] for value in relevant]
         if len(set(ids)) < len(ids):
-            raise BadInput(f"{where}: relevant names {Counter(ids).most_common(1)[0][0]!r:.60} twice. Remove one.")
+            raise BadInput(
+                f"{where}: relevant names {Counter(ids).most_common(1)[0][0]!r:.60} twice. Remove one of them."
+            )
         return dict.fromkeys(ids, 1.0)
     if not isinstance(relevant, dict):
         raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or an object of grades.")
@@ -89,6 +94,6 @@ def _grades(row: Mapping[str, Any], where: str) -> dict[str, float]:
         if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
             raise BadInput(
                 f"{where}: the grade of {doc_id!r:.60} is {grade!r:.60}, but must be a finite number > 0. Leave out "
-                "what is not relevant."
+                "documents that are not relevant."
             )
     return {doc_id: float(grade) for doc_id, grade in relevant.items()}

@@ -1,4 +1,4 @@
-"""A data set: documents, queries and labels that fit together, and what makes it the same one tomorrow."""
+"""A dataset: documents, queries and labels that fit together, with fingerprints of its content."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 @dataclass(frozen=True)
 class Dataset:
-    """documents: ascending doc_id. queries: in the file's order. qrels: None where nothing is labelled.
+    """Documents, queries and labels.
 
-    notes: sentences for the person about what is unusual and was kept.
+    name:      of the dataset.
+    documents: in ascending order of doc_id.
+    queries:   in the order of the file.
+    qrels:     None without labels.
+    notes:     sentences for the user about unusual content.
     """
 
     name: str
@@ -41,8 +45,8 @@ class Dataset:
     def fingerprints(self) -> dict[str, str | None]:
         """sha256 of the content of "documents", "queries" and "qrels" (None without labels).
 
-        They depend on ids, titles, texts, turns and grades; the order counts for queries alone. Line ends, the order
-        of keys, `source` and whether an id was written as a number make no difference.
+        They depend on ids, titles, texts, turns and grades, and on the order of the queries. Line ends, the order of
+        keys, the order of documents and labels, `source`, and whether an id was a number make no difference.
         """
         documents = ((document.doc_id, document.title, document.text) for document in self.documents)
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
@@ -56,8 +60,8 @@ class Dataset:
 def load(source: Source, name: str) -> Dataset:
     """Read a source and check that its parts fit together.
 
-    Raises BadInput for labels of unknown queries or documents. Empty documents and unlabelled queries are kept, and
-    reported in `notes`.
+    Raises BadInput for labels of unknown queries or documents. Empty documents and unlabelled queries stay in the
+    dataset and are reported in `notes`.
     """
     documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
     queries = tuple(source.queries())
@@ -72,16 +76,17 @@ def load(source: Source, name: str) -> Dataset:
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
     """The queries as they are searched: the same ids in the same order, each with one user turn.
 
-    text: `user_turns` for all turns of the user joined by a space, `last` for the last one, `file` for what `file`
-    says: JSON lines {eval_id, standalone_query}, one for each query of the data set. Raises BadInput for other values,
-    and where the file lacks a query, has another one or has one twice.
+    text: `user_turns`: all user turns, joined by a space; `last`: the last user turn; `file`: the text in `file`.
+    file: JSON lines {eval_id, standalone_query}, one for each query of the dataset.
+
+    Raises BadInput for other values of `text`, and unless the file has every query exactly once and no others.
     """
     if text not in _TEXTS:
-        raise BadInput(f"query.text={text!r} is none of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
+        raise BadInput(f"query.text={text!r} is not one of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
     if text == "file" and not file:
         raise BadInput("query.text=file needs query.file=FILE, JSON lines {eval_id, standalone_query}.")
     if text != "file" and file:
-        raise BadInput(f"query.file={file} is not read with query.text={text}. Say query.text=file, or leave it out.")
+        raise BadInput(f"query.file={file} is not read with query.text={text}. Use query.text=file, or leave it out.")
     if file:
         texts = _rewritten(dataset, Path(file))
     elif text == "last":
@@ -94,17 +99,17 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
 
 
 def conversations(queries: Iterable[Query]) -> dict[str, bool]:
-    """query_id -> whether the user speaks more than once."""
+    """query_id -> whether it has more than one user turn."""
     return {query.query_id: len(query.user_turns) > 1 for query in queries}
 
 
 def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
-    """query_id -> its standalone form in the file."""
+    """query_id -> its standalone form in the file `path`."""
     expected = {query.query_id for query in dataset.queries}
     texts: dict[str, str] = {}
     for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id"):
         if query_id not in expected:
-            raise BadInput(f"{where}: the data set has no query {query_id!r}. Remove the line.")
+            raise BadInput(f"{where}: the dataset has no query {query_id!r}. Remove the line.")
         texts[query_id] = field(row, "standalone_query", str, where)
     missing = [query.query_id for query in dataset.queries if query.query_id not in texts]
     if missing:
@@ -113,17 +118,17 @@ def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
 
 
 def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: set[str]) -> None:
-    unknown = [one for one in labelled if one not in known]
+    """Raise BadInput if a label names a query or document (`what`: "queries" or "documents") that is not `known`."""
+    unknown = [item_id for item_id in labelled if item_id not in known]
     if unknown:
         raise BadInput(
-            f"{_place(source.qrels_file, unknown[0])}: labels name {len(unknown)} {what} that the data set does not "
-            f"have: {some(unknown)}."
-            f" Remove these labels, or give the {what} that they belong to."
+            f"{_line_of(source.qrels_file, unknown[0])}: labels name {len(unknown)} {what} that the dataset does not "
+            f"have: {some(unknown)}. Remove these labels, or add the {what} that they belong to."
         )
 
 
-def _place(path: Path | None, wanted: str) -> str:
-    """file:line of the first line of a labels file that holds an id; the file alone where it has no lines to show."""
+def _line_of(path: Path | None, wanted: str) -> str:
+    """file:line of the first line of a labels file that contains an id; only the file for formats without lines."""
     if path is None or path.suffix in (".parquet", ".json"):
         return str(path)
     for number, line in numbered_lines(path):
@@ -144,20 +149,21 @@ def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Q
     unlabelled = sum(query.query_id not in qrels.grades for query in queries)
     if unlabelled:
         yield f"{unlabelled} of {len(queries)} queries are unlabelled: retrieved and exported, but not scored."
-    bare = sum(not grades for grades in qrels.grades.values())
-    if bare:
-        says = "need no retrieval" if qrels.abstention else "have no relevant document"
-        yield f"{bare} of {len(qrels.grades)} labelled queries {says}."
+    ungraded = sum(not grades for grades in qrels.grades.values())
+    if ungraded:
+        meaning = "need no retrieval" if qrels.abstention else "have no relevant document"
+        yield f"{ungraded} of {len(qrels.grades)} labelled queries {meaning}."
 
 
 def _canonical(qrels: Qrels) -> Iterable[Any]:
-    """What two files of labels that mean the same have in common."""
+    """The content of labels, the same for all files with the same meaning."""
     yield qrels.abstention
     for query_id, grades in sorted(qrels.grades.items()):
         yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
 
 
 def _sha256(rows: Iterable[Any]) -> str:
+    """sha256 of the rows as JSON lines, read one at a time."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(_encode(row).encode())

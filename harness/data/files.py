@@ -1,6 +1,7 @@
-"""Reading what people bring: lines, JSON and single values, refused with file and line where they are wrong.
+"""Reading and writing files: lines, JSON, CSV and single values. Errors name the file and the line.
 
-Files are UTF-8, with or without a BOM and CRLF, plain or gzipped (told by content). Lines count from 1.
+Files to read are UTF-8, with or without a BOM, with LF or CRLF, plain or gzipped (detected by content, not by name).
+Line numbers start at 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 from retrievers.base import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # what reading a file or a gzip stream raises
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a pair, or a whole one: only encoding tells
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, paired or not: only encoding can tell
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object"}
 
 T = TypeVar("T")
@@ -31,16 +32,16 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked where it is gzipped."""
+    """The file's bytes, unpacked if it is gzipped."""
     if path.is_dir():
-        raise BadInput(f"{path} is a folder where a file is expected. Name a file in it.")
+        raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
     try:
         file = path.open("rb")
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise BadInput(f"{path}: there is no folder {path.parent}. Check the path.") from None
         near = sorted(sibling.name for sibling in path.parent.iterdir())
-        hint = did_you_mean(path.name, near) or f" {path.parent} holds: {some(near) or 'nothing'}."
+        hint = did_you_mean(path.name, near) or f" {path.parent} contains: {some(near) or 'nothing'}."
         raise BadInput(f"{path}: there is no such file.{hint}") from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be opened: {error}.") from None
@@ -53,7 +54,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number from 1, line without its end) of every line that is not blank, read one at a time."""
+    """(line number, line without its end) of every line that is not blank, read one at a time."""
     number = 0
     try:
         with opened(path) as file:
@@ -62,32 +63,35 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 if line.strip():
                     yield number, line
     except DAMAGED as error:
-        raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file whole?") from None
+        raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file complete?") from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; refuses other JSON, duplicate keys, NaN and Infinity."""
+    """(line number, object) of every line; BadInput for other JSON, duplicate keys, NaN and Infinity."""
     for number, line in numbered_lines(path):
         if line.lstrip().startswith("["):
             raise BadInput(
-                f"{path}:{number}: a JSON array where lines are expected: one object a line; convert with jq -c .[]"
+                f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"
             )
         row = _parse(line, path, number)
         if not isinstance(row, dict):
-            raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must hold one, in braces.")
+            raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must be one, in braces.")
         yield number, row
 
 
 def json_file(path: Path) -> dict[str, Any]:
-    """The one object that a JSON file holds, as strict as `json_lines`."""
+    """The JSON object in a file, checked as strictly as by `json_lines`."""
     content = _whole(path)
     if not isinstance(content, dict):
-        raise BadInput(f"{path}: the file must hold one JSON object, in braces, not {content!r:.60}.")
+        raise BadInput(f"{path}: the file must be one JSON object, in braces, not {content!r:.60}.")
     return content
 
 
 def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of every line of JSON lines, or of every element of a JSON array, `FILE: item 1` on."""
+    """(position, object) of every line of JSON lines, or of every element of a JSON array.
+
+    The position is `FILE:line`, or `FILE: item n` with n from 1.
+    """
     _, first = next(numbered_lines(path), (0, ""))
     if not first.lstrip().startswith("["):
         yield from ((f"{path}:{number}", row) for number, row in json_lines(path))
@@ -100,7 +104,7 @@ def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
-    """row[key], which must be there and be a `kind` (str, list or dict)."""
+    """row[key], which must exist and be a `kind` (str, list or dict). where: position in the file, for errors."""
     value = required(row, key, where)
     if not isinstance(value, kind):
         raise BadInput(f"{where}: {key} is {value!r:.60}, but must be {_WORDS[kind]}.")
@@ -108,54 +112,60 @@ def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
 
 
 def required(row: Mapping[str, Any], key: str, where: str) -> Any:
-    """row[key]; where it is missing, the message names the fields that there are, and a near miss."""
+    """row[key], which must exist; otherwise the error lists the fields that do, and a similar name."""
     if key not in row:
-        near = [f" {name!r} stands here.{did_you_mean(name, [key])}" for name in row if did_you_mean(name, [key])]
+        near = [f" There is {name!r}.{did_you_mean(name, [key])}" for name in row if did_you_mean(name, [key])]
         raise BadInput(f"{where}: {key} is missing (fields here: {', '.join(row) or 'none'}).{''.join(near[:1])}")
     return row[key]
 
 
 def optional_text(row: Mapping[str, Any], key: str, where: str) -> str:
-    """row[key], the empty string where it is missing or null."""
+    """row[key], which must be text; the empty string if it is missing or null."""
     return "" if row.get(key) is None else field(row, key, str, where)
 
 
 def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int | None]:
-    """The id in row[key] as text, and as the number that it was in the file, if it was one."""
+    """The id in row[key] as text, and as the number it is in the file, None if it is text there."""
     return as_id(required(row, key, where), key, where)
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """As `identifier`, of a value: text that is not blank, or a whole number."""
+    """Like `identifier`, for a value. An id is text that is not blank, or a whole number."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():
-        raise BadInput(f"{where}: {key} is {value!r:.60}: an id is text that is not empty, or a whole number.")
+        raise BadInput(f"{where}: {key} is {value!r:.60}, but an id must be non-empty text or a whole number.")
     return value, None
 
 
 def finite(text: str, what: str, where: str) -> float:
-    """The finite number that `text` says."""
+    """The finite number in `text`. what: names it in errors."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or "_" in text:  # Python alone reads 1_0 as 10
+    if not math.isfinite(value) or "_" in text:  # only Python reads 1_0 as 10
         raise BadInput(f"{where}: {what} {text!r:.60} is not a finite number.")
     return value
 
 
 def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | str) -> None:
-    """Note the key's position, or refuse it if it has one already."""
+    """Note the position of a key; BadInput if `seen` has the key already.
+
+    seen: key -> position. what: names the key in errors.
+    """
     if key in seen:
-        raise BadInput(f"{path}:{position}: {what} {key!r:.80} stands already at {path}:{seen[key]}. Remove one.")
+        raise BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{seen[key]}. Remove one of them.")
     seen[key] = position
 
 
 def unique_rows(
     path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """(file:line, id, its number if it was one, row) of (position, row) pairs: at least one, row[key] unique."""
+    """(file:line, id, the id's number if it is one in the file, row) of every (position, row).
+
+    BadInput if there is no row, or if two rows have the same id in row[key].
+    """
     seen: dict[str, int | str] = {}
     for position, row in rows:
         where = f"{path}:{position}"
@@ -167,7 +177,10 @@ def unique_rows(
 
 
 def check_pairs(predictions: Path, ours: Collection[str], references: Path, theirs: Collection[str]) -> None:
-    """Predictions and references must have the same ids; what is missing and what is too much is listed."""
+    """Raise BadInput, with the ids that are missing and superfluous, unless both files have the same ids.
+
+    ours: ids of the predictions. theirs: ids of the references.
+    """
     missing, extra = [one for one in theirs if one not in ours], [one for one in ours if one not in theirs]
     problems = [f"no prediction for {len(missing)} of {len(theirs)} ids: {some(missing)}"] if missing else []
     problems += [f"{len(extra)} of its {len(ours)} ids not in {references}: {some(extra)}"] if extra else []
@@ -176,27 +189,27 @@ def check_pairs(predictions: Path, ours: Collection[str], references: Path, thei
 
 
 def no_rows(path: Path) -> BadInput:
-    """The error for a file that holds nothing."""
+    """The error for a file without rows."""
     return BadInput(f"{path}: the file holds no rows. Is it the right one?")
 
 
 def some(ids: Collection[str], n: int = 5) -> str:
-    """The first n of `ids` in words."""
+    """The first n ids as text: "a, b and 3 more"."""
     return ", ".join(list(ids)[:n]) + (f" and {len(ids) - n} more" if len(ids) > n else "")
 
 
 def _whole(path: Path) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file."""
     try:
         with opened(path) as file:
             text = _decode(file.read(), path, 1)
     except DAMAGED as error:
-        raise BadInput(f"{path}: cannot be read ({error}). Is the file whole?") from None
+        raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
     return _parse(text, path, None)
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:
-    """UTF-8 text that begins at line `number`; the first line may begin with a BOM."""
+    """UTF-8 text that begins at line `number`; a BOM at the start of line 1 is removed."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -206,7 +219,10 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
 
 
 def _parse(text: str, path: Path, number: int | None) -> Any:
-    """JSON without NaN, Infinity, duplicate keys and halves of characters; number: of the line, None for a file."""
+    """The value of JSON text; BadInput for NaN, Infinity, duplicate keys and unpaired surrogates.
+
+    number: of the line; None if the text is a whole file.
+    """
     where = str(path) if number is None else f"{path}:{number}"
     try:
         value = _DECODER.decode(text)
@@ -214,10 +230,10 @@ def _parse(text: str, path: Path, number: int | None) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         place = f"{path}:{number or error.lineno}"
-        remedy = "" if number is None else " Each line must hold one whole JSON object."
+        remedy = "" if number is None else " Each line must be one complete JSON object."
         raise BadInput(f"{place}: broken JSON ({error.msg}, column {error.colno}).{remedy}") from None
     except UnicodeEncodeError:
-        raise BadInput(f"{where}: half of a surrogate pair (\\ud800 to \\udfff) is no character. Remove it.") from None
+        raise BadInput(f"{where}: an unpaired surrogate (\\ud800 to \\udfff) is not a character. Remove it.") from None
     except RecursionError:
         raise BadInput(f"{where}: the JSON is nested too deeply.") from None
     except ValueError as error:
@@ -229,25 +245,30 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {key!r:.60} stands twice in one object. Remove one.")
+        raise ValueError(f"the key {key!r:.60} occurs twice in one object. Remove one of them.")
     return row
 
 
 def _not_finite(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number. Write null or a finite number.")
+    raise ValueError(f"{name} is not a JSON number. Write null or a finite number.")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_not_finite)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
+def json_line(row: Mapping[str, Any]) -> str:
+    """A JSON object on one line, with its line end."""
+    return _encode(row) + "\n"
+
+
 def json_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """One JSON object a line; the same rows give the same text."""
-    return "".join(_encode(row) + "\n" for row in rows)
+    """JSON lines, one object per line; equal rows give equal text."""
+    return "".join(map(json_line, rows))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all: to a temporary name in the same folder, then renamed."""
+    """Write UTF-8 text atomically: to a temporary file in the same folder, which is then renamed."""
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
         with unfinished.open("xb") as file:
@@ -260,6 +281,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
+    """CSV with a header; columns: name -> values, all of the same length. None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

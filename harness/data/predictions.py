@@ -1,4 +1,4 @@
-"""Lists in files: predictions made elsewhere are read, submissions are written and validated."""
+"""Reading predictions: ranked lists in the contest's format or as a TREC run."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, told apart by content.
+    """Lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, detected by content.
 
-    Contest lists keep their order and duplicates. A TREC run, lines `query_id Q0 doc_id rank score tag`, is ordered
-    as trec_eval orders it: by score descending in single precision, equal ones by doc_id descending (UTF-8 bytes);
-    the rank is ignored. Raises BadInput for anything else, a query in two rows, a document twice in a TREC list.
+    Contest lists keep their order and duplicates. A TREC run, lines `query_id Q0 doc_id rank score tag`, is sorted as
+    trec_eval does: by score in single precision, descending, then by doc_id, descending (UTF-8 bytes); the rank is
+    ignored. Raises BadInput for other formats, for a query in two rows, and for a document twice in a TREC list.
     """
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
         raise no_rows(path)
     if line.lstrip().startswith(("{", "[")):
-        return _predictions({query_id: topk for _, query_id, topk in _contest_rows(path)})
+        return _predictions({query_id: topk for _, query_id, topk in contest_rows(path)})
     return _predictions(_trec_lists(path))
 
 
-def _contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """(file:line, query_id, doc_ids) of contest rows; other fields are ignored."""
-    for where, query_id, _, row in unique_rows(path, _no_map(path), "eval_id"):
+def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """(file:line, query_id, doc_ids) of every contest row; other fields are ignored."""
+    for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
         topk = field(row, "topk", list, where)
         yield where, query_id, [as_id(value, "an id in topk", where)[0] for value in topk]
 
 
-def _no_map(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line; BadInput with a hint if a line maps query ids to objects."""
     for number, row in json_lines(path):
         if "eval_id" not in row and row and all(isinstance(value, dict) for value in row.values()):
             raise BadInput(
-                f"{path}:{number}: an object of queries is not read. Give one object a line, {{eval_id, topk: [docid, "
-                "...]}, or a TREC run: query_id Q0 doc_id rank score tag."
+                f"{path}:{number}: an object that maps queries to lists is not supported. Give one object per line, "
+                "{eval_id, topk: [docid, ...]}, or a TREC run: query_id Q0 doc_id rank score tag."
             )
         yield number, row
 
 
 def _trec_lists(path: Path) -> dict[str, list[str]]:
     """query_id -> doc_ids of a TREC run in trec_eval's order; queries in order of their first line."""
-    found: dict[str, dict[str, float]] = {}
+    run: dict[str, dict[str, float]] = {}
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != _TREC_FIELDS:
@@ -57,26 +58,28 @@ def _trec_lists(path: Path) -> dict[str, list[str]]:
                 "contest predictions are JSON lines {eval_id, topk: [docid, ...]}."
             )
         query_id, _, doc_id, _, score, _ = fields
-        scores = found.setdefault(query_id, {})
+        scores = run.setdefault(query_id, {})
         if doc_id in scores:
             first = next(n for n, other in numbered_lines(path) if other.split()[:3:2] == [query_id, doc_id])
             raise BadInput(
-                f"{path}:{number}: query {query_id!r} has document {doc_id!r} already at {path}:{first}. Remove one."
+                f"{path}:{number}: query {query_id!r} has document {doc_id!r} already at {path}:{first}. "
+                "Remove one of them."
             )
         scores[doc_id] = finite(score, "score", f"{path}:{number}")
-    return {query_id: _trec_order(scores) for query_id, scores in found.items()}
+    return {query_id: _trec_order(scores) for query_id, scores in run.items()}
 
 
 def _trec_order(scores: Mapping[str, float]) -> list[str]:
-    """doc_ids by (score as float32, doc_id), both descending: code points and UTF-8 bytes order text alike."""
-    with np.errstate(over="ignore"):  # beyond float32 is infinite there too
+    """doc_ids by (score as float32, doc_id), both descending. Code points sort like UTF-8 bytes."""
+    with np.errstate(over="ignore"):  # scores beyond float32 become infinite, as in trec_eval
         single = np.fromiter(scores.values(), np.float64, len(scores)).astype(np.float32).tolist()
     return [doc_id for _, doc_id in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
 def _predictions(lists: Mapping[str, Sequence[str]]) -> Predictions:
-    place: dict[str, int] = {}
+    """Predictions from query_id -> doc_ids."""
+    index_of: dict[str, int] = {}
     docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
     for row, doc_ids in enumerate(lists.values()):
-        docs[row, : len(doc_ids)] = [place.setdefault(doc_id, len(place)) for doc_id in doc_ids]
-    return Predictions(tuple(lists), tuple(place), docs)
+        docs[row, : len(doc_ids)] = [index_of.setdefault(doc_id, len(index_of)) for doc_id in doc_ids]
+    return Predictions(tuple(lists), tuple(index_of), docs)

@@ -21,15 +21,18 @@ from harness.data.files import (
     required,
     unique_rows,
 )
-from harness.data.source import Grades, _locate, _question
+from harness.data.source import Grades, locate, single_turn
 from retrievers.base import BadInput, Document, Qrels, Query
 
 
 class Squad:
-    """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph in which a question was asked.
+    """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph that a question was asked about.
 
-    Each distinct context is one document with its (first) article's title and the id `title#n`, its count within the
-    title, in file order. A question that SQuAD 2 marks `is_impossible` has no answer in its context: unlabelled.
+    Each distinct context is one document, with the title of its (first) article. Its id is `title#n`, where n counts
+    the contexts of the title in file order. A question that SQuAD 2 marks `is_impossible` is unlabelled, as its
+    context has no answer.
+
+    path: the JSON file.
     """
 
     recorded_as = "dataset/squad"
@@ -60,7 +63,7 @@ class Squad:
                 where = f"{path}:{at}"
                 query_id, native = identifier(question, "id", where)
                 once(seen, query_id, "question id", path, at)
-                queries.append(_question(query_id, field(question, "question", str, where), native))
+                queries.append(single_turn(query_id, field(question, "question", str, where), native))
                 impossible = question.get("is_impossible", False)
                 if not isinstance(impossible, bool):
                     raise BadInput(f"{where}: is_impossible is {impossible!r:.60}, but must be true or false.")
@@ -74,8 +77,11 @@ class Squad:
 class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
-    retrieval_gt: lists of ids, nested or not; every id in it is relevant, and an empty one says that the query needs
-    no retrieval. path: the folder of the two. corpus, qa: a file in place of one of them.
+    retrieval_gt is a list of ids, or a list of such lists. Every id in it is relevant; if there is none, the query
+    needs no retrieval.
+
+    path: the folder with both files.
+    corpus, qa: a file to use instead of the one in the folder.
     """
 
     recorded_as = "dataset/autorag"
@@ -85,10 +91,10 @@ class Autorag:
 
     @property
     def qrels_file(self) -> Path:
-        return _locate("qa", self._qa, self._path, "qa.parquet")
+        return locate("qa", self._qa, self._path, "qa.parquet")
 
     def documents(self) -> list[Document]:
-        path = _locate("corpus", self._corpus, self._path, "corpus.parquet")
+        path = locate("corpus", self._corpus, self._path, "corpus.parquet")
         return [
             Document(doc_id, field(row, "contents", str, where), native_id=native)
             for where, doc_id, native, row in unique_rows(path, _parquet_rows(path, "doc_id", "contents"), "doc_id")
@@ -97,7 +103,7 @@ class Autorag:
     def queries(self) -> list[Query]:
         path = self.qrels_file
         return [
-            _question(query_id, field(row, "query", str, where), native)
+            single_turn(query_id, field(row, "query", str, where), native)
             for where, query_id, native, row in unique_rows(path, _parquet_rows(path, "qid", "query"), "qid")
         ]
 
@@ -111,7 +117,7 @@ class Autorag:
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
-    """(title, context, paragraph, place in the JSON) of every paragraph of a SQuAD file."""
+    """(title, context, paragraph, position in the JSON) of every paragraph of a SQuAD file."""
     for at, article in _objects(path, json_file(path), "data", ""):
         title = optional_text(article, "title", f"{path}:{at}")
         for place, paragraph in _objects(path, article, "paragraphs", f"{at}."):
@@ -120,7 +126,7 @@ def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:
 
 
 def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) of every item of the list row[key]."""
+    """(position, object) of every item of the list row[key]. prefix: position of the row in the file."""
     for i, item in enumerate(field(row, key, list, f"{path}:{prefix}".rstrip(".:"))):
         if not isinstance(item, dict):
             raise BadInput(f"{path}:{prefix}{key}[{i}] is {item!r:.60}, but must be an object.")
@@ -139,4 +145,4 @@ def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, An
             rows = (row for batch in table.iter_batches(columns=list(columns)) for row in batch.to_pylist())
             yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
     except (ArrowException, UnicodeDecodeError, *DAMAGED) as error:
-        raise BadInput(f"{path}: not a parquet file that can be read ({error!s:.120}).") from None
+        raise BadInput(f"{path}: this is not a readable parquet file ({error!s:.120}). Is it the right one?") from None

@@ -1,8 +1,7 @@
-"""Readers of the files that people bring: one source class for each format.
+"""What all dataset formats share: the protocol of a source, and helpers for reading one.
 
-A source has three lazy methods, `documents()`, `queries()` and `qrels()`, and `qrels_file`, which names the labels in
-messages; its constructor's arguments are the keys of `dataset.` in a config. What is wrong with a file is a BadInput
-that names file and line.
+To add a format, write a class like `Source` in a module of this folder and a file in conf/dataset/. The arguments of
+its constructor are the keys of `dataset.` in a config. Errors in files are BadInput and name file and line.
 """
 
 from __future__ import annotations
@@ -16,47 +15,59 @@ from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
 
 ROLES = ("user", "assistant", "system")
 
-Grades = dict[str, dict[str, float]]
+Grades = dict[str, dict[str, float]]  # query_id -> doc_id -> grade
 
 
 class Source(Protocol):
-    """Where a data set comes from. Methods raise BadInput for what is wrong within one file."""
+    """The files of a dataset, read when a method is called. Methods raise BadInput for errors within one file."""
 
     @property
     def qrels_file(self) -> Path | None:
-        """The file of the labels; None where there are none."""
+        """The file with the labels, for error messages; None without labels."""
         ...
 
-    def documents(self) -> list[Document]: ...
+    def documents(self) -> list[Document]:
+        """All documents, in any order."""
+        ...
 
-    def queries(self) -> list[Query]: ...
+    def queries(self) -> list[Query]:
+        """All queries with their turns, in the order of the file."""
+        ...
 
-    def qrels(self) -> Qrels | None: ...
+    def qrels(self) -> Qrels | None:
+        """The labels; None without labels."""
+        ...
 
 
-def _question(query_id: str, text: str, native_id: int | None) -> Query:
+def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
+    """A query of one user turn. native_id: the id as a number, if it is one in the file."""
     return Query(query_id, (Turn("user", text),), native_id)
 
 
 def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:
-    """The conversation in row[key]: objects {role, content}, of which the user says at least one."""
-    found = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
-    if not any(turn.role == "user" for turn in found):
-        raise BadInput(f"{where}: {key} has no turn of the user. Add one, or remove the query.")
-    return found
+    """The conversation in row[key]: objects {role, content}, at least one of them by the user."""
+    conversation = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
+    if not any(turn.role == "user" for turn in conversation):
+        raise BadInput(f"{where}: {key} has no user turn. Add one, or remove the query.")
+    return conversation
 
 
 def _turn(turn: Any, where: str, key: str) -> Turn:
     if not isinstance(turn, dict):
-        raise BadInput(f"{where}: {key} holds {turn!r:.60}, but a turn is an object {{role, content}}.")
+        raise BadInput(f"{where}: {key} contains {turn!r:.60}, but a turn must be an object {{role, content}}.")
     role = field(turn, "role", str, where)
     if role not in ROLES:
-        raise BadInput(f"{where}: role {role!r:.60} is none of {', '.join(ROLES)}.{did_you_mean(role, ROLES)}")
+        raise BadInput(f"{where}: role {role!r:.60} is not one of {', '.join(ROLES)}.{did_you_mean(role, ROLES)}")
     return Turn(role, field(turn, "content", str, where))
 
 
-def _locate(key: str, given: str | None, folder: str | None, name: str) -> Path:
-    """The file of `dataset.<key>`: the one given, else `name` in the folder of `dataset.path`, gzipped or not."""
+def locate(key: str, given: str | None, folder: str | None, name: str) -> Path:
+    """The path of the file for `dataset.<key>`, which may not exist.
+
+    given:  value of `dataset.<key>`, which takes precedence.
+    folder: value of `dataset.path`.
+    name:   of the file in that folder; a gzipped NAME.gz serves as well.
+    """
     if given:
         return Path(given)
     if not folder:
@@ -66,7 +77,7 @@ def _locate(key: str, given: str | None, folder: str | None, name: str) -> Path:
     if not Path(folder).is_dir():
         parent = Path(folder).absolute().parent
         near = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
-        hint = did_you_mean(Path(folder).name, near) or f" Give the folder that holds {name}."
+        hint = did_you_mean(Path(folder).name, near) or f" Give the folder that contains {name}."
         what = "this is a file, not a folder" if Path(folder).exists() else "there is no such folder"
         raise BadInput(f"dataset.path={folder}: {what}.{hint}")
     path = Path(folder) / name

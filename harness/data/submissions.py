@@ -1,4 +1,4 @@
-"""Submissions in the contest's layout: making them from rankings, and validating them before they are written."""
+"""Submissions in the contest's format: made from rankings, and validated before they are exported."""
 
 from __future__ import annotations
 
@@ -9,74 +9,84 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.files import _encode, json_lines, json_text, some, unique_rows
-from harness.data.predictions import _contest_rows
+from harness.data.files import json_line, json_lines, json_text, some, unique_rows
+from harness.data.predictions import contest_rows
 from retrievers.base import BadInput, Document, Query, Ranking, remembered
 
-_LISTED = 10  # problems of a submission that a message lists
+_LISTED = 10  # the most problems that one error message lists
 
 
 def submission_rows(
     queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document], contents: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one a query.
+    """Contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    queries: as searched, in the order of the ranking's rows. texts: doc_id -> document. contents: whether references
-    carry the documents' texts (`with_contents` adds them later). Ids are written as they were read; scores have six
-    decimals; nobody answers here, so `answer` is empty.
+    Ids have the type that they had when they were read, scores have six decimals, and `answer` is empty.
+
+    queries:  as searched, in the order of the ranking's rows.
+    ranking:  the documents to submit.
+    texts:    doc_id -> document.
+    contents: whether references contain the documents' texts (`with_contents` can add them later).
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
     rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), strict=True)
     for query, docs, scores, length in rows:
-        found = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
+        documents = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
         references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
         if contents:
-            for reference, document in zip(references, found, strict=True):
+            for reference, document in zip(references, documents, strict=True):
                 reference["content"] = document.text
         yield {
             "eval_id": query.query_id if query.native_id is None else query.native_id,
             "standalone_query": query.text,
-            "topk": [one.doc_id if one.native_id is None else one.native_id for one in found],
+            "topk": [one.doc_id if one.native_id is None else one.native_id for one in documents],
             "answer": "",
             "references": references,
         }
 
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
-    """`json_text` of the rows without contents, of the first documents of each query.
+    """The text of a submission without contents, with the first documents of each query.
 
-    lengths: int [Q], how many. Trials that differ in this alone have most rows in common: none is encoded twice.
+    Many trials differ only in `lengths` and have most lines in common, so each line is encoded only once per ranking.
+
+    queries, texts: as for `submission_rows`.
+    candidates:     the ranking to cut.
+    lengths:        int [Q], how many documents of each query to submit.
     """
-    known = _known_of(candidates)
-    wanted, most = list(enumerate(lengths.tolist())), int(lengths.max(initial=0))
-    if most > known.most:
-        known.rows = list(submission_rows(queries, candidates.top(most), texts, contents=False))
-        known.most = most
-    for row, n in wanted:
-        if (row, n) not in known.lines:
-            shown = {name: known.rows[row][name][:n] for name in ("topk", "references")}
-            known.lines[row, n] = _encode(known.rows[row] | shown) + "\n"
-    return "".join([known.lines[place] for place in wanted])
+    encoded = _encoded_lines(candidates)
+    row_lengths, longest = list(enumerate(lengths.tolist())), int(lengths.max(initial=0))
+    if longest > encoded.depth:
+        encoded.rows = list(submission_rows(queries, candidates.top(longest), texts, contents=False))
+        encoded.depth = longest
+    for row, length in row_lengths:
+        if (row, length) not in encoded.lines:
+            shown = {name: encoded.rows[row][name][:length] for name in ("topk", "references")}
+            encoded.lines[row, length] = json_line(encoded.rows[row] | shown)
+    return "".join([encoded.lines[row_length] for row_length in row_lengths])
 
 
 @dataclasses.dataclass
-class _Known:
-    """What was made of a ranking's rows: the first `most` documents of each, and lines by (row, documents)."""
+class _EncodedLines:
+    """What has been encoded of a ranking.
 
-    most: int = -1
+    depth: number of documents in `rows`. rows: submission rows. lines: (row, number of documents) -> line.
+    """
+
+    depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     lines: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
 
 
 @remembered
-def _known_of(candidates: Ranking) -> _Known:
-    """Of the queries that the ranking answers and the documents that it is of."""
-    return _Known()
+def _encoded_lines(candidates: Ranking) -> _EncodedLines:
+    """Starts empty; the caller fills it. A ranking always comes with the same queries and documents."""
+    return _EncodedLines()
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
-    """A validated contest file's text, the documents' texts put into references that lack them."""
+    """The text of a validated contest file, with the documents' texts added to references that lack them."""
     lines = []
     for _, row in json_lines(path):
         for reference, doc_id in zip(row.get("references", ()), row["topk"], strict=False):
@@ -86,31 +96,31 @@ def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
 
 
 def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Iterable[str], top_k: int) -> None:
-    """Raise BadInput, which lists file:line, unless a contest file has each query once and sound lists.
+    """Raise BadInput, with file:line of each problem, unless a contest file has each query once with a valid list.
 
-    A list is sound if it has at most top_k ids, each of `doc_ids` and each once.
+    A list is valid if it has at most top_k ids, all of them in `doc_ids` and none twice.
     """
-    known_queries, known_documents, found = set(query_ids), set(doc_ids), set[str]()
+    known_queries, known_documents, submitted = set(query_ids), set(doc_ids), set[str]()
     problems = []
-    for where, query_id, topk in _contest_rows(path):
-        found.add(query_id)
+    for where, query_id, topk in contest_rows(path):
+        submitted.add(query_id)
         if query_id not in known_queries:
-            problems.append(f"{where}: the data set has no query {query_id!r}")
+            problems.append(f"{where}: the dataset has no query {query_id!r}")
         if len(topk) > top_k:
             problems.append(f"{where}: topk has {len(topk)} ids, but top_k is {top_k}")
         if len(set(topk)) < len(topk):
             problems.append(f"{where}: topk names {some(sorted({one for one in topk if topk.count(one) > 1}))} twice")
         unknown = [doc_id for doc_id in topk if doc_id not in known_documents]
         if unknown:
-            problems.append(f"{where}: the data set has no document {some(unknown)}")
-    missing = [query_id for query_id in query_ids if query_id not in found]
+            problems.append(f"{where}: the dataset has no document {some(unknown)}")
+    missing = [query_id for query_id in query_ids if query_id not in submitted]
     if missing:
         problems.append(f"{path}: {len(missing)} of {len(query_ids)} queries are missing: {some(missing)}")
-    _refuse(path, problems, "Make the file again from the same data set.")
+    _refuse(path, problems, "Create the file again from the same dataset.")
 
 
 def validate_against(path: Path, sample_path: Path) -> None:
-    """Raise BadInput unless a contest file has the ids of the sample submission, in its order and of its types."""
+    """Raise BadInput unless a contest file has the ids of the sample submission, with the same order and types."""
     ours, theirs = _native_ids(path), _native_ids(sample_path)
     problems = []
     if missing := [query_id for query_id in theirs if query_id not in ours]:
@@ -123,17 +133,18 @@ def validate_against(path: Path, sample_path: Path) -> None:
                 what = "type" if str(our) == str(their) else "order"
                 problems.append(f"{where}: the {what} differs: eval_id is {our!r} here and {their!r} at {there}")
                 break
-    _refuse(path, problems, "Make the file from the same queries as the sample submission.")
+    _refuse(path, problems, "Create the file from the same queries as the sample submission.")
 
 
 def _native_ids(path: Path) -> dict[str, tuple[str, int | str]]:
-    """query_id -> (file:line, the id as it stands there)."""
+    """query_id -> (file:line, the id with the type that it has in the file)."""
     rows = unique_rows(path, json_lines(path), "eval_id")
     return {query_id: (where, query_id if native is None else native) for where, query_id, native, _ in rows}
 
 
 def _refuse(path: Path, problems: Sequence[str], remedy: str) -> None:
+    """Raise BadInput if there are problems."""
     if problems:
         listed = "\n  ".join(problems[:_LISTED])
         more = f"\n  and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
-        raise BadInput(f"{path} is no valid submission:\n  {listed}{more}\n{remedy}")
+        raise BadInput(f"{path} is not a valid submission:\n  {listed}{more}\n{remedy}")

@@ -18,11 +18,11 @@ from harness.data.files import (
     optional_text,
     unique_rows,
 )
-from harness.data.source import Grades, _locate, _question
+from harness.data.source import Grades, locate, single_turn
 from retrievers.base import BadInput, Document, Qrels, Query
 
 _NO_TEXT = (
-    "dataset=trec has labels alone, no documents and no queries: it serves `harness score`. To search, use "
+    "dataset=trec has only labels, no documents and no queries: use it with `harness score`. To search, use "
     "dataset=beir or dataset=contest."
 )
 
@@ -30,9 +30,12 @@ _NO_TEXT = (
 class Beir:
     """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with its header.
 
-    The queries are those with labels in the split, as is BEIR's custom, or all where there is no qrels folder. A grade
-    <= 0 means judged and not relevant; these labels cannot say that a query needs no retrieval.
-    path: the folder. split: train, dev or test. documents, queries, qrels: a file in place of one in the folder.
+    The queries are those with labels in the split, as usual for BEIR, or all if there is no qrels folder. A grade <= 0
+    means judged and not relevant; such labels cannot express that a query needs no retrieval.
+
+    path:  the folder.
+    split: train, dev or test.
+    documents, queries, qrels: a file to use instead of the one in the folder.
     """
 
     recorded_as = "dataset/beir"
@@ -53,7 +56,7 @@ class Beir:
     def qrels_file(self) -> Path | None:
         if not self._qrels and not self._path:
             return None
-        file = _locate("qrels", self._qrels, self._path, f"qrels/{self._split}.tsv")
+        file = locate("qrels", self._qrels, self._path, f"qrels/{self._split}.tsv")
         if self._qrels or file.exists():
             return file
         if not file.parent.is_dir():
@@ -62,16 +65,16 @@ class Beir:
         raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
 
     def documents(self) -> list[Document]:
-        path = _locate("documents", self._documents, self._path, "corpus.jsonl")
+        path = locate("documents", self._documents, self._path, "corpus.jsonl")
         return [
             Document(doc_id, field(row, "text", str, where), optional_text(row, "title", where), native_id=native)
             for where, doc_id, native, row in unique_rows(path, json_lines(path), "_id")
         ]
 
     def queries(self) -> list[Query]:
-        path = _locate("queries", self._queries, self._path, "queries.jsonl")
+        path = locate("queries", self._queries, self._path, "queries.jsonl")
         return [
-            _question(query_id, field(row, "text", str, where), native)
+            single_turn(query_id, field(row, "text", str, where), native)
             for where, query_id, native, row in unique_rows(path, json_lines(path), "_id")
             if self._labels is None or query_id in self._labels.grades
         ]
@@ -85,9 +88,11 @@ class Beir:
 
 
 class Trec:
-    """TREC labels, lines `query_id iteration doc_id grade`, to score a TREC run with; they come without texts.
+    """TREC labels, lines `query_id iteration doc_id grade`, for scoring a TREC run; there are no texts.
 
-    A grade <= 0 means judged and not relevant; these labels cannot say that a query needs no retrieval.
+    A grade <= 0 means judged and not relevant; such labels cannot express that a query needs no retrieval.
+
+    qrels: the file with the labels.
     """
 
     recorded_as = "dataset/trec"
@@ -106,15 +111,20 @@ class Trec:
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
-    """(line, query_id, doc_id, grade) of BEIR labels, whose first line names the columns."""
+    """(line, query_id, doc_id, grade) of BEIR labels, whose first line is a header."""
     for row, (number, line) in enumerate(numbered_lines(path)):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise BadInput(f"{path}:{number}: {len(fields)} fields, but needs query-id, corpus-id, score between tabs.")
+            raise BadInput(
+                f"{path}:{number}: {len(fields)} fields, but three are needed, separated by tabs: query-id, "
+                "corpus-id, score."
+            )
         if row:
             yield number, fields[0], fields[1], fields[2]
         elif re.fullmatch(r"\s*[-+.\d]+\s*", fields[2]):
-            raise BadInput(f"{path}:{number}: a label stands where the header query-id, corpus-id, score is expected.")
+            raise BadInput(
+                f"{path}:{number}: this is a label, but the first line must be the header query-id, corpus-id, score."
+            )
 
 
 def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
@@ -122,12 +132,14 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 4:
-            raise BadInput(f"{path}:{number}: {len(fields)} fields, but needs four: query_id iteration doc_id grade.")
+            raise BadInput(
+                f"{path}:{number}: {len(fields)} fields, but four are needed: query_id iteration doc_id grade."
+            )
         yield number, fields[0], fields[2], fields[3]
 
 
 def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
-    """Labels that judge (query, document) pairs; a query of which no document is relevant stays, empty."""
+    """Labels from judged (query, document) pairs; a query without a relevant document stays, with no grades."""
     grades: Grades = {}
     seen: dict[tuple[str, str], int] = {}
     for number, query_id, doc_id, grade in rows:

@@ -184,8 +184,8 @@ ONE, X = '{"eval_id": 1, "standalone_query": "a"}\n', '{"eval_id": "x", "standal
     [
         ("", r"r: the file holds no rows"),
         (ONE, r"r lacks 1 of 2 queries: x\. Add a line for each"),
-        (ONE + X + ONE, r"r:3: eval_id '1' stands already at .*r:1"),
-        (ONE + X + ONE.replace("1", "2"), r"r:3: the data set has no query '2'"),
+        (ONE + X + ONE, r"r:3: eval_id '1' is already at .*r:1"),
+        (ONE + X + ONE.replace("1", "2"), r"r:3: the dataset has no query '2'"),
         (ONE + X.replace('"b"', "null"), r"r:2: standalone_query is None, but must be text"),
         (ONE + X.replace("standalone_query", "query"), r"r:2: standalone_query is missing"),
     ],
@@ -203,7 +203,7 @@ def test_rewritten_queries_that_do_not_fit(tmp_path, content, expected):
         (("file",), r"query\.text=file needs query\.file=FILE"),
         (("file", "nowhere.jsonl"), r"nowhere\.jsonl: there is no such file"),
         (("last", "r.jsonl"), r"query\.file=r\.jsonl is not read with query\.text=last"),
-        (("lastt",), r"query\.text='lastt' is none of user_turns, last, file\. Did you mean 'last'"),
+        (("lastt",), r"query\.text='lastt' is not one of user_turns, last, file\. Did you mean 'last'"),
     ],
 )
 def test_choices_that_do_not_fit(how, expected):

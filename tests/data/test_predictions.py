@@ -1,9 +1,8 @@
-"""Lists are read as the contest and trec_eval read them, and submissions are written whole and validated."""
+"""Lists are read as the contest and trec_eval read them, and submissions are made and validated."""
 
 import contextlib
 import gzip
 import json
-import math
 import string
 from pathlib import Path
 
@@ -119,7 +118,7 @@ MALFORMED = [
     ("", r": the file holds no rows"),
     ("\n \r\n", r": the file holds no rows"),
     ('{"eval_id": 7}', r":1: topk is missing"),
-    ('{"eval_id": 7, "top_k": []}', r":1: topk is missing .*'top_k' stands here\. Did you mean 'topk'"),
+    ('{"eval_id": 7, "top_k": []}', r":1: topk is missing .*There is 'top_k'\. Did you mean 'topk'"),
     ('{"val_id": 7, "topk": []}', r":1: eval_id is missing .*Did you mean 'eval_id'"),
     ('{"eval_id": 7, "topk": "d1"}', r":1: topk is 'd1', but must be a list"),
     ('{"eval_id": 7, "topk": null}', r":1: topk is None, but must be a list"),
@@ -128,10 +127,13 @@ MALFORMED = [
     ('{"eval_id": 7, "topk": [""]}', r":1: an id in topk is ''"),
     ('{"eval_id": 7, "topk": [{"docid": "a"}]}', r":1: an id in topk is \{'docid'"),
     ('{"eval_id": true, "topk": []}', r":1: eval_id is True"),
-    ('{"eval_id": 7, "topk": []}\n\n{"eval_id": "7", "topk": []}', r":3: eval_id '7' stands already at .*:1"),
+    ('{"eval_id": 7, "topk": []}\n\n{"eval_id": "7", "topk": []}', r":3: eval_id '7' is already at .*:1"),
     ('{"eval_id": 7, "topk": []}\n1 Q0 a 1 1.0 run', r":2: broken JSON"),
     ('[{"eval_id": 7, "topk": []}]', r":1: a JSON array where lines are expected"),
-    ('{"7": {"d1": 0.5}, "8": {}}', r":1: an object of queries is not read\. Give one object a line, \{eval_id, topk"),
+    (
+        '{"7": {"d1": 0.5}, "8": {}}',
+        r":1: an object that maps queries to lists .* one object per line, \{eval_id, topk",
+    ),
     ('{\n  "7": {"d1": 0.5}\n}', r":1: broken JSON"),
     ("just words", r":1: 2 fields\. A TREC run has six, query_id Q0 doc_id rank score tag; contest predictions are"),
     ("eval_id,topk", r":1: 1 fields"),
@@ -204,7 +206,7 @@ def test_texts_that_were_left_out_are_put_back(tmp_path):
     """A trial's predictions carry no texts; with them they are byte for byte what a single run writes."""
     light, full = tmp_path / "light", json_text(submission_rows(QUERIES, RANKING, TEXTS))
     bare = json_text(submission_rows(QUERIES, RANKING, TEXTS, contents=False))
-    for lengths in (RANKING.lengths, 0 * RANKING.lengths, RANKING.lengths):  # the last time from what is known
+    for lengths in (RANKING.lengths, 0 * RANKING.lengths, RANKING.lengths):  # the last time from memory
         shown = json_text(submission_rows(QUERIES, RANKING.cut(lengths), TEXTS, contents=False))
         assert bare_text(QUERIES, RANKING, lengths, TEXTS) == shown
     assert shown == bare
@@ -213,22 +215,6 @@ def test_texts_that_were_left_out_are_put_back(tmp_path):
     assert with_contents(light, TEXTS) == full
     write_text(light, full)
     assert with_contents(light, TEXTS) == full
-
-
-def test_writing_fails_whole(tmp_path):
-    """What cannot be written leaves the earlier file as it was, and nothing beside it."""
-    path = tmp_path / "s"
-    write_text(path, "one\r\n한\n")
-    assert path.read_bytes() == "one\r\n한\n".encode()
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
-    with pytest.raises(ValueError, match="JSON"):
-        write_text(path, json_text([{"score": math.nan}]))
-    assert path.read_bytes() == "one\r\n한\n".encode()
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_text(tmp_path / "folder", "x")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "s"]
 
 
 ROW = '{"eval_id": 7, "topk": ["a", "b"]}\n'
@@ -243,9 +229,9 @@ def test_a_sound_submission_is_valid(tmp_path):
     ("content", "expected"),
     [
         (ROW, r"p\.csv: 1 of 2 queries are missing: x"),
-        (ROW + REST + ROW, r"p\.csv:3: eval_id '7' stands already at .*p\.csv:1"),
-        (ROW + REST + REST.replace("x", "y"), r"p\.csv:3: the data set has no query 'y'"),
-        (ROW.replace("b", "c") + REST, r"p\.csv:1: the data set has no document c"),
+        (ROW + REST + ROW, r"p\.csv:3: eval_id '7' is already at .*p\.csv:1"),
+        (ROW + REST + REST.replace("x", "y"), r"p\.csv:3: the dataset has no query 'y'"),
+        (ROW.replace("b", "c") + REST, r"p\.csv:1: the dataset has no document c"),
         (ROW.replace('"b"', '"b", "b"') + REST, r"p\.csv:1: topk has 3 ids, but top_k is 2\n.*:1: topk names b twice"),
         (ROW.replace('"b"', '"b", 5') + REST, r"topk has 3 ids, but top_k is 2\n.*no document 5"),
         ("7 Q0 a 1 1.0 run", r"p\.csv:1: "),
@@ -258,7 +244,7 @@ def test_unsound_submissions_are_refused(tmp_path, content, expected):
 
 def test_many_problems_are_cut_short(tmp_path):
     path = write(tmp_path, "".join(f'{{"eval_id": {i}, "topk": ["z"]}}\n' for i in range(99)))
-    with pytest.raises(BadInput, match=r"no valid submission:\n(.*\n){10}  and 89 more\nMake the file again"):
+    with pytest.raises(BadInput, match=r"not a valid submission:\n(.*\n){10}  and 89 more\nCreate the file again"):
         validate_submission(path, [str(i) for i in range(99)], {"a"}, 3)
 
 

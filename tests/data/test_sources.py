@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.data.contest import Contest, Sample
 from harness.data.dataset import load
-from harness.data.files import json_file, json_lines, numbered_lines
+from harness.data.files import json_file
 from harness.data.qa import Autorag, Squad
 from harness.data.trec import Beir, Trec
 from retrievers.base import BadInput, Document, Qrels, Query, Turn
@@ -38,45 +38,6 @@ def parquet(path, **columns):
 
 def squad(*questions, context="c", title="t"):
     return {"data": [{"title": title, "paragraphs": [{"context": context, "qas": list(questions)}]}]}
-
-
-# ---- lines
-
-
-def test_lines_are_numbered_from_one_and_blank_ones_skipped(tmp_path):
-    path = tmp_path / "f"
-    path.write_bytes(b"\xef\xbb\xbf\r\na\r\n \t\r\nb\xc2\x85c\n\nd")  # NEL is no line end
-    assert list(numbered_lines(path)) == [(2, "a"), (4, "b\x85c"), (6, "d")]
-
-
-@pytest.mark.parametrize("name", ["f.jsonl.gz", "f.jsonl"])
-def test_gzip_is_told_by_content(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(DOCUMENT.encode()))
-    assert list(json_lines(path)) == [(1, json.loads(DOCUMENT))]
-    path.write_text(DOCUMENT)
-    assert list(json_lines(path)) == [(1, json.loads(DOCUMENT))]
-
-
-def test_lines_are_read_one_at_a_time(tmp_path):
-    """The first row comes before the last one is looked at, which is broken; so no reader holds the whole file."""
-    path = tmp_path / "f"
-    path.write_bytes(b'{"a": 1}\n' * 100_000 + b"\xff")
-    rows = json_lines(path)
-    assert next(rows) == (1, {"a": 1})
-    with pytest.raises(BadInput, match=r"f:100001: byte 0xff is not UTF-8"):
-        list(rows)
-
-
-@quick
-@given(
-    st.lists(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())))
-)
-def test_any_json_lines_come_back(tmp_path, rows):
-    path = tmp_path / "f.jsonl"
-    for ascii_only in (True, False):
-        path.write_bytes(b"".join(json.dumps(row, ensure_ascii=ascii_only).encode() + b"\n" for row in rows))
-        assert [row for _, row in json_lines(path)] == rows
 
 
 SOURCES = [
@@ -231,28 +192,28 @@ C, B, T, S = "contest", "beir", "trec", "squad"
 MALFORMED = [
     (C, "documents", "", r": the file holds no rows"),
     (C, "documents", " \n\r\n\n", r": the file holds no rows"),
-    (C, "documents", '{"docid": "d1", "content": "가"', r":1: broken JSON .*column 31.*Each line must hold one"),
+    (C, "documents", '{"docid": "d1", "content": "가"', r":1: broken JSON .*column 31.*Each line must be one"),
     (C, "documents", DOCUMENT + "\n\n{\n", r":3: broken JSON"),
     (C, "documents", DOCUMENT + DOCUMENT, r":1: broken JSON \(Extra data"),
-    (C, "documents", f"[{DOCUMENT}]", r":1: a JSON array where lines are expected: one object a line.*jq -c \.\[\]"),
+    (C, "documents", f"[{DOCUMENT}]", r":1: a JSON array where lines are expected: one object per line.*jq -c \.\[\]"),
     (C, "documents", '"d1"', r":1: 'd1' is not a JSON object"),
     (C, "documents", "null", r":1: None is not a JSON object"),
-    (C, "documents", '{"docid": NaN, "content": ""}', r":1: NaN is no JSON number"),
-    (C, "documents", '{"docid": "1", "content": "", "n": -Infinity}', r":1: -Infinity is no JSON number"),
-    (C, "documents", '{"docid": "1", "docid": "2", "content": ""}', r":1: the key 'docid' stands twice"),
-    (C, "documents", '{"docid": "1", "content": "\\ud800"}', r":1: half of a surrogate pair"),
+    (C, "documents", '{"docid": NaN, "content": ""}', r":1: NaN is not a JSON number"),
+    (C, "documents", '{"docid": "1", "content": "", "n": -Infinity}', r":1: -Infinity is not a JSON number"),
+    (C, "documents", '{"docid": "1", "docid": "2", "content": ""}', r":1: the key 'docid' occurs twice"),
+    (C, "documents", '{"docid": "1", "content": "\\ud800"}', r":1: an unpaired surrogate"),
     (C, "documents", "[" * 100_000, r":1: a JSON array"),
     (C, "documents", '{"a":' * 100_000, r":1: the JSON is nested too deeply"),
     (C, "documents", '{"docid": ' + "9" * 5000 + ', "content": ""}', r":1: .*4300 digits"),
     (C, "documents", DOCUMENT.encode() + b"\n\xed\xa0\x80", r":2: byte 0xed is not UTF-8\. Save the file as UTF-8"),
     (C, "documents", DOCUMENT.encode("utf-16"), r":1: byte 0xff is not UTF-8"),
-    (C, "documents", gzip.compress(DOCUMENT.encode() * 99, mtime=0)[:-9], r":1: cannot be read .*Is the file whole"),
+    (C, "documents", gzip.compress(DOCUMENT.encode() * 99, mtime=0)[:-9], r":1: cannot be read .*Is the file complete"),
     (C, "documents", b"\x1f\x8bnot gzip at all", r":1: cannot be read"),
     (C, "documents", '{"contents": "가", "docid": "d1"}', r":1: content is missing \(fields here: contents, docid\)\. "
-     r"'contents' stands here\. Did you mean 'content'\?"),
+     r"There is 'contents'\. Did you mean 'content'\?"),
     (C, "documents", '{"content": "가"}', r":1: docid is missing \(fields here: content\)\."),
     (C, "documents", "{}", r":1: docid is missing \(fields here: none\)"),
-    (C, "documents", '{"docid": "", "content": ""}', r":1: docid is '': an id is text that is not empty, or a whole"),
+    (C, "documents", '{"docid": "", "content": ""}', r":1: docid is '', but an id must be non-empty"),
     (C, "documents", '{"docid": " ", "content": ""}', r":1: docid is ' '"),
     (C, "documents", '{"docid": true, "content": ""}', r":1: docid is True"),
     (C, "documents", '{"docid": 1.0, "content": ""}', r":1: docid is 1\.0"),
@@ -260,19 +221,19 @@ MALFORMED = [
     (C, "documents", '{"docid": "d", "content": 5}', r":1: content is 5, but must be text"),
     (C, "documents", '{"docid": "d", "content": null}', r":1: content is None, but must be text"),
     (C, "documents", '{"docid": "d", "content": "", "src": 5}', r":1: src is 5, but must be text"),
-    (C, "documents", DOCUMENT + "\n\n" + DOCUMENT, r":3: docid 'd1' stands already at .*f:1\."),
-    (C, "documents", '{"docid": 1, "content": ""}\n{"docid": "1", "content": ""}', r":2: docid '1' stands already"),
+    (C, "documents", DOCUMENT + "\n\n" + DOCUMENT, r":3: docid 'd1' is already at .*f:1\."),
+    (C, "documents", '{"docid": 1, "content": ""}\n{"docid": "1", "content": ""}', r":2: docid '1' is already"),
     (C, "queries", "", r": the file holds no rows"),
     (C, "queries", '{"eval_id": 7}', r":1: msg is missing"),
     (C, "queries", '{"eval_id": 7, "msg": "왜?"}', r":1: msg is '왜\?', but must be a list"),
-    (C, "queries", '{"eval_id": 7, "msg": []}', r":1: msg has no turn of the user"),
-    (C, "queries", '{"eval_id": 7, "msg": ["왜?"]}', r":1: msg holds '왜\?', but a turn is an object"),
-    (C, "queries", '{"eval_id": 7, "msg": [{"role": "system", "content": "가"}]}', r":1: msg has no turn of the user"),
+    (C, "queries", '{"eval_id": 7, "msg": []}', r":1: msg has no user turn"),
+    (C, "queries", '{"eval_id": 7, "msg": ["왜?"]}', r":1: msg contains '왜\?', but a turn must be an object"),
+    (C, "queries", '{"eval_id": 7, "msg": [{"role": "system", "content": "가"}]}', r":1: msg has no user turn"),
     (C, "queries", '{"eval_id": 7, "msg": [{"role": "usr", "content": "가"}]}', r":1: role 'usr'.*mean 'user'"),
     (C, "queries", '{"eval_id": 7, "msg": [{"role": 1, "content": "가"}]}', r":1: role is 1, but must be text"),
     (C, "queries", '{"eval_id": 7, "msg": [{"rôle": "user", "content": "가"}]}', r":1: role is missing"),
     (C, "queries", '{"eval_id": 7, "msg": [{"role": "user"}]}', r":1: content is missing \(fields here: role\)"),
-    (C, "queries", QUERY + "\n" + QUERY.replace("7", '"7"'), r":2: eval_id '7' stands already at .*:1"),
+    (C, "queries", QUERY + "\n" + QUERY.replace("7", '"7"'), r":2: eval_id '7' is already at .*:1"),
     (C, "qrels", "", r": the file holds no rows"),
     (C, "qrels", '{"eval_id": 7}', r":1: relevant is missing"),
     (C, "qrels", '{"eval_id": 7, "relevent": []}', r":1: relevant is missing .*Did you mean 'relevant'"),
@@ -286,31 +247,32 @@ MALFORMED = [
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": true}}', r":1: the grade of 'd1' is True"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1e999}}', r":1: the grade of 'd1' is inf"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1' + "0" * 400 + "}}", r":1: the grade of 'd1' is 10000"),
-    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1, "d1": 2}}', r":1: the key 'd1' stands twice"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1, "d1": 2}}', r":1: the key 'd1' occurs twice"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"": 1}}', r":1: an id in relevant is ''"),
-    (C, "qrels", LABEL + "\n" + LABEL, r":2: eval_id '7' stands already at .*:1"),
+    (C, "qrels", LABEL + "\n" + LABEL, r":2: eval_id '7' is already at .*:1"),
     (B, "documents", '{"_id": "d", "title": "t"}', r":1: text is missing"),
-    (B, "documents", '{"id": "d", "text": "t"}', r":1: _id is missing .*'id' stands here\. Did you mean '_id'"),
+    (B, "documents", '{"id": "d", "text": "t"}', r":1: _id is missing .*There is 'id'\. Did you mean '_id'"),
     (B, "documents", '{"_id": "d", "text": "t", "title": 1}', r":1: title is 1, but must be text"),
     (B, "queries", '{"_id": "q", "text": ["t"]}', r":1: text is \['t'\], but must be text"),
     ("tsv", "qrels", "", r": the file holds no rows"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\n", r": the file holds no rows"),
-    ("tsv", "qrels", "q\td\t1\nq\te\t1\n", r":1: a label stands where the header query-id, .* is expected"),
-    ("tsv", "qrels", "query-id corpus-id score\nq d 1\n", r":1: 1 fields, but needs query-id, .*between tabs"),
+    ("tsv", "qrels", "q\td\t1\nq\te\t1\n", r":1: this is a label, but .* header query-id, corpus-id, score\."),
+    ("tsv", "qrels", "query-id corpus-id score\nq d 1\n",
+     r":1: 1 fields, but three are needed, separated by tabs: query-id"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\n", r":2: 2 fields"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\thigh\n", r":2: grade 'high' is not a finite number"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\tinf\n", r":2: grade 'inf' is not a finite number"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\t \t1\n", r":2: the document id is ' '"),
-    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\t1\nq\td\t0\n", r":3: the label of .* stands already at .*:2"),
+    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\t1\nq\td\t0\n", r":3: the label of .* is already at .*:2"),
     (T, "qrels", "", r": the file holds no rows"),
-    (T, "qrels", "1 0 a 1\n1 a 1\n", r":2: 3 fields, but needs four: query_id iteration doc_id grade"),
+    (T, "qrels", "1 0 a 1\n1 a 1\n", r":2: 3 fields, but four are needed: query_id iteration doc_id grade"),
     (T, "qrels", "1 0 a nan\n", r":1: grade 'nan' is not a finite number"),
     (T, "qrels", "1 0 a 1_0\n", r":1: grade '1_0' is not a finite number"),
-    (T, "qrels", "1 0 a 1\n2 0 a 1\n1 0 a 1\n", r":3: the label of \('1', 'a'\) stands already at .*:1"),
+    (T, "qrels", "1 0 a 1\n2 0 a 1\n1 0 a 1\n", r":3: the label of \('1', 'a'\) is already at .*:1"),
     (S, "documents", "", r":1: broken JSON"),
     (S, "documents", '{\n"data": [\n', r":\d: broken JSON \(Expecting value"),
     (S, "documents", b'{\n"data": "\xff"}', r":2: byte 0xff is not UTF-8"),
-    (S, "documents", "[]", r": the file must hold one JSON object"),
+    (S, "documents", "[]", r": the file must be one JSON object"),
     (S, "documents", '{"version": 1}', r": data is missing"),
     (S, "documents", '{"date": []}', r": data is missing .*Did you mean 'data'"),
     (S, "documents", '{"data": {}}', r": data is \{\}, but must be a list"),
@@ -321,7 +283,7 @@ MALFORMED = [
     (S, "queries", json.dumps(squad({"question": "?"})), r":data\[0\]\.paragraphs\[0\]\.qas\[0\]: id is missing"),
     (S, "queries", json.dumps(squad({"id": "a"})), r".*\.qas\[0\]: question is missing"),
     (S, "queries", json.dumps(squad(*[{"id": "a", "question": "?"}] * 2)),
-     r":data\[0\]\.paragraphs\[0\]\.qas\[1\]: question id 'a' stands already at .*qas\[0\]"),
+     r":data\[0\]\.paragraphs\[0\]\.qas\[1\]: question id 'a' is already at .*qas\[0\]"),
     (S, "qrels", json.dumps(squad({"id": "a", "question": "?", "is_impossible": "no"})), r".*: is_impossible is 'no'"),
 ]  # fmt: skip
 READERS = {
@@ -343,14 +305,14 @@ def test_malformed_files_are_refused_with_place_and_remedy(tmp_path, reader, par
 
 
 PARQUET = [
-    ("documents", {"doc_id": ["a", "a"], "contents": ["x", "y"]}, r":row 2: doc_id 'a' stands already at .*:row 1"),
+    ("documents", {"doc_id": ["a", "a"], "contents": ["x", "y"]}, r":row 2: doc_id 'a' is already at .*:row 1"),
     ("documents", {"doc_id": ["a", ""], "contents": ["x", "y"]}, r":row 2: doc_id is ''"),
     ("documents", {"doc_id": [1.5], "contents": ["x"]}, r":row 1: doc_id is 1\.5"),
     ("documents", {"doc_id": ["a"], "contents": [None]}, r":row 1: contents is None, but must be text"),
     ("documents", {"doc_id": ["a"], "content": ["x"]}, r": contents is missing .*Did you mean 'contents'"),
     ("queries", {"qid": ["a"]}, r": query is missing"),
-    ("queries", {"qid": ["a", "a"], "query": ["x", "y"]}, r":row 2: qid 'a' stands already"),
-    ("qrels", {"qid": ["a", "a"], "retrieval_gt": [[["x"]]] * 2}, r":row 2: qid 'a' stands already"),
+    ("queries", {"qid": ["a", "a"], "query": ["x", "y"]}, r":row 2: qid 'a' is already"),
+    ("qrels", {"qid": ["a", "a"], "retrieval_gt": [[["x"]]] * 2}, r":row 2: qid 'a' is already"),
     ("qrels", {"qid": ["a"], "retrieval_gt": ["x"]}, r":row 1: retrieval_gt is 'x', but must be a list"),
     ("qrels", {"qid": ["a"], "retrieval_gt": [[[None]]]}, r":row 1: an id in retrieval_gt is None"),
 ]
@@ -372,7 +334,7 @@ def test_parquet_without_rows_or_not_parquet(tmp_path):
     with pytest.raises(BadInput, match="f: the file holds no rows"):
         Autorag(corpus=path).documents()
     (tmp_path / "f").write_text("doc_id,contents\n")
-    with pytest.raises(BadInput, match="f: not a parquet file that can be read"):
+    with pytest.raises(BadInput, match="f: this is not a readable parquet file"):
         Autorag(corpus=path).documents()
 
 
@@ -380,11 +342,11 @@ def test_files_that_are_not_there(tmp_path):
     (tmp_path / "documents.jsonl").write_text(DOCUMENT)
     with pytest.raises(BadInput, match=r"document\.jsonl: there is no such file\. Did you mean 'documents\.jsonl'\?"):
         Contest(documents=str(tmp_path / "document.jsonl")).documents()
-    with pytest.raises(BadInput, match=r"eval\.jsonl: there is no such file\. .* holds: documents\.jsonl\."):
+    with pytest.raises(BadInput, match=r"eval\.jsonl: there is no such file\. .* contains: documents\.jsonl\."):
         Contest(path=str(tmp_path)).queries()
     with pytest.raises(BadInput, match=r"there is no folder .*nowhere\. Check the path"):
         Contest(documents=str(tmp_path / "nowhere" / "d.jsonl")).documents()
-    with pytest.raises(BadInput, match=r"is a folder where a file is expected"):
+    with pytest.raises(BadInput, match=r"is a folder, but a file is expected"):
         Contest(documents=str(tmp_path)).documents()
     with pytest.raises(BadInput, match=r"cannot be opened"):
         Contest(documents="a\0b").documents()
@@ -457,7 +419,7 @@ def test_real_korquad():
     assert (len(dataset.documents), len(dataset.queries)) == (961, 5774)
     assert all(len(relevant) == 1 for relevant in dataset.qrels.grades.values())
     assert len(dataset.qrels.grades) == 5774
-    # the answer of a question stands in its relevant context
+    # the answer to a question is in its relevant context
     article = json_file(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")["data"][3]
     question = article["paragraphs"][-1]["qas"][0]
     [doc_id] = dataset.qrels.grades[question["id"]]

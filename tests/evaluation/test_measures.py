@@ -46,26 +46,10 @@ def mean(name: str, of: Judged) -> float:
 # Judging ------------------------------------------------------------------------------------------
 
 
-def test_judged_arrays_worked_by_hand() -> None:
-    # q1 returns b (grade 1), x, a (grade 2), a again; c (grade 3) is not returned. q2 needs nothing.
-    got = judged({"q1": list("bxaa"), "q2": []}, {"q1": {"a": 2, "b": 1, "c": 3}, "q2": {}})
-    assert got.gains.tolist() == [[1, 0, 2, 0], [0, 0, 0, 0]]
-    assert got.repeats.tolist() == [[False, False, False, True], [False] * 4]
-    assert got.returned.tolist() == [4, 0]
-    assert got.ideal.tolist() == [[3, 2, 1], [0, 0, 0]]
-    assert got.needs.tolist() == [True, False]
-
-
 def test_a_query_without_relevant_documents_needs_retrieval_where_labels_cannot_say_otherwise() -> None:
     got = judged({"q": ["a"]}, {"q": {}}, abstention=False)
     assert got.needs.tolist() == [True]
     assert [mean(name, got) for name in ("map", "ndcg@3", "recall", "f1@2", "modified_map@3")] == [0] * 5
-
-
-def test_only_the_asked_queries_are_judged_in_the_asked_order() -> None:
-    lists, qrels = predictions({"u": ["a"], "q1": ["a"], "q2": ["b"]}), Qrels({"q1": {"a": 1}, "q2": {"a": 1}})
-    assert judge(lists, qrels).gains.tolist() == [[1], [0]]
-    assert judge(lists, qrels, ["q2", "q1"]).gains.tolist() == [[0], [1]]
 
 
 def test_a_query_without_a_row_is_as_wrong_as_can_be() -> None:
@@ -76,23 +60,6 @@ def test_a_query_without_a_row_is_as_wrong_as_can_be() -> None:
     assert parse("ndcg").values(got)[:2].tolist() == [1, 0]
     assert got.signal is not None
     assert got.signal.tolist() == [2, -math.inf, math.inf, 1]
-
-
-def test_judging_in_parts_is_judging_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(1)
-    lists = predictions({f"q{i}": rng.choices("abcdefgh", k=6) for i in range(20)})
-    qrels = Qrels({f"q{i}": {doc: rng.randint(1, 3) for doc in rng.sample("abcdefghxyz", 5)} for i in range(20)})
-    whole = judge(lists, qrels)
-    monkeypatch.setattr("harness.evaluation.judged._CELLS", 1)
-    parts = judge(lists, qrels)
-    assert (whole.gains == parts.gains).all()
-    assert (whole.repeats == parts.repeats).all()
-
-
-def test_a_signal_is_checked() -> None:
-    for signal in (np.array([math.nan]), np.array([1.0, 2.0])):
-        with pytest.raises(ValueError, match="one number"):
-            judge(predictions({"q": ["a"]}), Qrels({"q": {}}), signal=signal)
 
 
 def test_empty_lists_and_no_query_at_all() -> None:

@@ -1,0 +1,153 @@
+"""Lines, JSON and CSV are read and written as documented; text is written atomically."""
+
+import csv
+import gzip
+import io
+import json
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.data.files import (
+    csv_text,
+    finite,
+    json_file,
+    json_line,
+    json_lines,
+    json_objects,
+    json_text,
+    numbered_lines,
+    some,
+    write_text,
+)
+from retrievers.base import BadInput
+
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+
+LINE = '{"docid": "d1", "content": "달"}'
+
+
+# Reading
+
+
+def test_lines_are_numbered_from_one_and_blank_ones_skipped(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"\xef\xbb\xbf\r\na\r\n \t\r\nb\xc2\x85c\n\nd")  # NEL does not end a line
+    assert list(numbered_lines(path)) == [(2, "a"), (4, "b\x85c"), (6, "d")]
+
+
+@pytest.mark.parametrize("name", ["f.jsonl.gz", "f.jsonl"])
+def test_gzip_is_detected_by_content(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(LINE.encode()))
+    assert list(json_lines(path)) == [(1, json.loads(LINE))]
+    path.write_text(LINE, "utf-8")
+    assert list(json_lines(path)) == [(1, json.loads(LINE))]
+
+
+def test_lines_are_read_one_at_a_time(tmp_path):
+    """The first row comes before the last one, which is broken, is read: no reader needs the whole file in memory."""
+    path = tmp_path / "f"
+    path.write_bytes(b'{"a": 1}\n' * 100_000 + b"\xff")
+    rows = json_lines(path)
+    assert next(rows) == (1, {"a": 1})
+    with pytest.raises(BadInput, match=r"f:100001: byte 0xff is not UTF-8"):
+        list(rows)
+
+
+@quick
+@given(
+    st.lists(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())))
+)
+def test_any_json_lines_come_back(tmp_path, rows):
+    path = tmp_path / "f.jsonl"
+    for ascii_only in (True, False):
+        path.write_bytes(b"".join(json.dumps(row, ensure_ascii=ascii_only).encode() + b"\n" for row in rows))
+        assert [row for _, row in json_lines(path)] == rows
+
+
+def test_objects_in_lines_and_in_an_array(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text('{"a": 1}\n\n{"b": 2}\n')
+    assert list(json_objects(path)) == [(f"{path}:1", {"a": 1}), (f"{path}:3", {"b": 2})]
+    path.write_text('\ufeff[{"a": 1},\n{"b": 2}]', "utf-8")
+    assert list(json_objects(path)) == [(f"{path}: item 1", {"a": 1}), (f"{path}: item 2", {"b": 2})]
+    path.write_text('[{"a": 1}, 2]')
+    with pytest.raises(BadInput, match=r"f\.json: item 2: 2 is not a JSON object"):
+        list(json_objects(path))
+
+
+def test_a_json_file_holds_one_object(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf{\r\n"a": [1]}'))
+    assert json_file(path) == {"a": [1]}
+    path.write_text('{"a": 1,\n"a": 2}')
+    with pytest.raises(BadInput, match=r"f\.json: the key 'a' occurs twice"):
+        json_file(path)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e-3", 0.001), (" 2 ", 2.0), ("-0.5", -0.5)])
+def test_finite_numbers(text, value):
+    assert finite(text, "grade", "f:1") == value
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "1_0", "", "one"])
+def test_other_numbers_are_refused(text):
+    with pytest.raises(BadInput, match=rf"^f:1: grade '{text}' is not a finite number"):
+        finite(text, "grade", "f:1")
+
+
+def test_some_ids():
+    assert some(["a", "b"]) == "a, b"
+    assert some(list("abcdefg")) == "a, b, c, d, e and 2 more"
+    assert some([]) == ""
+
+
+# Writing
+
+
+def test_json_lines_are_written_one_per_row():
+    rows = [{"a": "달", "b": None}, {"c": [1.5, True]}]
+    assert json_line(rows[0]) == '{"a": "달", "b": null}\n'
+    assert json_text(rows) == '{"a": "달", "b": null}\n{"c": [1.5, true]}\n'
+    assert json_text([]) == ""
+
+
+def test_csv_is_quoted_where_needed_and_none_is_an_empty_cell():
+    text = csv_text({"id": ["q1", "q,2"], "score": [0.1 + 0.2, None], "text": ['say "yes"', "two\nlines"]})
+    assert text == 'id,score,text\nq1,0.30000000000000004,"say ""yes"""\n"q,2",,"two\nlines"\n'
+    assert csv_text({"id": [], "score": []}) == "id,score\n"
+    with pytest.raises(ValueError, match="shorter"):
+        csv_text({"id": ["q1", "q2"], "score": [1]})
+
+
+# Python 3.11 does not quote a lone \r if lines end with \n.
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)
+
+
+@given(st.lists(st.tuples(cells, cells), max_size=5))
+def test_any_csv_comes_back(rows):
+    columns = {"first": [one for one, _ in rows], "second": [other for _, other in rows]}
+    header, *read = csv.reader(io.StringIO(csv_text(columns), newline=""))
+    assert header == ["first", "second"]
+    assert [tuple(row) for row in read] == rows
+
+
+def test_a_failed_write_changes_nothing(tmp_path):
+    """The earlier file stays as it was, and no temporary file is left."""
+    path = tmp_path / "s"
+    write_text(path, "one\r\n한\n")
+    assert path.read_bytes() == "one\r\n한\n".encode()
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "\ud800")
+    with pytest.raises(ValueError, match="JSON"):
+        write_text(path, json_text([{"score": math.nan}]))
+    assert path.read_bytes() == "one\r\n한\n".encode()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_text(tmp_path / "folder", "x")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "s"]
