@@ -122,7 +122,7 @@ def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
 
 def test_the_page_of_a_sweep_leads_to_its_trials(tab, pages, work):
     tab.goto(run_page(pages, work[1]["run_id"]))
-    tab.get_by_role("link", name="their runs, the best first").click()
+    tab.get_by_role("link", name="their runs, best first").click()
     tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
 
 
