@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config import components, parts
+from harness.config import components
 from harness.pipeline.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.model_measures import ModelAbsent
@@ -231,7 +231,7 @@ def test_a_part_of_the_items_has_no_final_score_where_all_of_them_have_none(judg
     """Without a model there is none, not even over the items that need no model."""
     task = Answers("culture_qa")
     found, values = judged(task, CULTURE_PREDICTED, CULTURE)
-    of_choices = task.measure({name: np.asarray(tally[:2].sum()) for name, tally in found.item_counts.items()})
+    of_choices = task.measure({name: np.asarray(values[:2].sum()) for name, values in found.item_counts.items()})
     assert (of_choices["accuracy"], np.isnan(of_choices["final_score"])) == (0.5, True)
     assert np.isnan(values["final_score"])
 
@@ -243,10 +243,10 @@ def test_a_part_of_the_items_has_no_final_score_where_all_of_them_have_none(judg
     ("models", "reasons"),
     [
         ({"bertscore": Missing(), "bleurt": Model()}, {"bertscore": "bert is not in the cache"}),
-        ({"bertscore": Model()}, {"bleurt": "task.bleurt is null: no model is named"}),
+        ({"bertscore": Model()}, {"bleurt": "task.bleurt is null: no model is given"}),
         (
             {"bertscore": Missing()},
-            {"bertscore": "bert is not in the cache", "bleurt": "task.bleurt is null: no model is named"},
+            {"bertscore": "bert is not in the cache", "bleurt": "task.bleurt is null: no model is given"},
         ),
     ],
     ids=["not-in-the-cache", "null", "both"],
@@ -263,7 +263,7 @@ def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, s
 
 
 @pytest.mark.parametrize(
-    ("wanted", "tallied"),
+    ("wanted", "computed"),
     [
         (["exact_match"], {"exact_match"}),
         (["rouge_1"], {"rouge_1"}),
@@ -273,17 +273,17 @@ def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, s
     ],
     ids=lambda value: "+".join(sorted(value)),
 )
-def test_what_is_not_wanted_is_not_computed(judged, wanted, tallied):
+def test_what_is_not_wanted_is_not_computed(judged, wanted, computed):
     task = Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model())
     found, _ = judged(task, RAG_PREDICTED, RAG, wanted)
-    assert set(found.item_counts) - set(task.counts) == tallied
-    assert set(found.table) - {"id", "kind", "question", "reference", "prediction"} == tallied
+    assert set(found.item_counts) - set(task.counts) == computed
+    assert set(found.table) - {"id", "kind", "question", "reference", "prediction"} == computed
     assert found.absent == {}
     others = Answers(tokenizer="whitespace", bertscore=Missing(), bleurt=Missing())
     found, values = judged(others, RAG_PREDICTED, RAG, wanted)
-    lacking = [name for name in ("bertscore", "bleurt") if name in tallied]
+    lacking = [name for name in ("bertscore", "bleurt") if name in computed]
     assert set(found.absent) == {*lacking, *(set(wanted) & {"descriptive_avg", "final_score"})}
-    assert set(found.table) & set(TEXT) == tallied - set(lacking) - {"exact_match"}
+    assert set(found.table) & set(TEXT) == computed - set(lacking) - {"exact_match"}
     assert all(np.isnan(values[name]) for name in found.absent)
 
 
@@ -399,7 +399,7 @@ BAD = {
     "answer-is-a-list": (one(["가", "나"]), "{file}: item 1: output.answer is ['가', '나'], but must be text"),
     "answer-is-a-fraction": (one(1.5), "{file}: item 1: output.answer is 1.5, but must be text or a whole number"),
     "answer-is-true": (one(True), "{file}: item 1: output.answer is True, but must be text or a whole number"),
-    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: ids that stand more than once: 1, 2 (2), the first at {file}: "
+    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: repeated ids: 1, 2 (2), the first at {file}: "
                       "item 1 and {file}: item 3. Keep one"),
 }  # fmt: skip
 BAD_PREDICTIONS = {
@@ -409,8 +409,8 @@ BAD_PREDICTIONS = {
 }  # fmt: skip
 BAD_REFERENCES = {
     "missing": (ids(1, 2, 3), "p.json: no prediction for 2 of 3 ids: 2, 3. Give one prediction"),
-    "no-reference": (one(" "), "r.json: item 1: output.answer is '': a reference must hold an answer"),
-    "only-alternatives": (one("#'#"), "r.json: item 1: output.answer is \"#'#\": a reference must hold an answer"),
+    "no-reference": (one(" "), "r.json: item 1: output.answer is '': a reference must contain an answer"),
+    "only-alternatives": (one("#'#"), "r.json: item 1: output.answer is \"#'#\": a reference must contain an answer"),
     "input-is-text": (one(input="선다형"), "r.json: item 1: input is '선다형', but must be an object"),
     "type-is-a-number": (one(input={"question_type": 1}), "r.json: item 1: question_type is 1, but must be text"),
     "question-is-a-list": (one(input={"question": ["?"]}), "r.json: item 1: question is ['?'], but must be text"),
@@ -453,8 +453,8 @@ def test_the_shipped_config_builds_and_loads_nothing():
     import yaml
 
     shipped = yaml.safe_load((components.conf_folder() / "task" / "answers.yaml").read_text("utf-8"))
-    parts.check_component(shipped["task"], "task")
-    task = parts.build(shipped["task"], where="task")
+    components.check_component(shipped["task"], "task")
+    task = components.build(shipped["task"], where="task")
     assert shipped["objective"] in task.measures
     assert shipped["task"]["scheme"] == "rag_qa"
 
@@ -464,14 +464,14 @@ def test_the_shipped_config_builds_and_loads_nothing():
     [
         ({"scheme": "rag"}, "task.scheme='rag' is not one of rag_qa, culture_qa. Did you mean 'rag_qa'?"),
         ({"tokenizer": "mecab"}, "task.tokenizer='mecab' is not one of kiwi, whitespace."),
-        ({"bertscore": "bert-base"}, "task: bertscore is 'bert-base': give a part, with a `_target_`, or null."),
+        ({"bertscore": "bert-base"}, "task: bertscore is 'bert-base': give a component, with a `_target_`, or null."),
         ({"bert_score": None}, "task.bert_score is unknown: Answers takes scheme, tokenizer, bertscore, bleurt. Did"),
     ],
     ids=["scheme", "tokenizer", "model", "key"],
 )
 def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, said):
     with pytest.raises(BadInput) as refused:
-        parts.check_component(node(**arguments), "task")
+        components.check_component(node(**arguments), "task")
     assert said in str(refused.value)
 
 

@@ -322,10 +322,10 @@ def test_kept_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
 def test_kept_pairs_need_no_torch(encoder, store):
     BertScore(path=str(encoder), layer=1, device="cpu").score(["가"], ["나"], store)
     code = (
-        "import sys; from pathlib import Path; from harness.pipeline.cache import Store; "
+        "import sys; from pathlib import Path; from harness.pipeline.cache import Cache; "
         "from harness.tasks import model_measures as it; "
         f"measure = it.BertScore(path={str(encoder)!r}, layer=1, device='cpu'); "
-        f"measure.score(['가'], ['나'], Store(Path({str(store.root)!r}))); "
+        f"measure.score(['가'], ['나'], Cache(Path({str(store.root)!r}))); "
         "assert not {'torch', 'transformers', 'bert_score'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONUTF8": "1"})
@@ -484,14 +484,14 @@ NAN = torch.full((1, 16), float("nan"))
 BROKEN_BLEURT = {
     "no head": (without("classifier.weight"), "They lack classifier.weight."),
     "no layer": (told(num_hidden_layers=3), "and 13 more"),
-    "more layers": (told(num_hidden_layers=1), "hold unknown rembert.encoder.layer.1"),
-    "unknown weight": (also("linear2.weight", torch.zeros(1)), "They hold unknown linear2.weight."),
-    "two numbers": (also("classifier.bias", torch.zeros(2)), "They hold in another shape classifier.bias."),
-    "another width": (told(hidden_size=32), "hold in another shape"),
+    "more layers": (told(num_hidden_layers=1), "contain unknown rembert.encoder.layer.1"),
+    "unknown weight": (also("linear2.weight", torch.zeros(1)), "They contain unknown linear2.weight."),
+    "two numbers": (also("classifier.bias", torch.zeros(2)), "They have another shape for classifier.bias."),
+    "another width": (told(hidden_size=32), "have another shape for"),
     "old layout": (told(embedding_size=None), "lacks embedding_size"),
     "no config": (told(vocab_size=None, type_vocab_size="2"), "lacks vocab_size, type_vocab_size"),
     "config of another kind": (lambda folder: (folder / "config.json").write_text("[1]"), "holds no model"),
-    "no tokenizer": (gone("tokenizer.json"), "holds no tokenizer"),
+    "no tokenizer": (gone("tokenizer.json"), "contains no tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "holds no model that transformers can load"),
     "cut weights": (cut("model.safetensors"), "holds no model that transformers can load"),
     "damaged weights": (also("classifier.weight", NAN), "'가' with the reference '나' is not a finite number"),
@@ -521,7 +521,7 @@ def test_a_tokenizer_of_another_bleurt_is_refused(tmp_path, store):
 
 BROKEN_ENCODER = {
     "no layer": (without("encoder.layer.0.output.dense.weight"), "They lack encoder.layer.0.output.dense.weight."),
-    "another width": (told(intermediate_size=32), "hold in another shape"),
+    "another width": (told(intermediate_size=32), "have another shape for"),
     "layer beyond": (told(num_hidden_layers=1), "layer is 2, but the model in"),
     "unknown kind": (told(model_type="bleurt"), "holds no model that transformers can load"),
     "no tokenizer": (gone("tokenizer.json"), "tokenizer"),
@@ -545,5 +545,5 @@ def test_a_model_with_a_decoder_is_refused(encoder, tmp_path, store):
 
     folder = tiny_sentence_model(tmp_path / "model")
     T5Config(num_layers=2).save_pretrained(folder)
-    with pytest.raises(BadInput, match="holds no encoder of BERT's kind"):
+    with pytest.raises(BadInput, match="contains no encoder like BERT"):
         BertScore(path=str(folder), layer=1, device="cpu").score(["물은"], ["달은"], store)
