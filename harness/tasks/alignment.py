@@ -119,18 +119,25 @@ class JudgedEdits:
         first, last = self._source.starts[row : row + 2] + row
         verdicts = self._verdicts[first : last + 1].tolist()
         source = self._words(self._source, row)
-        of_source, changes, targets = [], [], []
+        source_places, changes, pieces = [], [], []
         for one in (self._reference, self._prediction):
-            of_source.append(self._source.of(row, one.of_source))
-            targets.append((self._words(one.texts, row), one.texts.of(row, one.of_target)))
-            changes.append(_changes(source, of_source[-1], *targets[-1]))
-        edits = [
-            Edit(place, VERDICTS[verdict], *(change.get(place) for change in changes))
-            for place, verdict in enumerate(verdicts)
-            if verdict
-        ]
-        either = [one if one >= 0 else other for one, other in zip(*of_source, strict=True)]
-        return Shown(edits, *(_pieces(*text, verdicts) for text in ((source, either), *targets)))
+            target = self._words(one.texts, row)
+            of_source, of_target = self._source.of(row, one.of_source), one.texts.of(row, one.of_target)
+            source_places.append(of_source)
+            changes.append(_changes(source, of_source, target, of_target))
+            pieces.append(_pieces(target, of_target, verdicts))
+        wanted, made = changes
+        either = [one if one >= 0 else other for one, other in zip(*source_places, strict=True)]
+        return Shown(
+            edits=[
+                Edit(place, VERDICTS[verdict], wanted=wanted.get(place), made=made.get(place))
+                for place, verdict in enumerate(verdicts)
+                if verdict
+            ],
+            source=_pieces(source, either, verdicts),
+            reference=pieces[0],
+            prediction=pieces[1],
+        )
 
     def _words(self, texts: _Texts, row: int) -> list[str]:
         return [self._vocabulary[number] for number in texts.of(row, texts.words)]

@@ -31,7 +31,7 @@ Rows = Iterator[tuple[int | str, dict[str, Any]]]
 
 
 def correction_recall(sums: Sums) -> np.ndarray:
-    """TP / (TP + FP + FN) over all sentences together: the right edits among all that are wanted or made there wrongly.
+    """TP / (TP + FP + FN) over all sentences together: right edits among all edits that are wanted or wrongly made.
 
     The founding contest calls it recall and ranks by it; since wrong edits lower it too, it is the Jaccard index of
     wanted and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 if neither text edits (FR = 0), else 0.
