@@ -162,8 +162,8 @@ def test_answers_are_scored_and_measures_without_a_model_are_absent(harness, ans
         ("score", ["task=anwsers"], "Did you mean 'answers'"),
         ("sweep", ["seed=0,1", "references=null"], "references is missing"),
         ("sweep", ["seed=0,1", "metrics=[exact_mach]"], "Did you mean 'exact_match'"),
-        ("score", ["dataset=contest"], "dataset is about retrieval"),
-        ("score", ["missing=zero"], "missing is about retrieval"),
+        ("score", ["dataset=contest"], "dataset is for retrieval only"),
+        ("score", ["missing=zero"], "missing is for retrieval only"),
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused(harness, answers, verb, words, expected):
