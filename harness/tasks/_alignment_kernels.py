@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0: nobody edits
+TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0: neither text edits
 
 
 @njit(cache=True, nogil=True)
 def align(source, source_starts, target, target_starts):
-    """int32 [source words]: the position in its target that each source word is matched with, -1 where with none."""
+    """int32 [source words]: the position of the target word that each source word is matched with, -1 for none."""
     matched = np.full(len(source), -1, np.int32)
     for r in range(len(source_starts) - 1):
         first, end = source_starts[r], source_starts[r + 1]
@@ -24,7 +24,7 @@ def align(source, source_starts, target, target_starts):
 
 @njit(cache=True, nogil=True)
 def _match(source, target, matched):
-    """Match words by a longest common subsequence: its beginning, its end, and what lies between by `_walk`."""
+    """Match words by a longest common subsequence: the common beginning, the common end, and `_walk` between them."""
     head, n, m = 0, len(source), len(target)
     while head < min(n, m) and source[head] == target[head]:
         matched[head] = head
@@ -38,9 +38,9 @@ def _match(source, target, matched):
 
 @njit(cache=True, nogil=True)
 def _walk(source, target, matched, shift):
-    """Wagner and Fischer's table from the ends to the beginnings, in one row of lengths and a bit for each step.
+    """Wagner and Fischer's table from the ends to the beginnings, as one row of lengths and one bit per step.
 
-    The bit of (i, j) says that leaving out source word i keeps the longest common subsequence of what begins there.
+    The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
     """
     n, m = len(source), len(target)
     longest = np.zeros(m + 1, np.int32)  # of source[i:] and target[j:]
@@ -69,9 +69,9 @@ def _walk(source, target, matched, shift):
 
 @njit(cache=True, nogil=True)
 def place(matched, source_starts, target_starts, merge_gap):
-    """int32 [source words], int32 [target words]: the place of the edit that each word is part of, -1 where it is kept.
+    """int32 [source words], int32 [target words]: the place of each word's edit, -1 if the word is matched.
 
-    merge_gap: -1 for one edit a source position (scheme `token`), else for spans.
+    merge_gap: -1 for one edit per source position (scheme `token`), else that of scheme `span`.
     """
     of_source = np.full(len(matched), -1, np.int32)
     of_target = np.full(target_starts[-1], -1, np.int32)
@@ -79,9 +79,9 @@ def place(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # the starts of the last span and of those it joined
+        last = here = -merge_gap - 1  # where the last span begins, and the first of those it joined
         while i <= n:
-            kept = i  # the next word that is, or the end
+            kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:
                 kept += 1
             until = matched[first + kept] if kept < n else m
@@ -97,9 +97,10 @@ def place(matched, source_starts, target_starts, merge_gap):
 
 @njit(cache=True, nogil=True)
 def judge(starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap):
-    """int8 [source words + N]: the verdict on each place, positions 0 to n of text r from `starts[r] + r` on.
+    """int8 [source words + N]: the verdict on each place; those of text r, positions 0 to n, begin at `starts[r] + r`.
 
-    wanted, made: the words of references and predictions; `_source`, `_at`: the places of source and target words.
+    wanted, made: the words of references and of predictions, with their `_starts`.
+    wanted_source, made_source: the places of source words; wanted_at, made_at: those of target words.
     """
     verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):
@@ -109,7 +110,7 @@ def judge(starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, 
             is_wanted = p < n and wanted_source[first + p] == p
             is_made = p < n and made_source[first + p] == p
             same = True
-            while True:  # over the words that stand here in reference and prediction
+            while True:  # over the words that reference and prediction put here
                 while w < wanted_starts[r + 1] and wanted_at[w] < 0:
                     w += 1
                 while m < made_starts[r + 1] and made_at[m] < 0:

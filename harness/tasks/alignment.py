@@ -1,23 +1,23 @@
-"""Corrections held against those wanted: texts aligned word by word, the edits that this makes, and their verdicts.
+"""Corrections judged edit by edit: texts are aligned word by word, differences are edits, and each gets a verdict.
 
-Words are what white space separates, compared after Unicode NFC. A target (a reference or a prediction) is aligned
-with its source by a longest common subsequence (Wagner & Fischer 1974). Of several, it is the one that keeps the
-words that both begin with, then those that both end with; between these it goes from left to right, matches equal
-words, and elsewhere leaves out the source's word if that costs no match, else the target's. O(n * m) time for n and m
-words between common beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
+Words are separated by white space and compared after Unicode NFC. A target (a reference or a prediction) is aligned
+with its source by a longest common subsequence (Wagner & Fischer 1974). If there are several, the choice is this: words
+that both texts begin with are matched, then words that both end with; between these the alignment goes from left to
+right, matches equal words, and otherwise skips the source word if that costs no match, else the target word. O(n * m)
+time for n and m words between common beginning and end, and n * m bits of memory: 12.5 MB for 10,000 words each.
 
-An edit stands at a place, a position in the source, and puts words there. Between two words that are kept,
+An edit has a place, which is a position in the source, and the words that it puts there. Between two matched words,
 
-- scheme `token` pairs the words of source and target from left to right, an edit each; target words that are left
-  over join the last pair, source words that are left over are deleted. Where no source word lies between, the target's
-  are inserted at the position before which they stand, n after the last word.
-- scheme `span` makes all that lies between one edit, at its first source position. One that begins at most
-  `merge_gap` positions after the one before joins it, and so on; the words kept between are no part of it.
+- scheme `token` pairs the words of source and target from left to right, one edit per pair; surplus target words join
+  the last pair, surplus source words are deleted. If there is no source word between, the target words are inserted at
+  the position of the next source word; after the last word that is n.
+- scheme `span` makes everything between one edit, at its first source position. An edit that begins at most
+  `merge_gap` positions after the previous one joins it, and so on; the matched words between do not belong to it.
 
-The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but not alike; `fn`,
-only the reference does; `fr`, only the prediction does. Under `token` one text never has two edits at one place: a word
-before which something is inserted is kept. An edit is its place and the words put there, nothing else: whether they
-replace a word or stand before it, and under `span` how many words they replace, is not compared.
+The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but differently; `fn`,
+only the reference edits; `fr`, only the prediction edits. Under `token` one text never has two edits at one place: a
+word before which something is inserted is matched. An edit is its place and the words put there, nothing else: whether
+they replace a word or are inserted before it, and under `span` how many words they replace, is not compared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 Scheme = Literal["token", "span"]
-VERDICTS = ("", "tp", "fp", "fn", "fr")  # by the kernels' numbers
+VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the numbers of the kernels
 NOTHING = "∅"
 
 Pieces = list[tuple[str, str]]
@@ -50,7 +50,10 @@ class Change(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """What happens at a place of the source. wanted: by the reference; made: by the prediction; None for nothing."""
+    """A place of the source with its verdict.
+
+    wanted: the change in the reference, None for none. made: the change in the prediction, None for none.
+    """
 
     place: int
     verdict: str
@@ -58,15 +61,15 @@ class Edit(NamedTuple):
     made: Change | None
 
     def __str__(self) -> str:
-        shown = f"{self.made or self.wanted} {self.verdict.upper()}"
-        return f"{shown} (wanted: {self.wanted})" if self.verdict == "fp" else shown
+        text = f"{self.made or self.wanted} {self.verdict.upper()}"
+        return f"{text} (wanted: {self.wanted})" if self.verdict == "fp" else text
 
 
 class Shown(NamedTuple):
-    """One sentence to look at. The pieces of a text, joined by nothing, are its words with a space between two.
+    """One sentence for people. The pieces of a text, concatenated, are its words with a space between two.
 
-    Edited words have pieces of their own, each marked with the verdict on its place. A source word that both reference
-    and prediction edit bears the verdict on the reference's edit.
+    Each edited word is a piece of its own, marked with the verdict on its place. A source word that both reference and
+    prediction edit has the verdict on the reference's edit.
     """
 
     edits: list[Edit]
@@ -76,32 +79,30 @@ class Shown(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    words: np.ndarray  # int32, all texts' words one after the other, as numbers
-    starts: np.ndarray  # int64 [N + 1], where each text begins
+    words: np.ndarray  # int32, the words of all texts, one text after the other, as numbers
+    starts: np.ndarray  # int64 [N + 1], the position of each text's first word
 
     def of(self, row: int, flat: np.ndarray) -> list[int]:
-        """One text's part of an array that is aligned with the words."""
+        """The values for one text from an array that is aligned with the words."""
         return flat[self.starts[row] : self.starts[row + 1]].tolist()
 
 
 class _Aligned(NamedTuple):
-    """Targets beside their sources: the place of the edit that each word is part of, -1 where it is kept."""
+    """Targets aligned with their sources: for each word the place of its edit, -1 if the word is matched."""
 
     texts: _Texts
-    of_source: np.ndarray  # int32, for the source's words
-    of_target: np.ndarray  # int32, for the target's
-
-    def flat(self) -> tuple[Any, ...]:
-        return self.of_source, *self.texts, self.of_target
+    of_source: np.ndarray  # int32, for the words of the sources
+    of_target: np.ndarray  # int32, for the words of the targets
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
-    counts: int64 [N, 4], how many places of each sentence are judged tp, fp, fn, fr. Under `token` an edit that is
-    judged fr counts as fp as well; under `span` it does not.
-    wanted, made: bool [N], whether the reference and the prediction differ from the source.
+    counts: int64 [N, 4], how many places of each sentence have the verdict tp, fp, fn, fr. Under `token` an edit with
+            the verdict fr counts as fp too; under `span` it does not.
+    wanted: bool [N], whether the reference differs from the source.
+    made:   bool [N], whether the prediction differs from the source.
     """
 
     counts: np.ndarray
@@ -114,22 +115,29 @@ class Compared:
     _verdicts: np.ndarray
 
     def show(self, row: int) -> Shown:
-        """The edits of one sentence by ascending place, and its texts in pieces."""
+        """The edits of one sentence in the order of their places, and its texts in pieces."""
         first, last = self._source.starts[row : row + 2] + row
         verdicts = self._verdicts[first : last + 1].tolist()
         source = self._words(self._source, row)
-        of_source, changes, targets = [], [], []
+        source_places, changes, pieces = [], [], []
         for one in (self._reference, self._prediction):
-            of_source.append(self._source.of(row, one.of_source))
-            targets.append((self._words(one.texts, row), one.texts.of(row, one.of_target)))
-            changes.append(_changes(source, of_source[-1], *targets[-1]))
-        edits = [
-            Edit(place, VERDICTS[verdict], *(change.get(place) for change in changes))
-            for place, verdict in enumerate(verdicts)
-            if verdict
-        ]
-        either = [one if one >= 0 else other for one, other in zip(*of_source, strict=True)]
-        return Shown(edits, *(_pieces(*text, verdicts) for text in ((source, either), *targets)))
+            target = self._words(one.texts, row)
+            of_source, of_target = self._source.of(row, one.of_source), one.texts.of(row, one.of_target)
+            source_places.append(of_source)
+            changes.append(_changes(source, of_source, target, of_target))
+            pieces.append(_pieces(target, of_target, verdicts))
+        wanted, made = changes
+        either = [one if one >= 0 else other for one, other in zip(*source_places, strict=True)]
+        return Shown(
+            edits=[
+                Edit(place, VERDICTS[verdict], wanted=wanted.get(place), made=made.get(place))
+                for place, verdict in enumerate(verdicts)
+                if verdict
+            ],
+            source=_pieces(source, either, verdicts),
+            reference=pieces[0],
+            prediction=pieces[1],
+        )
 
     def _words(self, texts: _Texts, row: int) -> list[str]:
         return [self._vocabulary[number] for number in texts.of(row, texts.words)]
@@ -141,8 +149,11 @@ def compare(
     predictions: Sequence[str],
     scheme: Scheme = "token",
     merge_gap: int = 2,
-) -> Compared:
-    """Judge the edits of N predictions by those of their references. merge_gap: >= 0, for `span` alone."""
+) -> JudgedEdits:
+    """Judge the edits of N predictions by those of their references.
+
+    merge_gap: in words, >= 0; only for `span`.
+    """
     from harness.tasks import _alignment_kernels
 
     if not len(sources) == len(references) == len(predictions):
@@ -152,19 +163,39 @@ def compare(
     source, *targets = (_numbered(texts, vocabulary) for texts in (sources, references, predictions))
     aligned = []
     for texts in targets:
-        matched = _alignment_kernels.align(*source, *texts)
+        matched = _alignment_kernels.align(source.words, source.starts, texts.words, texts.starts)
         aligned.append(_Aligned(texts, *_alignment_kernels.place(matched, source.starts, texts.starts, gap)))
     reference, prediction = aligned
-    verdicts = _alignment_kernels.judge(source.starts, *reference.flat(), *prediction.flat(), gap)  # type: ignore[call-arg]
+    verdicts = _alignment_kernels.judge(
+        source.starts,
+        reference.of_source,
+        reference.texts.words,
+        reference.texts.starts,
+        reference.of_target,
+        prediction.of_source,
+        prediction.texts.words,
+        prediction.texts.starts,
+        prediction.of_target,
+        gap,
+    )
     firsts = source.starts[:-1] + np.arange(len(sources))  # a sentence of n words has n + 1 places
     tp, fp, fn, fr = (np.add.reduceat(verdicts == one, firsts, dtype=np.int64) for one in range(1, len(VERDICTS)))
     counts = np.stack([tp, fp + fr if scheme == "token" else fp, fn, fr], axis=1)
     wanted, made = tp + fp + fn > 0, tp + fp + fr > 0
-    return Compared(counts, wanted, made, list(vocabulary), source, reference, prediction, verdicts)
+    return JudgedEdits(
+        counts=counts,
+        wanted=wanted,
+        made=made,
+        _vocabulary=list(vocabulary),
+        _source=source,
+        _reference=reference,
+        _prediction=prediction,
+        _verdicts=verdicts,
+    )
 
 
 def words(text: str) -> list[str]:
-    """What white space separates, in Unicode NFC."""
+    """The words of a text, in Unicode NFC."""
     return unicodedata.normalize("NFC", text).split()
 
 
@@ -177,22 +208,23 @@ def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts
 
 
 def _changes(source: list[str], of_source: list[int], target: list[str], of_target: list[int]) -> dict[int, Change]:
-    """Place -> the change there."""
-    found: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    """Place -> the change there. of_source, of_target: the place of the edit of each word, -1 for none."""
+    changes: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (its_words, places) in enumerate(((source, of_source), (target, of_target))):
         for word, place in zip(its_words, places, strict=True):
             if place >= 0:
-                found[place][side].append(word)
-    return {place: Change(tuple(before), tuple(after)) for place, (before, after) in found.items()}
+                changes[place][side].append(word)
+    return {place: Change(tuple(before), tuple(after)) for place, (before, after) in changes.items()}
 
 
 def _pieces(its_words: list[str], places: list[int], verdicts: list[int]) -> Pieces:
-    found: Pieces = []
-    begun = 0  # the first word that is in no piece yet
+    """A text in pieces. places: the place of the edit of each word, -1 for none; verdicts: by place."""
+    pieces: Pieces = []
+    begun = 0  # the first word that is not yet in a piece
     for position in [k for k, place in enumerate(places) if place >= 0]:
         if plain := " ".join([""] * (begun > 0) + its_words[begun:position] + [""] * (position > 0)):
-            found.append((plain, ""))
-        found.append((its_words[position], VERDICTS[verdicts[places[position]]]))
+            pieces.append((plain, ""))
+        pieces.append((its_words[position], VERDICTS[verdicts[places[position]]]))
         begun = position + 1
     rest = " ".join([""] * (begun > 0) + its_words[begun:])
-    return [*found, (rest, "")] if rest else found
+    return [*pieces, (rest, "")] if rest else pieces

@@ -1,4 +1,4 @@
-"""The task of answering in words: files of answers, how two schemes compare them, and the measures of the sums."""
+"""The task `answers`: files of free-text answers, two schemes that compare them, and the measures."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from harness.tasks.text_measures import accuracy, alternatives, exact_match, nfc
 from retrievers.base import BadInput, did_you_mean
 
 TEXT = ("rouge_1", "bertscore", "bleurt")
-TOKENIZERS: dict[str, dict[str, Any]] = {  # of ROUGE-1, as parts
+TOKENIZERS: dict[str, dict[str, Any]] = {  # of ROUGE-1, as components
     "kiwi": {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["*"]},
     "whitespace": {"_target_": "retrievers.lexical.tokenize.Whitespace"},
 }
 AVERAGES = ("descriptive_avg", "final_score")
-TYPES = {"선다형": "multiple_choice", "단답형": "short_answer", "서술형": "descriptive"}  # question type -> part
-KINDS = {part: kind for kind, part in TYPES.items()}
+TYPES = {"선다형": "multiple_choice", "단답형": "short_answer", "서술형": "descriptive"}  # question type -> group
+KINDS = {group: kind for kind, group in TYPES.items()}
 
-Compared = dict[str, tuple[str, str]]  # part -> what is compared there: of the prediction, of the reference
+Compared = dict[str, tuple[str, str]]  # group -> the texts to compare: (of the prediction, of the reference)
 
 
 class TextScorer(Protocol):
-    """A model that scores pairs of texts; raises ModelAbsent where it is not to be had."""
+    """A model that scores pairs of texts; raises ModelAbsent if the model is not available."""
 
     def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference as its file has it, in composed form. kind: the type of the question, "" where it has none."""
+    """A reference in composed form.
+
+    where: its place in the file. kind: the type of the question, "" for none.
+    """
 
     where: str
     kind: str
@@ -49,11 +52,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How answers are compared: in parts, each over the items that have it.
+    """How answers are compared: in groups of items, each with its own measures. An item may be in several groups.
 
-    measures: part -> what is measured there. A part names the tally that counts its items.
-    compare: (reference, predicted answer) -> the parts of an item.
-    left_out: whether a part that no item has is left out of the final score, its measures NaN; else they are 0.
+    measures: group -> its measures. The item count of a group's name, 0 or 1, says which items are in it.
+    compare:  (reference, predicted answer) -> the groups that the item is in, with the texts to compare.
+    left_out: whether an empty group is left out of the final score, its measures NaN; else they are 0.
     """
 
     measures: Mapping[str, tuple[str, ...]]
@@ -62,10 +65,10 @@ class Scheme:
 
 
 def _answer_and_reason(reference: Reference, prediction: str) -> Compared:
-    (our_answer, our_reason), (answer, reason) = split_reason(prediction), split_reason(reference.answer)
-    compared = {"items": (our_answer, answer)}
+    (made_answer, made_reason), (answer, reason) = split_reason(prediction), split_reason(reference.answer)
+    compared = {"items": (made_answer, answer)}
     if reason:
-        compared["explained" if our_reason else "unexplained"] = (our_reason, reason)
+        compared["explained" if made_reason else "unexplained"] = (made_reason, reason)
     return compared
 
 
@@ -93,13 +96,17 @@ SCHEMES = {
 class Answers:
     """Free-text answers, as in the Korean language contest of 2025 (AI 말평).
 
-    scheme: rag_qa: each answer is `... 가/이 옳다` and a reason: `exact_match` of the answers over all items, the text
-    measures (`rouge_1`, `bertscore`, `bleurt`) of the reasons over the items where both sides give one. culture_qa: by
-    the type of the question: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text measures of whole answers.
-    Only `exact_match` knows alternatives (`#`): reasons and 서술형 answers are compared whole.
-    tokenizer: of ROUGE-1: all of kiwi's morphemes, or what stands between white space.
-    bertscore, bleurt: the models, None for none; where a model is not to be had, its measure is absent, and so are
-    the averages that need it.
+    Under scheme rag_qa an answer is `... 가/이 옳다` and a reason: `exact_match` compares the answers of all items, the
+    text measures (`rouge_1`, `bertscore`, `bleurt`) compare the reasons where prediction and reference both give one.
+    Under culture_qa the type of the question decides: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text
+    measures, of whole answers. Only `exact_match` knows alternatives (`#`): reasons and 서술형 answers are compared
+    whole.
+
+    scheme:    rag_qa or culture_qa.
+    tokenizer: of ROUGE-1: all of kiwi's morphemes, or words separated by white space.
+    bertscore: the model, None for none. If it is not available, its measure is absent, and so are the averages that
+               need it.
+    bleurt:    as bertscore.
     """
 
     recorded_as = "task/answers"
@@ -119,7 +126,7 @@ class Answers:
         self._models = {"bertscore": bertscore, "bleurt": bleurt}
         for key, model in self._models.items():
             if model is not None and not hasattr(model, "score"):
-                raise BadInput(f"{key} is {model!r:.60}: give a part, with a `_target_`, or null.")
+                raise BadInput(f"{key} is {model!r:.60}: give a component, with a `_target_`, or null.")
         self._plain: dict[str, Callable[[Sequence[str], Sequence[str]], np.ndarray]] = {
             "accuracy": accuracy,
             "exact_match": exact_match,
@@ -128,113 +135,115 @@ class Answers:
         self._scheme = SCHEMES[scheme]
         self.measures = (*(name for names in self._scheme.measures.values() for name in names), *AVERAGES)
         self.counts = tuple(self._scheme.measures)
-        self.subset = {name: part for part, names in self._scheme.measures.items() for name in names}
+        self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """As `TextTask.judge`. tallies: for each part how many items have it, for each measure its sum over them."""
-        asked, answered = read_references(references), read_predictions(predictions)
-        check_pairs(predictions, answered, references, asked)
-        texts = [answered[item_id] for item_id in asked]
-        compared = [self._scheme.compare(one, text) for one, text in zip(asked.values(), texts, strict=True)]
-        kinds = tuple(one.kind or "answer" for one in asked.values())
+        """As `TextTask.judge`. Item counts: 1 in each group that an item is in, and its value of each measure."""
+        expected, predicted = read_references(references), read_predictions(predictions)
+        check_pairs(predictions, predicted, references, expected)
+        texts = [predicted[item_id] for item_id in expected]
+        compared = [self._scheme.compare(one, text) for one, text in zip(expected.values(), texts, strict=True)]
+        kinds = tuple(one.kind or "answer" for one in expected.values())
         table: dict[str, list[Any]] = {
-            "id": list(asked),
+            "id": list(expected),
             "kind": list(kinds),
-            "question": [one.question for one in asked.values()],
-            "reference": [one.answer for one in asked.values()],
+            "question": [one.question for one in expected.values()],
+            "reference": [one.answer for one in expected.values()],
             "prediction": texts,
         }
-        tallies, absent = self._tally(compared, self._needed(wanted), cache)
-        for part, names in self._scheme.measures.items():
-            for name in [name for name in names if name in tallies]:
-                values = zip(tallies[name].tolist(), tallies[part].tolist(), strict=True)
-                table[name] = [value if there else None for value, there in values]
-        absent |= {name: why for name, why in self._absent_averages(tallies, absent).items() if name in wanted}
+        counts, absent = self._count(compared, self._needed(wanted), cache)
+        for group, names in self._scheme.measures.items():
+            for name in [name for name in names if name in counts]:
+                values = zip(counts[name].tolist(), counts[group].tolist(), strict=True)
+                table[name] = [value if entered else None for value, entered in values]
+        absent |= {name: why for name, why in self._absent_averages(counts, absent).items() if name in wanted}
         empty = texts.count("")
         notes = (f"{empty} of {len(texts)} predictions are empty.",) if empty else ()
-        return JudgedItems(tuple(asked), kinds, tallies, table, absent=absent, notes=notes)
+        return JudgedItems(
+            item_ids=tuple(expected), kinds=kinds, item_counts=counts, table=table, absent=absent, notes=notes
+        )
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every measure from sums of tallies [...], in [0, 1] but for `bleurt`, which may leave it a little.
+        """Every measure from sums of item counts [...]. In [0, 1]; `bleurt` may leave it slightly.
 
-        accuracy, exact_match, rouge_1, bertscore, bleurt: sum / items of the part. Without items: 0 under rag_qa, NaN
-        under culture_qa. descriptive_avg = (rouge_1 + bertscore + bleurt) / 3. final_score: the mean of the parts:
-        (exact_match + descriptive_avg) / 2 under rag_qa, under culture_qa the mean of accuracy, exact_match and
-        descriptive_avg, those without items left out. NaN where a sum that it needs is missing.
+        accuracy, exact_match, rouge_1, bertscore, bleurt: sum / items of the group. Without items: 0 under rag_qa, NaN
+        under culture_qa. descriptive_avg = (rouge_1 + bertscore + bleurt) / 3. final_score: the mean of the groups:
+        (exact_match + descriptive_avg) / 2 under rag_qa; under culture_qa the mean of accuracy, exact_match and
+        descriptive_avg without those that have no items. NaN if a sum that it needs is missing.
         Source: the contest's code and its published table. Example: exact_match .3454, rouge_1 .2603,
         bertscore .7036, bleurt .5313 -> descriptive_avg .4984, final_score .4219.
         """
         found: dict[str, np.ndarray] = {}
         means, present = [], []
-        for part, names in self._scheme.measures.items():
+        for group, names in self._scheme.measures.items():
             if names:
-                found |= {name: self._mean(sums, name, part) for name in names}
+                found |= {name: self._mean(sums, name, group) for name in names}
                 means.append(np.mean([found[name] for name in names], axis=0))
                 left_out = self._scheme.left_out and all(name in sums for name in names)
-                present.append((np.asarray(sums[part]) > 0) | (not left_out))
+                present.append((np.asarray(sums[group]) > 0) | (not left_out))
         found["descriptive_avg"] = np.mean([found[name] for name in TEXT], axis=0)
-        parts = np.sum(present, axis=0)
+        groups = np.sum(present, axis=0)
         total = np.where(present, means, 0).sum(axis=0)
-        found["final_score"] = np.divide(total, parts, out=np.full(parts.shape, np.nan), where=parts > 0)
+        found["final_score"] = np.divide(total, groups, out=np.full(groups.shape, np.nan), where=groups > 0)
         return found
 
-    def _mean(self, sums: Mapping[str, np.ndarray], name: str, part: str) -> np.ndarray:
-        """Sum / items of the part, what the scheme says without items, NaN where the measure is not tallied."""
-        n = np.asarray(sums[part], np.float64)
+    def _mean(self, sums: Mapping[str, np.ndarray], name: str, group: str) -> np.ndarray:
+        """Sum / items of the group; without items the scheme's value, and NaN if the measure was not counted."""
+        n = np.asarray(sums[group], np.float64)
         if name not in sums:
             return np.full(n.shape, np.nan)
         return np.divide(sums[name], n, out=np.full(n.shape, np.nan if self._scheme.left_out else 0.0), where=n > 0)
 
     def _needed(self, wanted: Collection[str]) -> set[str]:
-        """The measures to compute for those that are wanted, averages not among them."""
+        """The measures to compute for the wanted ones, without averages."""
         plain = set(self.measures) - set(AVERAGES)
         if "final_score" in wanted:
             return plain
         return plain & {*wanted, *(TEXT if "descriptive_avg" in wanted else ())}
 
-    def _tally(
+    def _count(
         self, compared: Sequence[Compared], needed: Collection[str], cache: Cache
     ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """The tallies, and why needed measures are absent: those that lack a model are not tallied."""
-        tallies, absent = {}, {}
-        for part, names in self._scheme.measures.items():
-            here = np.array([part in one for one in compared])
-            tallies[part] = here.astype(np.float64)
-            ours, theirs = ([one[part][side] for one in compared if part in one] for side in (0, 1))
+        """The item counts, and why needed measures are absent. Measures whose model is absent are not counted."""
+        counts, absent = {}, {}
+        for group, names in self._scheme.measures.items():
+            members = np.array([group in one for one in compared])
+            counts[group] = members.astype(np.float64)
+            predictions, references = ([one[group][side] for one in compared if group in one] for side in (0, 1))
             for name in [name for name in names if name in needed]:
-                tally = np.zeros(len(compared))
-                if self._scheme.left_out and not ours:
-                    absent[name] = f"no question is of the type {KINDS[part]}"
+                values = np.zeros(len(compared))
+                if self._scheme.left_out and not predictions:
+                    absent[name] = f"no question is of the type {KINDS[group]}"
                 else:
                     try:
-                        tally[here] = self._score(name, ours, theirs, cache)
+                        values[members] = self._score(name, predictions, references, cache)
                     except ModelAbsent as error:
                         absent[name] = str(error)
                         continue
-                tallies[name] = tally
-        return tallies, absent
+                counts[name] = values
+        return counts, absent
 
-    def _score(self, name: str, ours: Sequence[str], theirs: Sequence[str], cache: Cache) -> np.ndarray:
-        """float64 [n]; a model is not asked about an empty prediction, which scores 0."""
+    def _score(self, name: str, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
+        """float64 [n]; empty predictions score 0 without a model."""
         if name in self._plain:
-            return self._plain[name](ours, theirs)
-        if name == "rouge_1":  # references are tokenised once for all that is held against them
+            return self._plain[name](predictions, references)
+        if name == "rouge_1":  # references are tokenised once for all files that are scored against them
             with watch(name) as progress:
-                part = self._tokenizer
-                return rouge_1(ours, theirs, CachedTokenizer(cache, part, lambda: build(part), progress))
+                node = self._tokenizer
+                return rouge_1(predictions, references, CachedTokenizer(cache, node, lambda: build(node), progress))
         model = self._models[name]
         if model is None:
-            raise ModelAbsent(f"task.{name} is null: no model is named")
-        there = [i for i, text in enumerate(ours) if text]
-        values = np.zeros(len(ours))
-        if there:
-            values[there] = model.score([ours[i] for i in there], [theirs[i] for i in there], cache)
+            raise ModelAbsent(f"task.{name} is null: no model is given")
+        full = [i for i, text in enumerate(predictions) if text]
+        values = np.zeros(len(predictions))
+        if full:
+            values[full] = model.score([predictions[i] for i in full], [references[i] for i in full], cache)
         return values
 
-    def _absent_averages(self, tallies: Mapping[str, np.ndarray], absent: Mapping[str, str]) -> dict[str, str]:
-        """Averages that lack a model, and `descriptive_avg` where no answer is to be compared as a text."""
-        counted = [part for part in self.counts if tallies[part].any() or not self._scheme.left_out]
-        lacking = [name for part in counted for name in self._scheme.measures[part] if name in absent]
+    def _absent_averages(self, counts: Mapping[str, np.ndarray], absent: Mapping[str, str]) -> dict[str, str]:
+        """Averages that need an absent measure, and `descriptive_avg` without texts to compare; with the reasons."""
+        counted = [group for group in self.counts if counts[group].any() or not self._scheme.left_out]
+        lacking = [name for group in counted for name in self._scheme.measures[group] if name in absent]
         if lacking:
             return dict.fromkeys(AVERAGES, f"needs {', '.join(lacking)}")
         return {"descriptive_avg": absent["rouge_1"]} if "rouge_1" in absent else {}
@@ -243,30 +252,30 @@ class Answers:
 def read_references(path: Path) -> dict[str, Reference]:
     """id -> reference, from a JSON array or JSON lines {id, input: {question_type, question}, output: {answer}}.
 
-    `input` and what it holds may be missing. Ids and texts are in composed form.
+    `input` and its fields are optional. Ids and texts are returned in composed form.
     """
     return {item_id: _reference(row, where) for item_id, where, row in _rows(path)}
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """id -> answer, which may be empty, from the same layout; nothing but `id` and `output.answer` is read."""
+    """id -> answer, which may be empty. The layout is that of references; only `id` and `output.answer` are read."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(id, place in the file, object) of every item; at least one, the ids unique."""
+    """(id, place in the file, object) of every item. BadInput without items, and for repeated ids."""
     rows = [(nfc(identifier(row, "id", where)[0]), where, row) for where, row in json_objects(path)]
     if not rows:
         raise no_rows(path)
     places: dict[str, list[str]] = {}
     for item_id, where, _ in rows:
         places.setdefault(item_id, []).append(where)
-    repeated = {item_id: found for item_id, found in places.items() if len(found) > 1}
+    repeated = {item_id: several for item_id, several in places.items() if len(several) > 1}
     if repeated:
         first, second, *_ = next(iter(repeated.values()))
         raise BadInput(
-            f"{path}: ids that stand more than once: {some(repeated)} ({len(repeated)}), the first at {first} and "
-            f"{second}. Keep one item of each."
+            f"{path}: repeated ids: {some(repeated)} ({len(repeated)}), the first at {first} and {second}. Keep one "
+            "item of each."
         )
     yield from rows
 
@@ -274,14 +283,14 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 def _reference(row: Mapping[str, Any], where: str) -> Reference:
     answer = _answer(row, where)
     if not alternatives(answer):
-        raise BadInput(f"{where}: output.answer is {answer!r:.60}: a reference must hold an answer.")
-    asked = field(row, "input", dict, where) if "input" in row else {}
-    kind, question = (nfc(optional_text(asked, key, where)) for key in ("question_type", "question"))
-    return Reference(where, kind.strip(), question, answer)
+        raise BadInput(f"{where}: output.answer is {answer!r:.60}: a reference must contain an answer.")
+    given = field(row, "input", dict, where) if "input" in row else {}
+    kind, question = (nfc(optional_text(given, key, where)) for key in ("question_type", "question"))
+    return Reference(where=where, kind=kind.strip(), question=question, answer=answer)
 
 
 def _answer(row: Mapping[str, Any], where: str) -> str:
-    """The text of output.answer; a whole number, such as that of a choice, is taken as text."""
+    """The text of output.answer; a whole number, such as that of a choice, becomes text."""
     answer = required(field(row, "output", dict, where), "answer", where)
     if isinstance(answer, int) and not isinstance(answer, bool):
         return str(answer)

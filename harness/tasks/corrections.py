@@ -1,6 +1,6 @@
-"""The task `corrections`: sentences whose mistakes are to be put right, judged edit by edit.
+"""The task `corrections`: corrected sentences, judged edit by edit.
 
-`tasks.alignment` defines an edit; the counts of all sentences are added up before the measures divide them.
+`tasks.alignment` defines an edit. The counts are summed over all sentences before the measures divide them.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from harness.data.files import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, unique_rows
 from harness.pipeline.cache import Cache
 from harness.progress import watch
-from harness.tasks.alignment import Compared, Scheme, compare
+from harness.tasks.alignment import JudgedEdits, Scheme, compare
 from harness.tasks.task import JudgedItems, Marked
 from retrievers.base import BadInput, did_you_mean
 
 COLUMNS = {"id": "id", "source": "source", "reference": "reference", "prediction": "prediction", "type": "error_type"}
 COUNTS = ("tp", "fp", "fn", "fr")
-TOLD = 1000  # sentences between two looks at the progress
+PROGRESS_STEP = 1000  # sentences between two reports of progress
 JSON_SUFFIXES = {".json", ".jsonl", ".ndjson"}
 
 Sums = Mapping[str, np.ndarray]
@@ -31,10 +31,10 @@ Rows = Iterator[tuple[int | str, dict[str, Any]]]
 
 
 def correction_recall(sums: Sums) -> np.ndarray:
-    """TP / (TP + FP + FN) over all sentences together: right edits, of all edits wanted or wrongly made.
+    """TP / (TP + FP + FN) over all sentences together: right edits among all edits that are wanted or wrongly made.
 
     The founding contest calls it recall and ranks by it; since wrong edits lower it too, it is the Jaccard index of
-    wanted and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 where nobody edits (FR = 0), else 0.
+    wanted and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 if neither text edits (FR = 0), else 0.
     TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
     """
     return _ratio(sums, "fp", "fn")
@@ -43,21 +43,30 @@ def correction_recall(sums: Sums) -> np.ndarray:
 def correction_precision(sums: Sums) -> np.ndarray:
     """TP / (TP + FP + FR) over all sentences together, as the founding contest counts precision.
 
-    Under scheme `token` a needless edit is in FP and in FR, so that it weighs twice. Range [0, 1]. With denominator
-    0: 1 where nobody edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
+    Under scheme `token` a needless edit is in FP and in FR, so that it counts twice. Range [0, 1]. With denominator
+    0: 1 if neither text edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
     """
     return _ratio(sums, "fp", "fr")
 
 
+class _Expected(NamedTuple):
+    """A sentence, its correction, and its error type, "" for none."""
+
+    source: str
+    reference: str
+    kind: str
+
+
 class Corrections:
-    """Predictions {id, prediction} held against references {id, source, reference}, in CSV or JSON lines.
+    """Predictions {id, prediction} compared with references {id, source, reference}, in CSV or JSON lines.
 
-    A CSV file has a header; cells may be quoted. References may have a column `error_type`, the kind of a sentence;
-    where it is missing or blank, the kind is whether the sentence needs correction. A blank prediction deletes all
-    words; a blank source or reference is refused. Further columns do not matter.
+    A CSV file has a header; cells may be quoted. References may have a column `error_type`, the kind of a sentence; if
+    it is missing or blank, the kind is whether the sentence needs correction. A blank prediction deletes all words; a
+    blank source or reference is refused. Other columns are ignored.
 
-    scheme, merge_gap: as in `tasks.alignment`; merge_gap has a say under `span` alone. columns: the names in the
-    files of id, source, reference, prediction and type, where they are others.
+    scheme:    how edits are made of differences, as in `tasks.alignment`.
+    merge_gap: in words, >= 0, as in `tasks.alignment`; only for scheme `span`.
+    columns:   the names in the files of id, source, reference, prediction and type, if they differ from the defaults.
     """
 
     recorded_as = "task/corrections"
@@ -77,59 +86,59 @@ class Corrections:
         if scheme not in schemes:
             raise BadInput(f"scheme={scheme!r} is not one of {', '.join(schemes)}.{did_you_mean(str(scheme), schemes)}")
         if merge_gap < 0:
-            raise BadInput(f"merge_gap={merge_gap} is too small: the least is 0, where no span joins another.")
+            raise BadInput(f"merge_gap={merge_gap} is too small: give 0, with which no span joins another, or more.")
         self._scheme, self._merge_gap = scheme, merge_gap
         self._columns = _columns(columns or {})
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """One item a sentence, its tallies tp, fp, fn, fr, which take so little time that nothing is stored.
+        """One item per sentence with the item counts tp, fp, fn, fr. They are computed so fast that none are cached.
 
         Raises BadInput, with file and line, for files without these columns or rows, and for ids that do not pair.
         """
-        expected, made = self._references(references), self._predictions(predictions)
-        check_pairs(predictions, made, references, expected)
-        ids, made_texts = tuple(expected), [made[one] for one in expected]
-        sources, right, types = map(list, zip(*expected.values(), strict=True))
-        compared = compare(sources, right, made_texts, self._scheme, self._merge_gap)
-        needs = zip(types, compared.wanted.tolist(), strict=True)
-        kinds = [its_type or ("to correct" if differs else "nothing to correct") for its_type, differs in needs]
-        tallies = dict(zip(COUNTS, compared.counts.T.astype(np.float64), strict=True))
-        edits: list[str] = []
-        marked: dict[str, list[Marked]] = {"source": [], "reference": [], "prediction": []}
-        with watch("corrections") as progress:
-            for row in range(len(ids)):
-                found, *texts = compared.show(row)
-                edits.append("; ".join(map(str, found)))
-                for column, text in zip(marked.values(), texts, strict=True):
-                    column.append(text)
-                if row % TOLD == 0:
-                    progress(row, len(ids), "sentences")
-            progress(len(ids), len(ids), "sentences")
+        expected, predicted = self._references(references), self._predictions(predictions)
+        check_pairs(predictions, predicted, references, expected)
+        sources, right = [one.source for one in expected.values()], [one.reference for one in expected.values()]
+        made = [predicted[item_id] for item_id in expected]
+        judged = compare(sources, right, made, self._scheme, self._merge_gap)
+        needs = zip(expected.values(), judged.wanted.tolist(), strict=True)
+        kinds = [one.kind or ("to correct" if differs else "nothing to correct") for one, differs in needs]
+        counts = dict(zip(COUNTS, judged.counts.T.astype(np.float64), strict=True))
+        edits, marked = _shown(judged, len(made))
         table: dict[str, list[Any]] = {
-            "id": list(ids),
+            "id": list(expected),
             "kind": kinds,
             "source": sources,
             "reference": right,
-            "prediction": made_texts,
+            "prediction": made,
             "edits": edits,
-            **dict(zip(COUNTS, compared.counts.T.tolist(), strict=True)),
-            "correction_recall": correction_recall(tallies).tolist(),
+            **dict(zip(COUNTS, judged.counts.T.tolist(), strict=True)),
+            "correction_recall": correction_recall(counts).tolist(),
         }
-        return JudgedItems(ids, tuple(kinds), tallies, table, marked, notes=_notes(compared, made_texts))
+        return JudgedItems(
+            item_ids=tuple(expected),
+            kinds=tuple(kinds),
+            item_counts=counts,
+            table=table,
+            marked=marked,
+            notes=_notes(judged, made),
+        )
 
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
-        """Both measures, from sums of tp, fp, fn and fr of any shape."""
+        """Both measures from sums of tp, fp, fn and fr, of any shape."""
         return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}
 
-    def _references(self, path: Path) -> dict[str, tuple[str, str, str]]:
-        """id -> (source, reference, type or the empty string), in the file's order."""
-        of_type = self._columns["type"]
-        asked = ["id", "source", "reference"] + (["type"] if of_type != COLUMNS["type"] else [])
-        found = {}
-        for where, row_id, row in self._rows(path, asked):
-            source, reference = (_text(row, self._columns[role], where) for role in ("source", "reference"))
-            found[row_id] = (source, reference, optional_text(row, of_type, where).strip())
-        return found
+    def _references(self, path: Path) -> dict[str, _Expected]:
+        """id -> what is expected of the sentence, in the file's order."""
+        type_column = self._columns["type"]
+        roles = ["id", "source", "reference"] + (["type"] if type_column != COLUMNS["type"] else [])
+        return {
+            row_id: _Expected(
+                source=_text(row, self._columns["source"], where),
+                reference=_text(row, self._columns["reference"], where),
+                kind=optional_text(row, type_column, where).strip(),
+            )
+            for where, row_id, row in self._rows(path, roles)
+        }
 
     def _predictions(self, path: Path) -> dict[str, str]:
         """id -> prediction."""
@@ -148,26 +157,44 @@ class Corrections:
             yield where, row_id, row
 
 
+def _shown(judged: JudgedEdits, sentences: int) -> tuple[list[str], dict[str, list[Marked]]]:
+    """The edits of each sentence as text, and column -> texts in marked pieces."""
+    edits: list[str] = []
+    marked: dict[str, list[Marked]] = {"source": [], "reference": [], "prediction": []}
+    with watch("corrections") as progress:
+        for row in range(sentences):
+            shown = judged.show(row)
+            edits.append("; ".join(map(str, shown.edits)))
+            for name, column in marked.items():
+                column.append(getattr(shown, name))
+            if row % PROGRESS_STEP == 0:
+                progress(row, sentences, "sentences")
+        progress(sentences, sentences, "sentences")
+    return edits, marked
+
+
 def _ratio(sums: Sums, *others: str) -> np.ndarray:
-    """tp / (tp + the others); where that divides by 0, 1 if all four counts are 0 and else 0."""
-    below = sums["tp"] + sum(sums[name] for name in others)
-    nothing = sum(sums[name] for name in COUNTS) == 0
-    return np.where(nothing, 1.0, sums["tp"] / np.where(below > 0, below, 1.0))
+    """tp / (tp + the others); where that divides by 0, 1 if all four counts are 0, else 0."""
+    denominator = sums["tp"] + sum(sums[name] for name in others)
+    no_edits = sum(sums[name] for name in COUNTS) == 0
+    return np.where(no_edits, 1.0, sums["tp"] / np.where(denominator > 0, denominator, 1.0))
 
 
 def _columns(given: Mapping[str, str]) -> dict[str, str]:
-    """Role -> the column's name. No two of the columns of one file may be the same."""
+    """Role -> the name of its column. The columns of one file must differ."""
     for role, column in given.items():
         if role not in COLUMNS:
             hint = did_you_mean(str(role), COLUMNS)
             raise BadInput(f"columns.{role} is unknown.{hint} Known are {', '.join(COLUMNS)}.")
         if not isinstance(column, str) or not column.strip():
-            raise BadInput(f"columns.{role}={column!r} is no column's name. Give the one that stands in the file.")
+            raise BadInput(f"columns.{role}={column!r} is not the name of a column. Give the name that the file uses.")
     columns = COLUMNS | {role: _nfc(column) for role, column in given.items()}
     for roles in (("id", "source", "reference", "type"), ("id", "prediction")):
         for one, other in combinations(roles, 2):
             if columns[one] == columns[other]:
-                raise BadInput(f"columns.{one} and columns.{other} are both {columns[one]!r}. Name two columns.")
+                raise BadInput(
+                    f"columns.{one} and columns.{other} are both {columns[one]!r}. Name two different columns."
+                )
     return columns
 
 
@@ -179,8 +206,8 @@ def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
 
 def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
-    """(line on which it begins, {column: cell}) of every row below the header; a cell may hold several lines."""
-    taken: list[int] = []  # numbers of the lines that the row at hand has taken up
+    """(number of its first line, {column: cell}) of every row below the header; a cell may span several lines."""
+    taken: list[int] = []  # numbers of the lines that the current row has used
 
     def lines() -> Iterator[str]:
         for number, line in numbered_lines(path):
@@ -199,19 +226,19 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
             elif len(cells) != len(header):
                 raise BadInput(
                     f"{where}: {len(cells)} cells, but the header has {len(header)}: {', '.join(header)}. Quote a text "
-                    "with a comma in it; leave a cell empty where nothing stands."
+                    "that contains a comma; leave the cell empty if there is no text."
                 )
             else:
                 yield taken[0], dict(zip(header, cells, strict=True))
             taken.clear()
     except csv.Error as error:
         raise BadInput(
-            f"{path}:{taken[0]}: broken CSV in the row that begins here ({error}). Is a quote open?"
+            f"{path}:{taken[0]}: broken CSV in the row that begins here ({error}). Is a closing quote missing?"
         ) from None
 
 
 def _nfc(text: str) -> str:
-    """In composed form: ids, names of columns and texts are the same however their characters are written."""
+    """Composed form: ids, names of columns and texts compare as equal however their characters are encoded."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -225,19 +252,19 @@ def _check_columns(there: Collection[str], needed: Mapping[str, str], where: str
 
 
 def _text(row: Mapping[str, Any], column: str, where: str) -> str:
-    """A text that is not blank."""
+    """A text, which must not be blank."""
     text = field(row, column, str, where)
     if not text.strip():
         raise BadInput(f"{where}: {column} is empty. Write the sentence, or remove the row from both files.")
     return text
 
 
-def _notes(compared: Compared, predictions: Sequence[str]) -> tuple[str, ...]:
-    """What should be looked at: most of what needs correction left as it was, and predictions without a word."""
+def _notes(judged: JudgedEdits, predictions: Sequence[str]) -> tuple[str, ...]:
+    """Warnings: most sentences that need correction are unchanged, or predictions are empty."""
     notes = []
-    needed, left = int(compared.wanted.sum()), int((compared.wanted & ~compared.made).sum())
-    if 2 * left > needed:
-        notes.append(f"{left:,} of {needed:,} sentences that need correction were left as they were.")
+    needed, unchanged = int(judged.wanted.sum()), int((judged.wanted & ~judged.made).sum())
+    if 2 * unchanged > needed:
+        notes.append(f"{unchanged:,} of {needed:,} sentences that need correction were left unchanged.")
     if blank := sum(not text.strip() for text in predictions):
         notes.append(
             f"{blank:,} of {len(predictions):,} predictions are empty: all words of their sentences are deleted."

@@ -1,7 +1,7 @@
-"""Text measures by models, BERTScore and BLEURT: a score for each pair of prediction and reference, kept in the store.
+"""Text measures by models, BERTScore and BLEURT: a cached score for each pair of prediction and reference.
 
-Both compute in float32, on a GPU where there is one, and compare texts after Unicode's NFC. A model that is not to be
-had makes its measure absent, with the reason: it is never guessed.
+Both compute in float32, on a GPU if there is one, and compare texts after Unicode NFC. If a model is not available, its
+measure is absent, with the reason; no value is guessed.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ from retrievers.base import BadInput, Progress
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class ModelAbsent(Exception):
-    """A model or a package is not to be had; says why, and what to do."""
+    """A model or a package is not available; the message gives the reason and the remedy."""
 
 
 class _PairMeasure:
-    """What BertScore and Bleurt share: the model's arguments, what decides a score, batches, and the store.
+    """What BertScore and Bleurt share: the model's arguments, the identity of scores, batches, and the cache.
 
-    model, revision: a name on the hub and its branch, tag or commit (None: main); path: a folder in place of both.
-    device: None for the best there is. batch_tokens: tokens computed at a time, padding included; None as
-    models.Compute says. These two change the time, and nothing else but rounding.
+    model:        a name on the hub.
+    revision:     its branch, tag or commit; None: main.
+    path:         a folder instead of model and revision.
+    device:       such as cpu or cuda:1; None: the best available. It changes only time and rounding.
+    batch_tokens: tokens computed at a time, padding included; None: chosen by `models.Compute`. It changes only
+                  time and rounding.
     """
 
     version = 1
     _name: str
-    _packages: tuple[str, ...]  # that compute with the model
+    _packages: tuple[str, ...]  # that run the model
 
     def __init__(
         self, model: str | None, revision: str | None, path: str | None, device: str | None, batch_tokens: int | None
@@ -51,17 +54,17 @@ class _PairMeasure:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """The model's files and the packages that compute with it, and what else decides a score."""
+        """The model's files, the packages that run it, and what else decides a score."""
         measure = cls(**arguments)
         try:
-            return measure._decides()
+            return measure._identity()
         except ModelAbsent:
             return {"model": arguments["model"], "revision": arguments["revision"], "absent": True}
 
     def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
-        """float64 [N], each pair computed once for all runs; the model is loaded only for pairs that are not kept.
+        """float64 [N]. Each pair is computed once for all runs; the model is loaded only for pairs that are not cached.
 
-        ModelAbsent where the model or a package is not to be had; BadInput where the model cannot be used.
+        ModelAbsent if the model or a package is not available; BadInput if the model cannot be used.
         """
         texts = zip(predictions, references, strict=True)
         pairs = [(_plain(prediction), _plain(reference)) for prediction, reference in texts]
@@ -71,10 +74,10 @@ class _PairMeasure:
             with watch(self._name) as progress:
                 yield from self._computed([pairs[place] for place in places], progress)
 
-        asked = {"measure": self._name, "version": self.version, **self._decides()}
-        return cache.pairs(asked, keys, compute)
+        identity = {"measure": self._name, "version": self.version, **self._identity()}
+        return cache.pairs(identity, keys, compute)
 
-    def _decides(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         for package in self._packages:
             self._need(package)
         versions = {package: metadata.version(package) for package in self._packages}
@@ -89,14 +92,14 @@ class _PairMeasure:
             self._compute.batch_limit(),
         )
         for places in batches:
-            given = [pairs[place] for place in places]
+            texts = [pairs[place] for place in places]
             with models.computing():
-                scores = loaded.score(given)
+                scores = loaded.score(texts)
             if len(bad := np.flatnonzero(~np.isfinite(scores))):
-                prediction, reference = given[bad[0]]
+                prediction, reference = texts[bad[0]]
                 raise BadInput(
                     f"{self._name}: the model's output for the prediction {prediction[:60]!r} with the reference "
-                    f"{reference[:60]!r} is not a finite number: its weights are damaged. Fetch the model again."
+                    f"{reference[:60]!r} is not a finite number: its weights are damaged. Download the model again."
                 )
             yield places, scores
             done += len(places)
@@ -113,10 +116,10 @@ class _PairMeasure:
         if find_spec(package.replace("-", "_")) is None:
             raise ModelAbsent(f"{self._name} needs the package {package}: pip install 'retrieval-harness[text]'.")
 
-    def _found(self, look: Callable[[models.ModelSource], _Found]) -> _Found:
-        """What `look`, which is models.locate or models.fingerprint, says of the model.
+    def _found(self, look: Callable[[models.ModelSource], _Result]) -> _Result:
+        """The result of `look`, models.locate or models.fingerprint, for the model.
 
-        ModelAbsent where the hub's model is not to be had; a folder that holds no model stays a BadInput.
+        ModelAbsent if a model of the hub is not available; BadInput if a folder contains no model.
         """
         model, revision = self._source.model, self._source.revision
         try:
@@ -124,7 +127,7 @@ class _PairMeasure:
         except BadInput as error:
             if self._source.path is not None:
                 raise
-            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # what follows speaks of encoders
+            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # the remedies after it are those for encoders
             option = f" --revision {revision}" if revision else ""
             raise ModelAbsent(
                 f"{reason}. Ways out: fill the hub's cache on a machine that reaches the hub, `hf download {model}"
@@ -136,16 +139,16 @@ class _PairMeasure:
 class BertScore(_PairMeasure):
     """BERTScore's F1 (Zhang et al. 2020, arXiv:1904.09675), by the package bert-score: no idf weights, no rescaling.
 
-    A text's tokens are its vectors in layer `layer` of the model. P: the mean, over the prediction's tokens, of the
-    greatest cosine with a token of the reference; R: the same with the two exchanged; the score is 2PR / (P + R). The
-    special tokens at both ends may be matched but count in no mean. Range: -1 to 1; with trained models mostly above
-    one half. A text that is empty or white space: 0. Equal texts: 1.
+    A token's vector is that of layer `layer` of the model. P: the mean, over the prediction's tokens, of the greatest
+    cosine with a token of the reference; R: the same with the two exchanged; the score is 2PR / (P + R). The special
+    tokens at both ends may be matched but count in neither mean. Range: -1 to 1; with trained models mostly above one
+    half. A text that is empty or white space: 0. Equal texts: 1.
     Example: a prediction of one token, whose cosines with the reference's two are 1 and 0.5: P = 1,
     R = (1 + 0.5) / 2 = 0.75, F1 = 1.5 / 1.75 = 0.8571.
 
-    layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by its name,
-    such as 9 for bert-base-multilingual-cased. A folder has no such name, so that a layer is needed. Texts are cut
-    after as many tokens as the model takes.
+    layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name, such as
+    9 for bert-base-multilingual-cased. It knows no folder, so that `path` needs a layer. Texts are cut after as many
+    tokens as the model accepts.
     """
 
     recorded_as = "measure/bertscore"
@@ -166,13 +169,13 @@ class BertScore(_PairMeasure):
             raise BadInput(f"layer is {layer!r}: give a number from 1 to the model's number of layers, or null.")
         if layer is None and path is not None:
             raise BadInput(
-                "layer is null, which bert-score's table settles for models of the hub alone. Say which layer of the "
-                f"model in {path} to use: for a copy of bert-base-multilingual-cased it is layer=9."
+                f"layer is null, but path is {path}: bert-score knows the layer only of models on the hub. Give "
+                "layer=N; for a copy of bert-base-multilingual-cased it is layer=9."
             )
         self._layer = layer
 
-    def _decides(self) -> dict[str, Any]:
-        return {**super()._decides(), "layer": self._layer}
+    def _identity(self) -> dict[str, Any]:
+        return {**super()._identity(), "layer": self._layer}
 
     def _load(self, folder: Path, device: str) -> PairModel:
         return Encoder(folder, self._layer or self._usual_layer(), device)
@@ -187,16 +190,16 @@ class BertScore(_PairMeasure):
 
 
 class Bleurt(_PairMeasure):
-    """BLEURT (Sellam et al. 2020, arXiv:2004.04696), the value that a trained regression gives the pair.
+    """BLEURT (Sellam et al. 2020, arXiv:2004.04696), a trained regression from a pair of texts to a number.
 
     A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; its pooled first output goes through one linear
     layer to a number. Not bounded: BLEURT-20 was trained so that most values lie between 0 (unrelated) and 1 (the same
     meaning). Empty texts are scored like any other. More than 512 tokens: the longer text is cut first, as in the
     original. Example: BLEURT-20 gives about 0.999 for a sentence and itself.
 
-    The folder is laid out as lucadiliello/BLEURT-20 (and -D12, -D6, -D3) is: config.json with embedding_size, one
+    The folder has the layout of lucadiliello/BLEURT-20 (and -D12, -D6, -D3): config.json with embedding_size, one
     SentencePiece model (or a tokenizer.json) that knows [CLS] and [SEP], and weights named bleurt.* and classifier.*.
-    Each of the weights must land in the model, and each of the model's must be among them: else BadInput.
+    The weights in the files and those of the model must be the same ones: else BadInput.
     """
 
     recorded_as = "measure/bleurt"

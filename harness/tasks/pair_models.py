@@ -1,4 +1,4 @@
-"""The models behind BERTScore and BLEURT: loaded from a folder, whole or not at all, they score pairs of texts."""
+"""The models behind BERTScore and BLEURT: loaded from a folder, with all their weights, they score pairs of texts."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import numpy as np
 from retrievers.base import BadInput
 from retrievers.dense import models
 
-MAX_TOKENS = 512  # of BLEURT's input; and of a text for BERTScore where the tokenizer names no number
-UNBOUNDED = 10**6  # a tokenizer that names more tokens than this means that it knows no bound
+MAX_TOKENS = 512  # of BLEURT's input, and of a text for BERTScore if the tokenizer has no limit
+UNBOUNDED = 10**6  # a tokenizer whose limit is greater than this has none
 
 Pair = tuple[str, str]  # prediction, reference
 
 
 class PairModel(Protocol):
-    """A model that is ready to score, in float32."""
+    """A loaded model, in float32."""
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """int64 [n]: tokens of the longest input that a pair makes."""
+        """int64 [n]: tokens of the longest model input of each pair."""
         ...
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """float64 [n], in one batch; not finite where the model's weights are damaged."""
+        """float64 [n], in one batch; not finite if the model's weights are damaged."""
         ...
 
 
 class Encoder:
-    """An encoder cut off after `layer`, as bert-score's own functions take it."""
+    """An encoder cut off after `layer`, in the form that bert-score's own functions accept."""
 
     def __init__(self, folder: Path, layer: int, device: str) -> None:
         with _opening(folder):
@@ -43,7 +43,7 @@ class Encoder:
             config = AutoConfig.from_pretrained(folder, local_files_only=True)
             layers = getattr(config, "num_hidden_layers", 0)
             if config.is_encoder_decoder or not layers:
-                raise BadInput(f"bertscore: {folder} holds no encoder of BERT's kind. Choose another model.")
+                raise BadInput(f"bertscore: {folder} contains no encoder like BERT. Choose another model.")
             if layer > layers:
                 raise BadInput(f"bertscore: layer is {layer}, but the model in {folder} has {layers}.")
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -55,18 +55,19 @@ class Encoder:
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
             )
-        model, about = loaded
-        missing = [name for name in about["missing_keys"] if not name.startswith("pooler.")]  # nothing reads the pooler
-        _check_landed(folder, missing, (), about["mismatched_keys"])  # what is left over: higher layers, and heads
+        model, info = loaded
+        missing = [name for name in info["missing_keys"] if not name.startswith("pooler.")]  # the pooler is not used
+        # Unexpected weights are those of higher layers and of heads.
+        _check_weights(folder, missing=missing, unexpected=(), mismatched=info["mismatched_keys"])
         if self._tokenizer.pad_token_id is None or len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-            raise BadInput(f"bertscore: {folder} holds no tokenizer of BERT's kind, such as vocab.txt, tokenizer.json.")
+            raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's, such as vocab.txt, tokenizer.json.")
         self._tokenizer.model_max_length = _longest(self._tokenizer.model_max_length, config)
         self._model = model.to(device).eval()
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        most = self._tokenizer.model_max_length
-        found = [self._tokenizer(list(texts), truncation=True, max_length=most) for texts in zip(*pairs, strict=True)]
-        return np.array([[len(ids) for ids in one["input_ids"]] for one in found]).max(axis=0)
+        limit = self._tokenizer.model_max_length
+        sides = [self._tokenizer(list(texts), truncation=True, max_length=limit) for texts in zip(*pairs, strict=True)]
+        return np.array([[len(ids) for ids in side["input_ids"]] for side in sides]).max(axis=0)
 
     def score(self, pairs: Sequence[Pair]) -> np.ndarray:
         from bert_score.utils import bert_cos_score_idf
@@ -78,7 +79,7 @@ class Encoder:
         weights: defaultdict[int, float] = defaultdict(lambda: 1.0)
         weights[self._tokenizer.cls_token_id] = weights[self._tokenizer.sep_token_id] = 0.0
         predictions, references = ([pairs[place][side] for place in full] for side in (0, 1))
-        found = bert_cos_score_idf(
+        measured = bert_cos_score_idf(
             self._model,
             references,
             predictions,
@@ -87,13 +88,14 @@ class Encoder:
             batch_size=len(full),
             device=str(self._model.device),
         ).double()
-        # bert-score turns an F1 of NaN to 0: precision and recall tell damaged weights
-        scores[full] = np.where(np.isfinite(found.numpy()).all(axis=1), found[:, 2].numpy(), np.nan)
+        # bert-score turns an F1 of NaN into 0: precision and recall reveal damaged weights
+        precision_recall_f1 = measured.numpy()
+        scores[full] = np.where(np.isfinite(precision_recall_f1).all(axis=1), precision_recall_f1[:, 2], np.nan)
         return scores
 
 
 class Regression:
-    """RemBERT with one number for a pair, and the tokenizer that lies beside its weights."""
+    """RemBERT with one output number per pair, and the tokenizer in the same folder."""
 
     def __init__(self, folder: Path, device: str) -> None:
         with _opening(folder):
@@ -110,8 +112,13 @@ class Regression:
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
             )
-        model, about = loaded
-        _check_landed(folder, *(about[f"{kind}_keys"] for kind in ("missing", "unexpected", "mismatched")))
+        model, info = loaded
+        _check_weights(
+            folder,
+            missing=info["missing_keys"],
+            unexpected=info["unexpected_keys"],
+            mismatched=info["mismatched_keys"],
+        )
         if pieces > config.vocab_size:
             raise BadInput(f"{folder}: the tokenizer has {pieces:,} pieces, the model {config.vocab_size:,}.")
         self._most = min(MAX_TOKENS, config.max_position_embeddings)
@@ -132,24 +139,27 @@ class Regression:
             inputs["attention_mask"][row, : len(ids)] = 1
             inputs["token_type_ids"][row, first : len(ids)] = 1
         logits = self._model(**{name: value.to(self._model.device) for name, value in inputs.items()}).logits
-        found: np.ndarray = logits[:, 0].cpu().double().numpy()
-        return found
+        scores: np.ndarray = logits[:, 0].cpu().double().numpy()
+        return scores
 
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
-        """The tokens of both texts, the reference first, and how many of them are before the prediction."""
+        """The tokens of both texts, the reference first, and how many of them precede the prediction."""
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
-        # As when the longer list loses its last token, the prediction where both are equal, until they fit.
+        # The longer list loses its last token, the prediction's if both are equal, until they fit.
         first = min(len(reference), max((room + 1) // 2, room - len(prediction)))
         ids = [self._cls, *reference[:first], self._sep, *prediction[: room - first], self._sep]
         return ids, first + 2
 
 
-def _longest(named: int, config: Any) -> int:
-    """How many tokens a text is cut to: as many as the tokenizer names and the model has places for."""
-    most = named if named < UNBOUNDED else MAX_TOKENS
-    places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 where there is no table of places
-    # RoBERTa's positions begin behind the padding token's number.
+def _longest(limit: int, config: Any) -> int:
+    """How many tokens a text is cut to: what the tokenizer allows and the model has positions for.
+
+    limit: of the tokenizer.
+    """
+    most = limit if limit < UNBOUNDED else MAX_TOKENS
+    places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 if there is no table of positions
+    # RoBERTa's positions begin after the padding token's number.
     places -= config.pad_token_id + 1 if "roberta" in config.model_type else 0
     return min(most, places) if places > 0 else most
 
@@ -157,22 +167,22 @@ def _longest(named: int, config: Any) -> int:
 def _rembert_config(folder: Path) -> Any:
     from transformers import RemBertConfig
 
-    told = dict(json.loads((folder / "config.json").read_text("utf-8")))
-    told["input_embedding_size"] = told.pop("embedding_size", None) or told.get("input_embedding_size")
+    given = dict(json.loads((folder / "config.json").read_text("utf-8")))
+    given["input_embedding_size"] = given.pop("embedding_size", None) or given.get("input_embedding_size")
     needed = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
               "input_embedding_size", "max_position_embeddings", "type_vocab_size"]  # fmt: skip
-    if lacking := [name.removeprefix("input_") for name in needed if not isinstance(told.get(name), int)]:
+    if lacking := [name.removeprefix("input_") for name in needed if not isinstance(given.get(name), int)]:
         raise BadInput(
-            f"{folder / 'config.json'} lacks {', '.join(lacking)}: the model is not laid out as lucadiliello/BLEURT-20 "
-            "is. Older BLEURT checkpoints (bleurt-base-128 and the like) are not supported."
+            f"{folder / 'config.json'} lacks {', '.join(lacking)}: the model does not have the layout of "
+            "lucadiliello/BLEURT-20. Older BLEURT checkpoints (bleurt-base-128 and the like) are not supported."
         )
-    decides: dict[str, Any] = {name: told[name] for name in (*needed, "hidden_act", "layer_norm_eps") if name in told}
-    decides |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # the tokenizer knows these two
-    return RemBertConfig(**decides)
+    values: dict[str, Any] = {name: given[name] for name in (*needed, "hidden_act", "layer_norm_eps") if name in given}
+    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # the tokenizer knows these two
+    return RemBertConfig(**values)
 
 
 def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]:
-    """(text to tokens without special ones, the number of [CLS], that of [SEP], how many pieces there are)."""
+    """(text -> tokens without special ones, the number of [CLS], the number of [SEP], the number of pieces)."""
     encode: Callable[[str], list[int]]
     if files := sorted(folder.glob("*.model")):
         from sentencepiece import SentencePieceProcessor
@@ -192,14 +202,14 @@ def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]
         special = [one for one in found if one is not None]
         known = len(special) == len(found)
     else:
-        raise BadInput(f"{folder} holds no tokenizer: BLEURT needs its SentencePiece model (spm.model).")
+        raise BadInput(f"{folder} contains no tokenizer: BLEURT needs its SentencePiece model (spm.model).")
     if not known:
-        raise BadInput(f"{folder}: the tokenizer knows no [CLS] and [SEP], as that of BLEURT-20 does.")
+        raise BadInput(f"{folder}: the tokenizer knows no [CLS] and [SEP], which BLEURT-20's tokenizer has.")
     return encode, special[0], special[1], size
 
 
 def _weights(folder: Path) -> dict[str, Any]:
-    """The tensors by the names that RemBERT has for them."""
+    """The tensors by their names in RemBERT."""
     import torch
     from safetensors.torch import load_file
 
@@ -212,29 +222,36 @@ def _weights(folder: Path) -> dict[str, Any]:
             state |= torch.load(file, map_location="cpu", weights_only=True)
     renamed = {}
     for name, value in state.items():
-        if not name.endswith(".position_ids"):  # 0, 1, 2 ..., which older versions of transformers saved
+        if not name.endswith(".position_ids"):  # 0, 1, 2 ...: older versions of transformers saved them
             name = name.replace("bleurt.", "rembert.", 1) if name.startswith("bleurt.") else name
             renamed[name.replace(".embedding_projection.", ".embedding_hidden_mapping_in.")] = value
     return renamed
 
 
-def _check_landed(
-    folder: Path, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[Sequence[Any]]
+def _check_weights(
+    folder: Path, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[Sequence[Any]]
 ) -> None:
-    """BadInput unless all of the model's weights came from the files: the others would be random numbers."""
-    told = {"lack": missing, "hold unknown": unexpected, "hold in another shape": (str(one[0]) for one in mismatched)}
-    said = []
-    for words, found in told.items():
-        if names := sorted(found):
+    """BadInput unless all of the model's weights came from the files: the others would be random numbers.
+
+    mismatched: weights whose shapes differ, each [name, ...].
+    """
+    kinds = {
+        "lack": missing,
+        "contain unknown": unexpected,
+        "have another shape for": (str(one[0]) for one in mismatched),
+    }
+    problems = []
+    for verb, weights in kinds.items():
+        if names := sorted(weights):
             more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-            said.append(f"{words} {', '.join(names[:3])}{more}")
-    if said:
-        raise BadInput(f"{folder}: the weights do not fit the model of its config.json. They {'; '.join(said)}.")
+            problems.append(f"{verb} {', '.join(names[:3])}{more}")
+    if problems:
+        raise BadInput(f"{folder}: the weights do not fit the model of its config.json. They {'; '.join(problems)}.")
 
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """As models.loading, without transformers' reports of weights, which are read here; BadInput for damaged files."""
+    """Like `models.loading`, without transformers' own reports of weights; BadInput for damaged files."""
     with models.loading(folder, "transformers"):
         from transformers.utils import logging
 
@@ -244,7 +261,7 @@ def _opening(folder: Path) -> Iterator[None]:
             yield
         except BadInput:
             raise
-        except Exception as error:  # tokenizers and safetensors raise nothing more exact
+        except Exception as error:  # tokenizers and safetensors raise nothing more specific
             raise ValueError(f"{type(error).__name__}: {error}") from error
         finally:
             logging.set_verbosity(level)

@@ -120,7 +120,7 @@ def test_a_wanted_interval_is_the_same_as_among_all() -> None:
         assert some[2] == [note if one else "" for note, one in zip(notes, wanted, strict=True)]
 
 
-def test_too_little_to_go_by_is_said() -> None:
+def test_notes_for_too_few_queries() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isnan(interval([])[:2]).all()

@@ -1,4 +1,4 @@
-"""Paired statistics: tables worked by hand, scipy and ranx as witnesses, and what must hold for any numbers."""
+"""Paired statistics: tables worked by hand, comparisons with scipy and ranx, and properties for any numbers."""
 
 import math
 import sys
@@ -50,7 +50,7 @@ def test_sign_flips_by_hand(row, p):
     assert p_of(*row) == (p, True)
 
 
-def test_all_flips_are_looked_at_where_they_are_no_more_than_the_resamples():
+def test_the_test_is_exact_up_to_as_many_flips_as_resamples():
     assert p_of(*[0.5] * 4, resamples=16) == (2 / 16, True)
     assert not p_of(*[0.5] * 4, resamples=15)[1]
     # 2^-59 of the flips are as far from 0: none is drawn, and the one seen is counted (Phipson and Smyth 2010).
@@ -59,7 +59,7 @@ def test_all_flips_are_looked_at_where_they_are_no_more_than_the_resamples():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=2, max_size=9))
-def test_scipy_looks_at_the_same_flips(pairs):
+def test_p_is_that_of_scipys_permutation_test(pairs):
     from scipy.stats import permutation_test
 
     ours, theirs = np.array(pairs, float).T  # scipy compares sums exactly: whole numbers have none that round apart
@@ -150,7 +150,7 @@ def test_the_other_way_round_is_the_same_with_the_other_sign(rows, seed):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=2, max_size=10), st.randoms())
-def test_the_order_of_queries_is_nothing_to_an_exact_test(row, random):
+def test_an_exact_test_does_not_depend_on_the_order_of_queries(row, random):
     assert p_of(*row) == p_of(*random.sample(row, len(row)))
 
 
@@ -181,7 +181,7 @@ def test_a_pair_does_not_depend_on_other_runs_and_measures_but_for_holm():
         ([1, NAN], [NAN, 1], {"n": 0, "mean": NAN, "low": NAN, "p": 1, "wins": 0, "ties": 0}, "no query"),
     ],
 )  # fmt: skip
-def test_what_there_is_to_say_of_nearly_nothing(ours, theirs, expected, note):
+def test_notes_for_almost_no_data(ours, theirs, expected, note):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = one(ours, theirs)

@@ -28,7 +28,7 @@ def rows(axes):
     return [label.get_text() for label in axes.get_yticklabels()]
 
 
-def said(axes):
+def texts_of(axes):
     return [text.get_text() for text in axes.texts]
 
 
@@ -67,7 +67,7 @@ def test_measures_have_their_values_and_whiskers():
     figure = draw_scored(CORRECTIONS | {"bleurt": NONE}, {}, "correction_recall", {})
     axes = panels(figure)["Measures with their 95 % intervals"]
     assert rows(axes) == [*CORRECTIONS, "bleurt"]
-    assert said(axes) == ["0.3224", "0.1408", "absent"]
+    assert texts_of(axes) == ["0.3224", "0.1408", "absent"]
     whisker, dot = axes.lines[:2]
     assert (list(whisker.get_xdata()), list(dot.get_xdata())) == ([0.27, 0.38], [0.3224])
     colours = [label.get_color() for label in axes.get_yticklabels()]
@@ -82,13 +82,13 @@ def test_counts_have_bars_in_the_colours_of_their_marks():
     axes = panels(draw_scored(CORRECTIONS, {}, "correction_recall", COUNTS | {"items": 1500.0}))["Counts"]
     assert [bar.get_width() for bar in axes.patches] == [79, 68, 98, 414, 1500]
     assert [to_hex(bar.get_facecolor()) for bar in axes.patches][:4] == list(MARKS.values())
-    assert said(axes) == ["79", "68", "98", "414", "1,500"]
+    assert texts_of(axes) == ["79", "68", "98", "414", "1,500"]
 
 
 def test_kinds_have_a_bar_each_the_most_frequent_first():
     axes = panels(draw_scored(CORRECTIONS, KINDS, "correction_recall", COUNTS))["correction_recall by kind (items)"]
     assert rows(axes)[:2] == ["띄어쓰기", "조사 오류"]
-    assert said(axes) == ["0.5000 (120)", "0.2500 (30)", "none (7)"]
+    assert texts_of(axes) == ["0.5000 (120)", "0.2500 (30)", "none (7)"]
     assert [bar.get_width() for bar in axes.patches] == [0.5, 0.25, 0]
 
 
@@ -111,7 +111,7 @@ def test_words_of_a_run_do_not_overlap(kinds, counts):
     assert not overlaps(draw_scored(measured, kinds, "correction_recall", counts))
 
 
-def test_ranks_move_as_often_as_it_is_told():
+def test_ranks_shift_as_often_as_the_comparison_says():
     """Two submissions change places between the parts: the first falls by 1 in 3 draws of 10, as it does here."""
     figure = draw_shake_up(board([0.5, 0.4], [0.3, 0.4], [{"0": 7, "1": 3}, {"-1": 3, "0": 7}]))
     left, right = figure.axes

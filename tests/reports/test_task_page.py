@@ -1,4 +1,4 @@
-"""The page and the description of scored texts: what they say, and that texts stay texts."""
+"""The page and the description of a scored file: their contents, and that texts are never markup."""
 
 import base64
 import hashlib
@@ -52,7 +52,7 @@ class Parts(HTMLParser):
         self._kind = None
 
 
-def told(page):
+def data_of(page):
     return json.loads(Parts(page).scripts["application/json"])
 
 
@@ -110,9 +110,9 @@ def answers(texts, **more):
     return JudgedItems(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
 
 
-def test_items_stand_worst_first_in_pieces_with_their_marks():
+def test_items_are_sorted_worst_first_in_pieces_with_their_marks():
     """Recall .5, 1 and 0: the third sentence is the worst, the second the best. `reference` is not marked here."""
-    items = told(made(corrections(), [0.5, 1, 0]))["items"]
+    items = data_of(made(corrections(), [0.5, 1, 0]))["items"]
     assert items["texts"] == ["source", "reference", "prediction", "edits"]
     assert items["numbers"] == ["correction_recall", "tp", "fp", "fn", "fr"]  # no id and kind twice, nothing all empty
     assert [row[0] for row in items["rows"]] == ["문장 3", "문장 1", "문장 2"]
@@ -123,7 +123,7 @@ def test_items_stand_worst_first_in_pieces_with_their_marks():
 
 
 def test_items_without_a_value_come_last_and_in_order():
-    page = told(made(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1"))
+    page = data_of(made(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1"))
     assert [(row[0], row[-1]) for row in page["items"]["rows"]] == [
         ("q3", 0.2),
         ("q1", 0.7),
@@ -132,14 +132,14 @@ def test_items_without_a_value_come_last_and_in_order():
     ]
 
 
-def test_values_take_the_place_of_the_table_s_own():
-    page = told(made(corrections(), [0.25, 0.5, 0.75]))
+def test_values_replace_those_of_the_table():
+    page = data_of(made(corrections(), [0.25, 0.5, 0.75]))
     recall = 2 + len(page["items"]["texts"])
     assert [row[recall] for row in page["items"]["rows"]] == [0.25, 0.5, 0.75]
 
 
 def test_no_values_at_all():
-    page = told(made(answers("가나"), [np.nan, np.nan], "final_score"))
+    page = data_of(made(answers("가나"), [np.nan, np.nan], "final_score"))
     assert page["items"]["numbers"] == []
     assert [row[0] for row in page["items"]["rows"]] == ["q0", "q1"]
 
@@ -147,7 +147,7 @@ def test_no_values_at_all():
 @pytest.mark.parametrize("n", [task_page.LIMIT - 1, task_page.LIMIT, task_page.LIMIT + 1])
 def test_the_worst_thousand(n):
     values = np.arange(n)[::-1] / n
-    page = told(made(answers(["글"] * n), values, "rouge_1"))
+    page = data_of(made(answers(["글"] * n), values, "rouge_1"))
     rows = page["items"]["rows"]
     assert (len(rows), page["total"]) == (min(n, 1000), n)
     assert rows[0][0] == f"q{n - 1}"
@@ -162,7 +162,7 @@ def test_measures_have_intervals_parts_and_reasons():
         "final_score": Summary(np.nan, 0),
     }
     judged = answers("가", absent={"bertscore": "no model", "final_score": "needs bertscore"})
-    page = told(made(judged, [1], "exact_match", summary=summary, public={"exact_match": Summary(0.4, 3)},
+    page = data_of(made(judged, [1], "exact_match", summary=summary, public={"exact_match": Summary(0.4, 3)},
                      private={"exact_match": Summary(np.nan, 0)}))  # fmt: skip
     one = {
         "name": "exact_match",
@@ -183,14 +183,14 @@ def test_measures_have_intervals_parts_and_reasons():
     assert page["shown"] == "exact_match"
 
 
-def test_kinds_have_a_row_each_and_measures_that_are_had_a_column():
+def test_one_row_per_kind_and_one_column_per_defined_measure():
     absent = Summary(np.nan, 0)
     by_kind = {
         "선다형": {"accuracy": Summary(1.0, 3), "rouge_1": absent, "bleurt": Summary(np.nan, 3)},
         "서술형": {"accuracy": Summary(np.nan, 2), "rouge_1": Summary(0.5, 2), "bleurt": Summary(np.nan, 2)},
     }
     summary = dict.fromkeys(("accuracy", "rouge_1", "bleurt"), absent)
-    kinds = told(made(answers("가"), [1], summary=summary, by_kind=by_kind))["kinds"]
+    kinds = data_of(made(answers("가"), [1], summary=summary, by_kind=by_kind))["kinds"]
     assert kinds["measures"] == ["accuracy", "rouge_1"]
     assert kinds["rows"] == [["선다형", [3, 1.0], [0, None]], ["서술형", [2, None], [2, 0.5]]]
 
@@ -212,11 +212,11 @@ def test_hostile_texts_are_texts():
     assert parts.tags.count("img") == 0
     assert not [name for name in parts.attributes if name.startswith("on")]
     assert "<" not in parts.scripts["application/json"]
-    assert json.dumps(told(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 17
+    assert json.dumps(data_of(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 17
 
 
 @pytest.mark.parametrize("template", [run_page.TEMPLATE, task_page.TEMPLATE], ids=lambda path: path.name)
-def test_nothing_but_its_own_styles_and_scripts_may_run(template):
+def test_only_its_own_styles_and_scripts_may_run(template):
     text = filled(template, {})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     for kind in ("style", "script"):
@@ -230,12 +230,12 @@ def test_nothing_but_its_own_styles_and_scripts_may_run(template):
 
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.text(), st.text() | st.lists(st.text()) | st.floats(allow_nan=False, allow_infinity=False)))
-def test_a_page_holds_what_it_is_told(data):
-    assert told(filled(task_page.TEMPLATE, data)) == data
+def test_a_page_contains_its_data(data):
+    assert data_of(filled(task_page.TEMPLATE, data)) == data
 
 
-def test_every_mark_has_a_meaning_and_a_sign_besides_its_colour():
-    """Black on white, or to one who does not tell red from green, the four differ by line and by sign."""
+def test_marks_differ_by_sign_and_line_as_well_as_by_colour():
+    """Without colours, or to people who cannot distinguish red from green, the four differ by line and by sign."""
     text = task_page.TEMPLATE.read_text("utf-8")
     signs = [re.search(rf'mark\.{mark}::after {{ content: "(.)"', text)[1] for mark in ("tp", "fp", "fn", "fr")]
     lines = [re.search(rf"mark\.{mark} {{ text-decoration-style: (\w+)", text)[1] for mark in ("fp", "fn", "fr")]
@@ -250,7 +250,7 @@ def described(judged=None, shown="exact_match", summary=None, public=None, files
     return task_page.note(file, facts or {}, files)
 
 
-def test_the_description_tells_numbers_absences_counts_and_files():
+def test_the_description_lists_numbers_absent_measures_counts_and_files():
     summary = {
         "final_score": Summary(np.nan, 0),
         "rouge_1": Summary(0.25, 4),

@@ -1,4 +1,4 @@
-"""Answers as a task: two schemes worked by hand, what is absent and why, and files that are refused."""
+"""The task of answers: both schemes worked by hand, absent measures and their reasons, and files that are refused."""
 
 import gzip
 import json
@@ -21,14 +21,14 @@ TEXT = ("rouge_1", "bertscore", "bleurt")
 
 
 class Model:
-    """Stands for a model: a score by the lengths of the texts; remembers what it was asked."""
+    """A fake model: scores by the lengths of the texts, and remembers the pairs."""
 
     def __init__(self, shift=0.0):
-        self.shift, self.asked = shift, []
+        self.shift, self.pairs = shift, []
 
     def score(self, predictions, references, store):
-        self.asked += zip(predictions, references, strict=True)
-        return np.array([len(p) / (len(p) + len(r)) + self.shift for p, r in self.asked[-len(predictions) :]])
+        self.pairs += zip(predictions, references, strict=True)
+        return np.array([len(p) / (len(p) + len(r)) + self.shift for p, r in self.pairs[-len(predictions) :]])
 
 
 class Missing:
@@ -37,8 +37,8 @@ class Missing:
 
 
 def item(number, answer, kind=None, question=None):
-    asked = {"question_type": kind, "question": question}
-    return {"id": number, "input": {k: v for k, v in asked.items() if v}, "output": {"answer": answer}}
+    fields = {"question_type": kind, "question": question}
+    return {"id": number, "input": {k: v for k, v in fields.items() if v}, "output": {"answer": answer}}
 
 
 def judge(task, predictions, references, wanted=None, folder=None):
@@ -133,7 +133,7 @@ def test_answers_and_reasons_by_hand(judged):
         "items": 4, "explained": 2, "unexplained": 1
     }  # fmt: skip
     # lengths: 물은 끓는다 6, 물은 100도에서 끓는다 13; 물은 마른다 6, 물은 언다 5
-    assert bertscore.asked == [("물은 끓는다", "물은 100도에서 끓는다"), ("물은 마른다", "물은 언다")]
+    assert bertscore.pairs == [("물은 끓는다", "물은 100도에서 끓는다"), ("물은 마른다", "물은 언다")]
     rouge, bert = (0.8 + 0.5) / 2, (6 / 19 + 6 / 11) / 2
     average = (rouge + bert + bert + 0.25) / 3
     assert values == pytest.approx(
@@ -200,7 +200,7 @@ def test_question_types_by_hand(judged):
         "multiple_choice": 2, "short_answer": 1, "descriptive": 2
     }  # fmt: skip
     # 1 of 2 words in common, and an empty answer, which no model is asked about: each is halved
-    assert bertscore.asked == [("강강술래는 춤이다", "강강술래는 놀이다")]
+    assert bertscore.pairs == [("강강술래는 춤이다", "강강술래는 놀이다")]
     assert values == pytest.approx(
         {"accuracy": 0.5, "exact_match": 1} | dict.fromkeys((*TEXT, "descriptive_avg"), 0.25)
         | {"final_score": (0.5 + 1 + 0.25) / 3}
@@ -231,7 +231,7 @@ def test_a_part_of_the_items_has_no_final_score_where_all_of_them_have_none(judg
     """Without a model there is none, not even over the items that need no model."""
     task = Answers("culture_qa")
     found, values = judged(task, CULTURE_PREDICTED, CULTURE)
-    of_choices = task.measure({name: np.asarray(tally[:2].sum()) for name, tally in found.item_counts.items()})
+    of_choices = task.measure({name: np.asarray(values[:2].sum()) for name, values in found.item_counts.items()})
     assert (of_choices["accuracy"], np.isnan(of_choices["final_score"])) == (0.5, True)
     assert np.isnan(values["final_score"])
 
@@ -243,16 +243,16 @@ def test_a_part_of_the_items_has_no_final_score_where_all_of_them_have_none(judg
     ("models", "reasons"),
     [
         ({"bertscore": Missing(), "bleurt": Model()}, {"bertscore": "bert is not in the cache"}),
-        ({"bertscore": Model()}, {"bleurt": "task.bleurt is null: no model is named"}),
+        ({"bertscore": Model()}, {"bleurt": "task.bleurt is null: no model is given"}),
         (
             {"bertscore": Missing()},
-            {"bertscore": "bert is not in the cache", "bleurt": "task.bleurt is null: no model is named"},
+            {"bertscore": "bert is not in the cache", "bleurt": "task.bleurt is null: no model is given"},
         ),
     ],
     ids=["not-in-the-cache", "null", "both"],
 )
 @pytest.mark.parametrize("scheme", ["rag_qa", "culture_qa"])
-def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, scheme, models, reasons):
+def test_measures_whose_model_is_missing_are_absent_and_so_are_their_averages(judged, scheme, models, reasons):
     task = Answers(scheme, "whitespace", **models)
     files = (RAG_PREDICTED, RAG) if scheme == "rag_qa" else (CULTURE_PREDICTED, CULTURE)
     found, values = judged(task, *files)
@@ -263,7 +263,7 @@ def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, s
 
 
 @pytest.mark.parametrize(
-    ("wanted", "tallied"),
+    ("wanted", "computed"),
     [
         (["exact_match"], {"exact_match"}),
         (["rouge_1"], {"rouge_1"}),
@@ -273,17 +273,17 @@ def test_a_model_that_is_not_to_be_had_is_absent_and_what_needs_it_too(judged, s
     ],
     ids=lambda value: "+".join(sorted(value)),
 )
-def test_what_is_not_wanted_is_not_computed(judged, wanted, tallied):
+def test_what_is_not_wanted_is_not_computed(judged, wanted, computed):
     task = Answers(tokenizer="whitespace", bertscore=Model(), bleurt=Model())
     found, _ = judged(task, RAG_PREDICTED, RAG, wanted)
-    assert set(found.item_counts) - set(task.counts) == tallied
-    assert set(found.table) - {"id", "kind", "question", "reference", "prediction"} == tallied
+    assert set(found.item_counts) - set(task.counts) == computed
+    assert set(found.table) - {"id", "kind", "question", "reference", "prediction"} == computed
     assert found.absent == {}
     others = Answers(tokenizer="whitespace", bertscore=Missing(), bleurt=Missing())
     found, values = judged(others, RAG_PREDICTED, RAG, wanted)
-    lacking = [name for name in ("bertscore", "bleurt") if name in tallied]
+    lacking = [name for name in ("bertscore", "bleurt") if name in computed]
     assert set(found.absent) == {*lacking, *(set(wanted) & {"descriptive_avg", "final_score"})}
-    assert set(found.table) & set(TEXT) == tallied - set(lacking) - {"exact_match"}
+    assert set(found.table) & set(TEXT) == computed - set(lacking) - {"exact_match"}
     assert all(np.isnan(values[name]) for name in found.absent)
 
 
@@ -399,7 +399,7 @@ BAD = {
     "answer-is-a-list": (one(["가", "나"]), "{file}: item 1: output.answer is ['가', '나'], but must be text"),
     "answer-is-a-fraction": (one(1.5), "{file}: item 1: output.answer is 1.5, but must be text or a whole number"),
     "answer-is-true": (one(True), "{file}: item 1: output.answer is True, but must be text or a whole number"),
-    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: ids that stand more than once: 1, 2 (2), the first at {file}: "
+    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: repeated ids: 1, 2 (2), the first at {file}: "
                       "item 1 and {file}: item 3. Keep one"),
 }  # fmt: skip
 BAD_PREDICTIONS = {
@@ -409,8 +409,8 @@ BAD_PREDICTIONS = {
 }  # fmt: skip
 BAD_REFERENCES = {
     "missing": (ids(1, 2, 3), "p.json: no prediction for 2 of 3 ids: 2, 3. Give one prediction"),
-    "no-reference": (one(" "), "r.json: item 1: output.answer is '': a reference must hold an answer"),
-    "only-alternatives": (one("#'#"), "r.json: item 1: output.answer is \"#'#\": a reference must hold an answer"),
+    "no-reference": (one(" "), "r.json: item 1: output.answer is '': a reference must contain an answer"),
+    "only-alternatives": (one("#'#"), "r.json: item 1: output.answer is \"#'#\": a reference must contain an answer"),
     "input-is-text": (one(input="선다형"), "r.json: item 1: input is '선다형', but must be an object"),
     "type-is-a-number": (one(input={"question_type": 1}), "r.json: item 1: question_type is 1, but must be text"),
     "question-is-a-list": (one(input={"question": ["?"]}), "r.json: item 1: question is ['?'], but must be text"),
@@ -418,22 +418,22 @@ BAD_REFERENCES = {
     "unknown-type": (one(input={"question_type": "서술"}), "item 1: input.question_type is '서술', but task.scheme="
                      "culture_qa knows 선다형, 단답형, 서술형. Did you mean '서술형'?"),
 }  # fmt: skip
-CASES = [(name, kind, content, said) for kind in "pr" for name, (content, said) in BAD.items()]
+CASES = [(name, kind, content, expected) for kind in "pr" for name, (content, expected) in BAD.items()]
 CASES += [(name, "p", *case) for name, case in BAD_PREDICTIONS.items()]
 CASES += [(name, "r", *case) for name, case in BAD_REFERENCES.items()]
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "said"), [case[1:] for case in CASES], ids=[f"{kind}-{name}" for name, kind, *_ in CASES]
+    ("kind", "content", "expected"), [case[1:] for case in CASES], ids=[f"{kind}-{name}" for name, kind, *_ in CASES]
 )
-def test_bad_files_are_refused_with_their_place(tmp_path, monkeypatch, kind, content, said):
+def test_bad_files_are_refused_with_their_place(tmp_path, monkeypatch, kind, content, expected):
     monkeypatch.chdir(tmp_path)
     for name in "pr":
         text = content if name == kind else GOOD
         Path(f"{name}.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadInput) as refused:
         Answers("culture_qa").judge(Path("p.json"), Path("r.json"), ["accuracy"], Cache(tmp_path))
-    assert said.replace("{file}", f"{kind}.json") in str(refused.value)
+    assert expected.replace("{file}", f"{kind}.json") in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -442,7 +442,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         Answers().judge(tmp_path / "q.json", tmp_path / "r.json", ["exact_match"], Cache(tmp_path))
 
 
-# ---- as a part of a config
+# ---- as a component of a config
 
 
 def node(**more):
@@ -460,26 +460,26 @@ def test_the_shipped_config_builds_and_loads_nothing():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"scheme": "rag"}, "task.scheme='rag' is not one of rag_qa, culture_qa. Did you mean 'rag_qa'?"),
         ({"tokenizer": "mecab"}, "task.tokenizer='mecab' is not one of kiwi, whitespace."),
-        ({"bertscore": "bert-base"}, "task: bertscore is 'bert-base': give a part, with a `_target_`, or null."),
+        ({"bertscore": "bert-base"}, "task: bertscore is 'bert-base': give a component, with a `_target_`, or null."),
         ({"bert_score": None}, "task.bert_score is unknown: Answers takes scheme, tokenizer, bertscore, bleurt. Did"),
     ],
     ids=["scheme", "tokenizer", "model", "key"],
 )
-def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, said):
+def test_bad_arguments_are_refused_by_the_check_of_a_config(arguments, expected):
     with pytest.raises(BadInput) as refused:
         components.check_component(node(**arguments), "task")
-    assert said in str(refused.value)
+    assert expected in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [({"scheme": "culture"}, "culture_qa"), ({"tokenizer": "kiwii"}, "kiwi")], ids=["a", "b"]
+    ("arguments", "expected"), [({"scheme": "culture"}, "culture_qa"), ({"tokenizer": "kiwii"}, "kiwi")], ids=["a", "b"]
 )
-def test_the_constructor_checks_its_choices(arguments, said):
-    with pytest.raises(BadInput, match=f"Did you mean '{said}'"):
+def test_the_constructor_checks_its_choices(arguments, expected):
+    with pytest.raises(BadInput, match=f"Did you mean '{expected}'"):
         Answers(**arguments)
 
 

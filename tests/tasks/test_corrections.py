@@ -140,7 +140,7 @@ def test_error_types_are_kinds(tmp_path):
 def test_notes_of_sentences_left_as_they_were(tmp_path):
     references = table(source=["가", "나", "다", "라"], reference=["가", "나 나", "다 다", "라 라"])
     left = judged(tmp_path, table(prediction=["가", "나", "다", "라 라"]), references)
-    assert left.notes == ("2 of 3 sentences that need correction were left as they were.",)
+    assert left.notes == ("2 of 3 sentences that need correction were left unchanged.",)
     assert judged(tmp_path, table(prediction=["가", "나", "다 다", "라 라"]), references).notes == ()
 
 
@@ -212,7 +212,7 @@ ONE_P, ONE_R = P + "a,가\n", R + "a,가,나\n"
         (P + "a,그는, 나\n", ONE_R, "p.csv:2: 3 cells, but the header has 2"),
         ("id,prediction,id\na,가,b\n", ONE_R, "p.csv:1: the header names a column twice: id, prediction, id"),
         (P + 'a,"가\nb,나\n', ONE_R, "p.csv:2: broken CSV in the row that begins here (unexpected end of data)"),
-        (P + 'a,"가" 나\n', ONE_R, "p.csv:2: broken CSV in the row that begins here*Is a quote open?"),
+        (P + 'a,"가" 나\n', ONE_R, "p.csv:2: broken CSV in the row that begins here*Is a closing quote missing?"),
         (P + 'a,"가\n\n나"\nb,"가\n나"\nb,다\n', ONE_R, "p.csv:7: id 'b' is already at *p.csv:5"),
         (P + "a,가\na,가\n", ONE_R, "p.csv:3: id 'a' is already at *p.csv:2. Remove one of them."),
         (ONE_P, ONE_R + "a,가,나\n", "r.csv:3: id 'a' is already at *r.csv:2. Remove one of them."),
@@ -266,10 +266,10 @@ def test_missing_files_and_columns_that_were_asked_for(tmp_path):
     ("arguments", "message"),
     [
         ({"scheme": "tokens"}, "scheme='tokens' is not one of token, span. Did you mean 'token'?"),
-        ({"merge_gap": -1}, "merge_gap=-1 is too small: the least is 0"),
+        ({"merge_gap": -1}, "merge_gap=-1 is too small: give 0"),
         ({"columns": {"sorce": "x"}}, "columns.sorce is unknown. Did you mean 'source'?"),
-        ({"columns": {"source": " "}}, "columns.source=' ' is no column's name"),
-        ({"columns": {"source": 3}}, "columns.source=3 is no column's name"),
+        ({"columns": {"source": " "}}, "columns.source=' ' is not the name of a column"),
+        ({"columns": {"source": 3}}, "columns.source=3 is not the name of a column"),
         ({"columns": {"source": "reference"}}, "columns.source and columns.reference are both 'reference'"),
         ({"columns": {"id": "prediction"}}, "columns.id and columns.prediction are both 'prediction'"),
         ({"columns": {"type": "id"}}, "columns.id and columns.type are both 'id'"),

@@ -48,13 +48,13 @@ def encoder(tmp_path_factory):
 
 
 def tiny_bleurt(folder, seed=0, **changed):
-    """RemBERT of two layers with one number for a pair, laid out as BLEURT-20's conversion is."""
+    """RemBERT of two layers with one number for a pair, in the layout of BLEURT-20's conversion."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import RemBertConfig, RemBertForSequenceClassification
 
     folder.mkdir(parents=True)
-    told = REMBERT | changed
-    (folder / "config.json").write_text(json.dumps({"model_type": "bleurt", **told}))
+    values = REMBERT | changed
+    (folder / "config.json").write_text(json.dumps({"model_type": "bleurt", **values}))
     pieces = [("<pad>", 0.0), ("<unk>", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("▁", -1.0)]
     pieces += [(syllable, -2 - i / 100) for i, syllable in enumerate(SYLLABLES)]
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=1))
@@ -62,8 +62,8 @@ def tiny_bleurt(folder, seed=0, **changed):
     tokenizer.save(str(folder / "tokenizer.json"))
     torch.manual_seed(seed)
     config = RemBertConfig(
-        **{name: value for name, value in told.items() if name != "embedding_size"},
-        input_embedding_size=told["embedding_size"], initializer_range=0.4, num_labels=1,
+        **{name: value for name, value in values.items() if name != "embedding_size"},
+        input_embedding_size=values["embedding_size"], initializer_range=0.4, num_labels=1,
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     state = RemBertForSequenceClassification(config).state_dict()
@@ -191,18 +191,18 @@ def normed(state, name, x):
 def forward(folder, prediction, reference):
     """A pair's value in float64, written out from Devlin et al. 2019, with RemBERT's narrow embeddings."""
     state = {name: value.double() for name, value in load_file(folder / "model.safetensors").items()}
-    told = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     number = {syllable: place + 5 for place, syllable in enumerate(SYLLABLES)} | {" ": 4}
     first, second = ([4] * bool(text) + [number[one] for one in text] for text in (reference, prediction))
-    while len(first) + len(second) > told["max_position_embeddings"] - 3:
+    while len(first) + len(second) > config["max_position_embeddings"] - 3:
         (first if len(first) > len(second) else second).pop()
     ids = torch.tensor([2, *first, 3, *second, 3])
     kinds = torch.tensor([0] * (len(first) + 2) + [1] * (len(second) + 1))
     tables = [state[f"bleurt.embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")]
     x = normed(state, "bleurt.embeddings.LayerNorm", tables[0][ids] + tables[1][: len(ids)] + tables[2][kinds])
     x = linear(state, "bleurt.encoder.embedding_projection", x)
-    heads = told["num_attention_heads"]
-    for i in range(told["num_hidden_layers"]):
+    heads = config["num_attention_heads"]
+    for i in range(config["num_hidden_layers"]):
         layer = f"bleurt.encoder.layer.{i}"
         query, key, value = (
             linear(state, f"{layer}.attention.self.{name}", x).unflatten(1, (heads, -1)).transpose(0, 1)
@@ -278,7 +278,7 @@ def test_bleurt_reads_a_sentencepiece_model(bleurt, tmp_path, store):
     assert np.isfinite(Bleurt(path=str(folder), device="cpu").score(["가나"], ["다 라"], store)).all()
 
 
-# Both: forms of a text, what is kept, what tells models apart
+# Both: forms of a text, the cache, the identity of a model
 
 
 def measures(encoder, bleurt, **arguments):
@@ -308,7 +308,7 @@ def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
     np.testing.assert_allclose(alone, one[7:8], atol=1e-6)
 
 
-def test_kept_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
+def test_cached_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
     predictions, references = ["가", "가나", "가나다", "가"], ["가나"] * 4
     found = [one.score(predictions, references, store) for one in measures(encoder, bleurt)]
     monkeypatch.setattr(model_measures, "Encoder", None)  # whoever loads a model fails
@@ -319,13 +319,13 @@ def test_kept_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
             measure.score(["하나 더"], ["가나"], store)
 
 
-def test_kept_pairs_need_no_torch(encoder, store):
+def test_cached_pairs_need_no_torch(encoder, store):
     BertScore(path=str(encoder), layer=1, device="cpu").score(["가"], ["나"], store)
     code = (
-        "import sys; from pathlib import Path; from harness.pipeline.cache import Store; "
+        "import sys; from pathlib import Path; from harness.pipeline.cache import Cache; "
         "from harness.tasks import model_measures as it; "
         f"measure = it.BertScore(path={str(encoder)!r}, layer=1, device='cpu'); "
-        f"measure.score(['가'], ['나'], Store(Path({str(store.root)!r}))); "
+        f"measure.score(['가'], ['나'], Cache(Path({str(store.root)!r}))); "
         "assert not {'torch', 'transformers', 'bert_score'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONUTF8": "1"})
@@ -367,7 +367,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("measure", "revision"), [(BertScore, None), (Bleurt, None), (Bleurt, COMMIT)])
-def test_a_model_that_is_nowhere_is_absent(cache, store, measure, revision):
+def test_a_missing_model_is_absent(cache, store, measure, revision):
     made = measure(revision=revision)
     with pytest.raises(ModelAbsent) as error:
         made.score(["가"], ["나"], store)
@@ -381,7 +381,7 @@ def test_a_model_that_is_nowhere_is_absent(cache, store, measure, revision):
     ("measure", "package", "module"),
     [(BertScore, "bert-score", "bert_score"), (BertScore, "torch", "torch"), (Bleurt, "transformers", "transformers")],
 )
-def test_a_package_that_is_not_installed_is_told(encoder, bleurt, store, monkeypatch, measure, package, module):
+def test_a_missing_package_is_named(encoder, bleurt, store, monkeypatch, measure, package, module):
     monkeypatch.setattr(model_measures, "find_spec", lambda name: None if name == module else name)
     made = measures(encoder, bleurt)[measure is Bleurt]
     with pytest.raises(ModelAbsent, match=rf"needs the package {package}: pip install 'retrieval-harness\[text\]'"):
@@ -464,7 +464,7 @@ def also(name, value):
     return change
 
 
-def told(**changed):
+def config_with(**changed):
     def change(folder):
         config = json.loads((folder / "config.json").read_text()) | changed
         (folder / "config.json").write_text(json.dumps(config))
@@ -483,24 +483,24 @@ def cut(name):
 NAN = torch.full((1, 16), float("nan"))
 BROKEN_BLEURT = {
     "no head": (without("classifier.weight"), "They lack classifier.weight."),
-    "no layer": (told(num_hidden_layers=3), "and 13 more"),
-    "more layers": (told(num_hidden_layers=1), "hold unknown rembert.encoder.layer.1"),
-    "unknown weight": (also("linear2.weight", torch.zeros(1)), "They hold unknown linear2.weight."),
-    "two numbers": (also("classifier.bias", torch.zeros(2)), "They hold in another shape classifier.bias."),
-    "another width": (told(hidden_size=32), "hold in another shape"),
-    "old layout": (told(embedding_size=None), "lacks embedding_size"),
-    "no config": (told(vocab_size=None, type_vocab_size="2"), "lacks vocab_size, type_vocab_size"),
+    "no layer": (config_with(num_hidden_layers=3), "and 13 more"),
+    "more layers": (config_with(num_hidden_layers=1), "contain unknown rembert.encoder.layer.1"),
+    "unknown weight": (also("linear2.weight", torch.zeros(1)), "They contain unknown linear2.weight."),
+    "two numbers": (also("classifier.bias", torch.zeros(2)), "They have another shape for classifier.bias."),
+    "another width": (config_with(hidden_size=32), "have another shape for"),
+    "old layout": (config_with(embedding_size=None), "lacks embedding_size"),
+    "no config": (config_with(vocab_size=None, type_vocab_size="2"), "lacks vocab_size, type_vocab_size"),
     "config of another kind": (lambda folder: (folder / "config.json").write_text("[1]"), "holds no model"),
-    "no tokenizer": (gone("tokenizer.json"), "holds no tokenizer"),
+    "no tokenizer": (gone("tokenizer.json"), "contains no tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "holds no model that transformers can load"),
     "cut weights": (cut("model.safetensors"), "holds no model that transformers can load"),
     "damaged weights": (also("classifier.weight", NAN), "'가' with the reference '나' is not a finite number"),
-    "few vectors": (told(vocab_size=9), "the weights do not fit"),
+    "few vectors": (config_with(vocab_size=9), "the weights do not fit"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_BLEURT)
-def test_a_bleurt_that_is_not_whole_is_refused(tmp_path, store, case):
+def test_an_incomplete_bleurt_is_refused(tmp_path, store, case):
     change, words = BROKEN_BLEURT[case]
     folder = tiny_bleurt(tmp_path / "model")
     change(folder)
@@ -509,21 +509,21 @@ def test_a_bleurt_that_is_not_whole_is_refused(tmp_path, store, case):
     assert words in str(error.value)
 
 
-def test_a_tokenizer_of_another_bleurt_is_refused(tmp_path, store):
+def test_the_tokenizer_of_another_bleurt_is_refused(tmp_path, store):
     folder = tiny_bleurt(tmp_path / "model", vocab_size=20)
     with pytest.raises(BadInput, match="the tokenizer has 33 pieces, the model 20"):
         Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
-    told = json.loads((folder / "tokenizer.json").read_text().replace("[CLS]", "<s>"))
-    (folder / "tokenizer.json").write_text(json.dumps(told))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text().replace("[CLS]", "<s>"))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(BadInput, match=r"knows no \[CLS\] and \[SEP\]"):
         Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
 
 
 BROKEN_ENCODER = {
     "no layer": (without("encoder.layer.0.output.dense.weight"), "They lack encoder.layer.0.output.dense.weight."),
-    "another width": (told(intermediate_size=32), "hold in another shape"),
-    "layer beyond": (told(num_hidden_layers=1), "layer is 2, but the model in"),
-    "unknown kind": (told(model_type="bleurt"), "holds no model that transformers can load"),
+    "another width": (config_with(intermediate_size=32), "have another shape for"),
+    "layer beyond": (config_with(num_hidden_layers=1), "layer is 2, but the model in"),
+    "unknown kind": (config_with(model_type="bleurt"), "holds no model that transformers can load"),
     "no tokenizer": (gone("tokenizer.json"), "tokenizer"),
     "cut weights": (cut("model.safetensors"), "holds no model that transformers can load"),
     "damaged weights": (also("embeddings.LayerNorm.bias", NAN[0].repeat(2)), "is not a finite number"),
@@ -531,7 +531,7 @@ BROKEN_ENCODER = {
 
 
 @pytest.mark.parametrize("case", BROKEN_ENCODER)
-def test_an_encoder_that_is_not_whole_is_refused(tmp_path, store, case):
+def test_an_incomplete_encoder_is_refused(tmp_path, store, case):
     change, words = BROKEN_ENCODER[case]
     folder = tiny_sentence_model(tmp_path / "model")
     change(folder)
@@ -545,5 +545,5 @@ def test_a_model_with_a_decoder_is_refused(encoder, tmp_path, store):
 
     folder = tiny_sentence_model(tmp_path / "model")
     T5Config(num_layers=2).save_pretrained(folder)
-    with pytest.raises(BadInput, match="holds no encoder of BERT's kind"):
+    with pytest.raises(BadInput, match="contains no encoder like BERT"):
         BertScore(path=str(folder), layer=1, device="cpu").score(["물은"], ["달은"], store)

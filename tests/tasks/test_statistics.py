@@ -1,4 +1,4 @@
-"""Measures of sums: intervals against the bootstrap of means and scipy's, the randomisation test against scipy's."""
+"""Measures of sums: intervals checked against scipy and the bootstrap of means, p against scipy's permutation test."""
 
 import re
 import warnings
@@ -19,7 +19,7 @@ NAMES = ("right", "made", "items", "rare", "rare_items")
 
 
 class Toy:
-    """A mean over all items, a ratio of counts, a mean over the few items that it applies to, and one never there."""
+    """A mean over all items, a ratio of counts, a mean over the few items that it applies to, and an absent measure."""
 
     name = "toy"
     measures = ("mean", "ratio", "rare_mean", "absent")
@@ -45,7 +45,7 @@ TASK = Toy()
 
 
 def item_counts(right, made=None, rare=None):
-    """The counts of items: what each gets right, what it tried, and what it has of the rare measure, None for none."""
+    """The counts of items: what each gets right, what it tries, and its value of the rare measure, None for none."""
     right = np.array(right, np.float64)
     rare = [0.0] * len(right) if rare is None else rare
     return {
@@ -112,15 +112,15 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     # 3 edits on average, each right with 0.6: the ratio of sums is 0.6 in the long run. 200 samples of 40 items;
     # 95 % +- 3 standard errors is 90.4 to 99.6, and the bootstrap of 40 items falls a little short.
     generator = np.random.default_rng(2)
-    held = 0
+    covered = 0
     for _ in range(200):
         made = generator.integers(0, 7, 40)
         found = summaries(TASK, item_counts(generator.binomial(made, 0.6), made), ["ratio"], 0, resamples=500)["ratio"]
-        held += found.low <= 0.6 <= found.high
-    assert 0.88 <= held / 200 <= 0.996
+        covered += found.low <= 0.6 <= found.high
+    assert 0.88 <= covered / 200 <= 0.996
 
 
-def test_what_is_absent_has_no_interval_and_is_in_no_others_way():
+def test_an_absent_measure_has_no_interval_and_does_not_affect_others():
     one = drawn(3, 40)
     found = summaries(TASK, one, ["absent", "ratio"], 0)
     assert np.isnan([found["absent"].mean, found["absent"].low, found["absent"].high]).all()
@@ -128,7 +128,7 @@ def test_what_is_absent_has_no_interval_and_is_in_no_others_way():
     assert list(summaries(TASK, one, ["absent"], 0)) == ["absent"]
 
 
-def test_too_little_to_go_by_is_said():
+def test_notes_for_too_few_items():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = summaries(TASK, item_counts([1], [2]), ["ratio"], 0)["ratio"]
@@ -150,7 +150,7 @@ def test_an_item_that_makes_no_difference_alone_may_with_another():
     assert found.note == "percentile interval: BCa is undefined"
 
 
-def test_a_measure_of_few_items_is_told_of_the_samples_that_have_any():
+def test_a_rare_measure_has_percentiles_of_the_samples_that_define_it():
     """2 of 20 items have the rare measure, 0 and 1: samples without one are left out, (18 / 20)^20 = 12 % of them."""
     rare = [0.0, 1.0] + [None] * 18
     with warnings.catch_warnings():
@@ -158,9 +158,9 @@ def test_a_measure_of_few_items_is_told_of_the_samples_that_have_any():
         found = summaries(TASK, item_counts([1] * 20, rare=rare), ["rare_mean", "mean"], 0)
     assert (found["rare_mean"].mean, found["rare_mean"].n) == (0.5, 2)
     assert (found["rare_mean"].low, found["rare_mean"].high) == (0, 1)
-    said = re.fullmatch(r"percentile interval: undefined in (\d+) of 2000 samples", found["rare_mean"].note)
-    assert said
-    assert 185 <= int(said[1]) <= 302  # 243 +- 4 standard deviations
+    note = re.fullmatch(r"percentile interval: undefined in (\d+) of 2000 samples", found["rare_mean"].note)
+    assert note
+    assert 185 <= int(note[1]) <= 302  # 243 +- 4 standard deviations
     assert (found["mean"].n, found["mean"].low, found["mean"].high) == (20, 1, 1)
 
 
@@ -175,7 +175,7 @@ def test_samples_without_any_are_left_out_of_the_percentiles():
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(10, 60))
-def test_an_interval_holds_what_was_seen(seed, n):
+def test_an_interval_contains_the_observed_value(seed, n):
     found = summaries(TASK, drawn(seed, n), ["mean", "ratio"], 0, resamples=300)
     for one in found.values():
         assert one.low <= one.mean + 1e-12
@@ -240,7 +240,7 @@ def test_an_exact_p_is_scipys(seed):
 
 
 @pytest.mark.parametrize("seed", [10, 12, 13])  # where the last bits are not the same
-def test_gaps_that_differ_by_rounding_are_equal(seed):
+def test_differences_that_differ_by_rounding_are_equal(seed):
     """Everything swapped, two submissions lie as far apart as they did, but for the last bits of fractions."""
     first, second = (item_counts(np.random.default_rng(seed + shift).random(9)) for shift in (0, 100))
     p, _ = swap_test(TASK, first, second, ["mean"], 0, 1000)
@@ -283,7 +283,7 @@ def test_a_drawn_p_is_never_0():
 
 
 @pytest.mark.parametrize("n", [8, 30])
-def test_p_does_not_depend_on_who_comes_first_nor_on_the_order_of_the_item_counts(n):
+def test_p_depends_neither_on_who_is_first_nor_on_the_order_of_the_counts(n):
     first, second = drawn(8, n), drawn(9, n)
     wanted = ["mean", "ratio"]
     found = swap_test(TASK, first, second, wanted, 0, 2000)[0]
@@ -315,7 +315,7 @@ def test_wins_and_losses_are_of_items():
     assert gap.note == "percentile interval: fewer than 10 items"
 
 
-def test_few_differing_items_are_said():
+def test_few_differing_items_get_a_note():
     second = drawn(6, 40)
     second["right"] = second["right"].copy()
     second["right"][:3] += 1
@@ -325,7 +325,7 @@ def test_few_differing_items_are_said():
     assert gap.p == 0.25  # none and all of the three swapped, of 8 ways
 
 
-def test_a_measure_of_few_items_is_compared_on_the_samples_that_have_any():
+def test_a_rare_measure_is_compared_on_the_samples_that_define_it():
     first, second = (item_counts([1] * 20, rare=[*rare, *[None] * 18]) for rare in ([0.5, 1.0], [0.25, 0.5]))
     gap = differences(TASK, [first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
     # Differences of 1/4 and 1/2: 3/8 in the mean, and of the four ways to swap two are as far apart.
@@ -366,7 +366,7 @@ def test_the_other_way_round_everything_is_the_negative(seed, n):
         assert one.mean <= one.high + 1e-12
 
 
-def test_a_pair_does_not_depend_on_who_else_is_compared():
+def test_a_pair_does_not_depend_on_the_other_submissions():
     three = [drawn(seed, 25) for seed in range(3)]
     alone = differences(TASK, three[:2], ["ratio"], 0, 300)[0, 1]["ratio"]
     among = differences(TASK, three, ["ratio", "mean"], 0, 300)[0, 1]["ratio"]

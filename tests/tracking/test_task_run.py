@@ -1,320 +1,55 @@
-"""The road of the text tasks from the command line: files scored, logged, exported, swept and compared."""
+"""Runs of text tasks in the other commands: exported, swept and compared."""
 
-import csv
 import hashlib
 import json
 import re
-import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from text_tasks import (
+    ANSWERS,
+    BETTER,
+    BETTER_SCORED,
+    CORRECTIONS,
+    SCORE,
+    SENTENCES,
+    WORSE_SCORED,
+    rows_of_predictions,
+    rows_of_sentences,
+    write,
+    write_answers,
+    write_corrections,
+)
 
 from harness.tasks.statistics import in_public
 from harness.tasks.task import JudgedItems
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-SENTENCES = {  # id -> kind, source, reference
-    "s1": ("맞춤법", "감자기 침대에서 일어났다", "갑자기 침대에서 일어났다"),
-    "s2": ("조사", "나는 학교을 갔다", "나는 학교를 갔다"),
-    "s3": ("띄어쓰기", "할수 있다", "할 수 있다"),
-    "s4": ("조사", "밥을 먹었다", "밥을 먹었다"),
-    "s5": ("맞춤법", "집에 갓다", "집에 갔다"),
-}
-# One edit right and one needless (TP, FP, FR), right (TP), missed (FN), nothing, wrong (FP): 2 / 5 and 2 / 5.
-WORSE = {one: text for one, (_, text, _) in SENTENCES.items()}
-WORSE |= {"s1": "갑자기 침대에 일어났다", "s2": "나는 학교를 갔다", "s5": "집에 갓따"}
-# Right, missed, right, nothing, right: 3 / 4 and 3 / 3.
-BETTER = {one: text for one, (_, _, text) in SENTENCES.items()} | {"s2": "나는 학교을 갔다"}
-CORRECTIONS = ("task=corrections", "references=R.csv", "experiment_name=e")
-SCORE = ("score", *CORRECTIONS, "format=json")
-QUIET = ("tracking=none", "format=json")
-WORSE_SCORED, BETTER_SCORED = (*SCORE, "predictions=worse.csv"), (*SCORE, "predictions=better.csv")
-
-
-def rows_of_sentences(sentences):
-    return [
-        {"id": one, "source": source, "reference": reference, "error_type": kind}
-        for one, (kind, source, reference) in sentences.items()
-    ]
-
-
-def rows_of_predictions(predictions):
-    return [{"id": one, "prediction": text} for one, text in predictions.items()]
-
-
-def write(file, rows):
-    """Rows as JSON lines or as CSV, by the file's name."""
-    if file.suffix == ".jsonl":
-        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-        return
-    with file.open("w", encoding="utf-8", newline="") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def read(file):
-    with Path(file).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
 
 @pytest.fixture
 def files(tmp_path):
     """Five sentences and two submissions."""
-    write(tmp_path / "R.csv", rows_of_sentences(SENTENCES))
-    write(tmp_path / "worse.csv", rows_of_predictions(WORSE))
-    write(tmp_path / "better.csv", rows_of_predictions(BETTER))
+    write_corrections(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def tracker(tmp_path, fresh_store):
-    found = MlflowTracker()
-    found.connect(tmp_path / "outputs")
-    return found
-
-
-def answer(number, kind, text):
-    return {"id": number, "input": {"question_type": kind, "question": "무엇이 옳은가?"}, "output": {"answer": text}}
+    connected = MlflowTracker()
+    connected.connect(tmp_path / "outputs")
+    return connected
 
 
 @pytest.fixture
 def answers(tmp_path):
     """Four answers with their reasons; the predictions are right in two, and give a reason in three."""
-    reasons = ("물은 100도에서 끓는다", "달은 지구를 돈다", "비가 온다", "해가 뜬다")
-    said = ["'적잖은'이 옳다. " + reasons[0], "가가 옳다#나가 옳다. " + reasons[1], "다가 옳다. " + reasons[2],
-            "라가 옳다. " + reasons[3]]  # fmt: skip
-    made = ["적잖은이 옳다. 물은 끓는다", "나가 옳다. 달은 돈다", "라가 옳다. 비가 온다", "마가 옳다"]
-    for name, texts in (("R.json", said), ("P.json", made)):
-        rows = [answer(i, "선택형" if i < 2 else "교정형", text) for i, text in enumerate(texts)]
-        (tmp_path / name).write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+    write_answers(tmp_path)
     return tmp_path
 
 
-# Scores ---------------------------------------------------------------------------------------------
-
-
-def test_corrections_are_scored_logged_and_written(harness, files, tracker):
-    found = harness(*WORSE_SCORED).json
-    assert found["metrics"] == {"correction_recall": 0.4, "correction_precision": 0.4}
-    assert found["counts"] == {"items": 5, "public": 2, "tp": 2, "fp": 2, "fn": 1, "fr": 1}
-    assert (found["task"], found["experiment"], found["absent"], found["notes"]) == ("corrections", "e", {}, [])
-    assert found["private_peeks"] == 1
-    view = tracker.client.get_experiment_by_name("e").tags["mlflow.sharedViewState.runs"]
-    assert "metrics.`correction_precision`" in view  # a column of the experiment's page
-    recall = found["summary"]["correction_recall"]
-    assert recall["low"] < recall["mean"] == 0.4 < recall["high"]
-    assert (recall["n"], recall["note"]) == (5, "percentile interval: fewer than 10 items")
-    # By kind: TP 1, FP 2, FR 1 of 맞춤법, TP 1 of 조사, FN 1 of 띄어쓰기.
-    assert found["by_kind"] == {
-        "맞춤법": {"items": 2, "correction_recall": 1 / 3, "correction_precision": 1 / 4},
-        "조사": {"items": 2, "correction_recall": 1, "correction_precision": 1},
-        "띄어쓰기": {"items": 1, "correction_recall": 0, "correction_precision": 0},
-    }
-    # The public part is one item each of the two kinds that have two: what it scores is in the table of tallies.
-    table = read(Path(found["files"]["folder"]) / "tallies.csv")
-    assert [row["id"] for row in table] == list(SENTENCES)
-    assert sorted(row["kind"] for row in table if row["public"] == "1") == ["맞춤법", "조사"]
-    for part, flag in (("public", "1"), ("private", "0")):
-        tp, fp, fn = (sum(float(row[name]) for row in table if row["public"] == flag) for name in ("tp", "fp", "fn"))
-        assert found[part]["correction_recall"] == tp / (tp + fp + fn)
-
-    folder = Path(found["files"]["folder"])
-    assert folder.parent == files / "outputs" / "runs"
-    assert {path.name for path in folder.iterdir()} == {
-        "config.yaml", "items.csv", "measures.png", "predictions.csv", "report.html", "requirements.txt", "tallies.csv",
-    }  # fmt: skip
-    assert (folder / "predictions.csv").read_bytes() == (files / "worse.csv").read_bytes()
-    items = read(folder / "items.csv")
-    assert [(row["id"], row["prediction"]) for row in items] == list(WORSE.items())
-    assert "갓따" in (folder / "report.html").read_text("utf-8")
-
-    [run] = tracker.runs("e", {"task": "corrections"}, "FINISHED")
-    assert (run.run_id, run.name) == (found["run_id"], "worse.csv")
-    assert run.tags["harness.verb"] == "score"
-    assert run.tags["objective"] == "correction_recall"
-    assert run.tags["version.measures"] == "corrections 1"
-    assert (
-        "correction\\_recall 0.4" in run.tags["mlflow.note.content"].replace("**", "")
-        or "0.4000" in run.tags["mlflow.note.content"]
-    )
-    assert all(len(run.tags[name]) == 64 for name in ("trial_key", "data.references", "data.predictions"))
-    assert (run.params["task"], run.params["task.scheme"], run.params["task.merge_gap"]) == (
-        "corrections",
-        "token",
-        "2",
-    )
-    assert (run.params["references"], run.params["seed"]) == (str(files / "R.csv"), "0")
-    assert run.metrics["correction_recall"] == 0.4
-    assert run.metrics["interval_low/correction_recall"] == recall["low"]
-    assert run.metrics["private/correction_precision"] == found["private"]["correction_precision"]
-    assert {name: value for name, value in run.metrics.items() if name.startswith("count/")} == {
-        f"count/{name}": value for name, value in found["counts"].items()
-    }
-    logged = {file.path for file in tracker.client.list_artifacts(run.run_id)}
-    assert logged == {path.name for path in folder.iterdir()} | {"items.json"}
-    inputs = tracker.client.get_run(run.run_id).inputs.dataset_inputs
-    assert sorted(one.dataset.name for one in inputs) == ["R.csv", "worse.csv"]
-
-
-def test_text_for_people(harness, files):
-    done = harness("score", *CORRECTIONS, "predictions=worse.csv", "tracking=none")
-    assert done.code == 0, done.err
-    assert re.search(r"correction_recall +0\.4000 +40\.00 ", done.out)
-    assert "items 5, public 2, tp 2, fp 2, fn 1, fr 1." in done.out
-    assert re.search(r"맞춤법 \(2\): correction_recall 0\.3333", done.out)
-    assert "Intervals: percentile interval: fewer than 10 items." in done.out
-    assert "harness compare" not in done.out  # there is no run to compare
-
-
-def test_the_same_numbers_whatever_the_files_look_like(harness, files, tracker):
-    """CSV or JSON lines, their rows in any order, ids and Korean in composed or decomposed form."""
-    sentences = [row | {"id": f"문장 {row['id']}"} for row in rows_of_sentences(SENTENCES)]
-    predictions = [row | {"id": f"문장 {row['id']}"} for row in rows_of_predictions(WORSE)]
-    write(files / "R.csv", sentences)
-    write(files / "worse.csv", predictions)
-    write(files / "R.jsonl", sentences[::-1])
-    write(files / "worse.jsonl", predictions[2:] + predictions[:2])
-    for name in ("R.csv", "worse.csv", "worse.jsonl"):
-        decomposed = unicodedata.normalize("NFD", (files / name).read_text("utf-8"))
-        (files / f"apart_{name}").write_text(decomposed, "utf-8")
-    first = harness(*WORSE_SCORED).json
-    apart = ["predictions=apart_worse.jsonl", "references=apart_R.csv"]
-    mixed = ["predictions=worse.jsonl", "references=R.jsonl"]
-    for words in (mixed[:1], mixed, ["predictions=apart_worse.csv"], apart):
-        other = harness(*SCORE, *words).json
-        for name in ("metrics", "counts", "public", "private", "by_kind", "absent"):
-            assert other[name] == first[name], (words, name)
-        if words != mixed:  # samples are drawn from the references in their order
-            assert other["summary"] == first["summary"]
-    runs = tracker.runs("e", {"task": "corrections"})
-    assert (
-        len({run.tags["data.references"] for run in runs}) == len({run.tags["data.predictions"] for run in runs}) == 1
-    )
-    assert len({run.tags["trial_key"] for run in runs}) == 5
-
-
-def test_the_scheme_decides_the_counts(harness, files):
-    """Two adjacent changes are one span, which is wrong as a whole: TP 1, FP 2, FN 1 by spans."""
-    found = harness(*WORSE_SCORED, "tracking=none", "task.scheme=span").json
-    assert {name: found["counts"][name] for name in ("tp", "fp", "fn", "fr")} == {"tp": 1, "fp": 2, "fn": 1, "fr": 0}
-    assert found["metrics"]["correction_recall"] == 1 / 4
-
-
-def test_nothing_is_logged_without_a_tracker(harness, files, tracker):
-    found = harness(*WORSE_SCORED, "tracking=none").json
-    assert (found["run_id"], found["private_peeks"]) == (None, 0)
-    assert Path(found["files"]["predictions"]).is_file()
-    assert not tracker.runs("e", {})
-
-
-def test_answers_are_scored_and_what_lacks_a_model_is_absent(harness, answers, tracker):
-    done = harness("score", "task=answers", "predictions=P.json", "references=R.json", "task.bertscore=null",
-                   "task.bleurt=null", "task.tokenizer=whitespace", "format=json")  # fmt: skip
-    found = done.json
-    assert found["experiment"] == found["task"] == "answers"
-    # Right: the first, without its quotes, and the second, an alternative. Words in common, by F1: 2 of 2 and 3: .8;
-    # 2 of 2 and 3: .8; 2 of 2: 1. The fourth has no reason.
-    assert found["metrics"] == {
-        "exact_match": 0.5, "rouge_1": pytest.approx(2.6 / 3), "bertscore": None, "bleurt": None,
-        "descriptive_avg": None, "final_score": None,
-    }  # fmt: skip
-    assert found["counts"] == {"items": 4, "public": 2, "explained": 3, "unexplained": 1}
-    assert set(found["absent"]) == {"bertscore", "bleurt", "descriptive_avg", "final_score"}
-    assert found["absent"]["bleurt"] == "task.bleurt is null: no model is named"
-    assert found["absent"]["final_score"] == "needs bertscore, bleurt"
-    assert found["summary"]["bertscore"] == {"mean": None, "n": 3, "low": None, "high": None, "note": ""}
-    assert found["by_kind"]["선택형"]["exact_match"] == 1
-    assert found["private"]["final_score"] is None
-    [run] = tracker.runs("answers", {"task": "answers"}, "FINISHED")
-    assert run.metrics["exact_match"] == 0.5
-    assert not [name for name in run.metrics if "bleurt" in name or "final_score" in name]
-    assert run.params["task.scheme"] == "rag_qa"
-    folder = Path(found["files"]["folder"])
-    assert "task.bleurt is null: no model is named" in (folder / "report.html").read_text("utf-8")
-    assert {file.path for file in tracker.client.list_artifacts(run.run_id)} >= {"items.json", "measures.png"}
-
-
-def test_a_measure_that_no_item_of_a_part_has_is_null_there(harness, answers):
-    """One short answer of four items: it is on one side of the split alone."""
-    rows = [answer(i, kind, text) for i, (kind, text) in enumerate(
-        [("선다형", "1"), ("선다형", "2"), ("선다형", "3"), ("단답형", "서울")])]  # fmt: skip
-    (answers / "R.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
-    words = ("task=answers", "predictions=R.json", "references=R.json", "task.scheme=culture_qa",
-             "metrics=[accuracy,exact_match]", "objective=exact_match")  # fmt: skip
-    found = harness("score", *words, "format=json").json
-    assert found["metrics"] == {"accuracy": 1, "exact_match": 1}
-    assert sorted([found["public"]["exact_match"], found["private"]["exact_match"]], key=str) == [1, None]
-    assert found["by_kind"]["선다형"] == {"items": 3, "accuracy": 1, "exact_match": None}
-    rows[3]["output"]["answer"] = "부산"
-    (answers / "P.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
-    assert harness("score", *words[:1], "predictions=P.json", *words[2:]).code == 0
-    compared = harness("compare", "task=answers", "task.scheme=culture_qa", "metric=exact_match", "format=json").json
-    boards = [(run["public"], run["private"]) for run in compared["runs"]]
-    assert [sorted(board, key=str) for board in boards] == [[1, None], [0, None]]
-    assert not [note for note in compared["notes"] if note.startswith("Warning")]
-
-
-def test_some_measures_alone(harness, answers):
-    """The objective must be among them; nothing else is computed, and nothing else is absent."""
-    words = ("score", "task=answers", "predictions=P.json", "references=R.json", "task.tokenizer=whitespace",
-             "metrics=[rouge_1,exact_match]", "tracking=none", "format=json")  # fmt: skip
-    found = harness(*words, "objective=exact_match").json
-    assert list(found["metrics"]) == ["rouge_1", "exact_match"]
-    assert found["absent"] == {}
-    done = harness(*words)
-    assert done.code == 2
-    assert "objective=final_score is not among the metrics" in done.err
-
-
-ANSWERS = ("task=answers", "predictions=P.json", "references=R.json", "metrics=[exact_match]", "objective=exact_match")
-
-
-@pytest.mark.parametrize(
-    ("verb", "words", "expected"),
-    [
-        ("score", ["metrics=[exact_mach]"], "no measure 'exact_mach'. Did you mean 'exact_match'"),
-        ("score", ["metrics=[correction_recall]"], "no measure 'correction_recall'. It has exact_match, rouge_1"),
-        ("score", ["metrics=5"], "metrics=5"),
-        ("score", ["references=null"], "references is missing"),
-        ("score", ["references=nowhere.json"], "nowhere.json"),
-        ("score", ["task.scheme=rag-qa"], "Did you mean 'rag_qa'"),
-        ("score", ["task.shceme=rag_qa"], "Did you mean 'task.scheme'"),
-        ("score", ["public=1.5"], "public=1.5"),
-        ("score", ["task=anwsers"], "Did you mean 'answers'"),
-        ("sweep", ["seed=0,1", "references=null"], "references is missing"),
-        ("sweep", ["seed=0,1", "metrics=[exact_mach]"], "Did you mean 'exact_match'"),
-        ("score", ["dataset=contest"], "dataset is about retrieval"),
-        ("score", ["missing=zero"], "missing is about retrieval"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_asked_is_refused(harness, answers, verb, words, expected):
-    given = ANSWERS if verb in ("score", "sweep") else ANSWERS[:1]
-    done = harness(verb, *given, *words)
-    assert done.code == 2, done.err
-    assert expected in done.err
-    assert not (answers / "outputs" / "runs").exists()
-
-
-def test_files_that_do_not_pair_are_refused_with_both_ids(harness, files):
-    write(files / "other.csv", rows_of_predictions({"s9" if one == "s3" else one: text for one, text in WORSE.items()}))
-    done = harness("score", *CORRECTIONS, "predictions=other.csv")
-    assert done.code == 2
-    assert "s3" in done.err
-    assert "s9" in done.err
-    assert not (files / "outputs" / "runs").exists()
-
-
-def test_the_verb_of_retrieval_is_refused_with_words(harness):
-    done = harness("run", "task=corrections")
-    assert done.code == 2
-    assert "`harness run` is about retrieval" in done.err
-    assert "harness score task=NAME" in done.err
-
-
-# Export ---------------------------------------------------------------------------------------------
+# Export -------------------------------------------------------------------------------------------
 
 
 def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_path):
@@ -347,7 +82,7 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     assert by_precision["ranked_by"] == "public/correction_precision"
 
 
-def test_what_is_no_longer_what_it_was_is_not_exported(harness, files, toy, tmp_path):
+def test_changed_files_are_not_exported(harness, files, toy, tmp_path):
     run = harness(*WORSE_SCORED).json["run_id"]
     text = (files / "R.csv").read_text("utf-8")
 
@@ -375,7 +110,8 @@ def test_what_is_no_longer_what_it_was_is_not_exported(harness, files, toy, tmp_
     assert harness("export", *export, "submission=s.csv").code == 0
 
 
-# Sweeps ---------------------------------------------------------------------------------------------
+# Sweeps -------------------------------------------------------------------------------------------
+
 
 SWEEP = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "task.scheme=token,span", "format=json")
 
@@ -456,7 +192,7 @@ def test_a_trial_whose_objective_is_absent_fails_with_the_reason(harness, answer
     assert len([run for run in failed if "sweep.trial" in run.tags]) == 2
 
 
-def test_a_file_that_cannot_be_scored_does_not_stop_the_others(harness, files):
+def test_a_bad_file_does_not_stop_the_other_trials(harness, files):
     write(files / "worse.csv", rows_of_predictions({"s1": "갑자기"}))
     done = harness(
         "sweep", *CORRECTIONS, "predictions=worse.csv,nowhere.csv,better.csv", "tracking=none", "format=json"
@@ -477,15 +213,8 @@ def test_trials_by_joblib_are_the_same(harness, files):
     assert there["trials"] == here["trials"]
 
 
-def test_hydras_own_multirun_scores_each_file(harness, files, tracker):
-    done = harness("score", "-m", *CORRECTIONS, "predictions=worse.csv,better.csv")
-    assert done.code == 0, done.err
-    runs = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
-    assert sorted(run.metrics["correction_recall"] for run in runs) == [0.4, 0.75]
-    assert not tracker.runs("e", {"harness.verb": "sweep"})
+# Comparisons --------------------------------------------------------------------------------------
 
-
-# Comparisons ----------------------------------------------------------------------------------------
 
 COMPARE = ("compare", "task=corrections", "experiment_name=e", "format=json")
 
@@ -546,7 +275,7 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     assert changed[0]["source"].endswith("틀림")
 
 
-def test_no_warning_where_the_same_wins_both(harness, files):
+def test_no_warning_if_the_same_submission_wins_both_parts(harness, files):
     for words in (WORSE_SCORED, BETTER_SCORED):
         assert harness(*words, "public=0.2").code == 0
     found = harness(*COMPARE, "metric=correction_precision").json
@@ -607,7 +336,7 @@ def test_three_submissions_and_light_trials_are_compared(harness, files):
     assert "source" not in next(one for one in found["changed"] if (one["a"], one["b"]) == ("B", "C"))
 
 
-def test_what_is_scored_otherwise_is_not_compared(harness, files):
+def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     def refused(*runs, expected):
         done = harness(*COMPARE[:-1], f"runs=[{','.join(runs)}]")
         assert done.code == 2, done.err
@@ -640,7 +369,7 @@ def test_items_are_compared_by_id_whatever_the_order_of_their_files(harness, fil
     assert {item["id"]: item["difference"] for item in found["changed"]} == {"s1": 0.5, "s2": -1, "s3": 1, "s5": 1}
 
 
-def test_where_the_columns_are_found_is_no_other_rule(harness, files):
+def test_renamed_columns_do_not_prevent_a_comparison(harness, files):
     write(files / "renamed.csv", [{"id": one, "fixed": text} for one, text in BETTER.items()])
     harness(*WORSE_SCORED)
     renamed = (*SCORE, "predictions=renamed.csv", "task.columns.prediction=fixed")
@@ -649,7 +378,7 @@ def test_where_the_columns_are_found_is_no_other_rule(harness, files):
     assert [run["name"] for run in found["runs"]] == ["renamed.csv", "worse.csv"]
 
 
-def test_text_runs_and_retrieval_runs_are_kept_apart(harness, files, toy):
+def test_commands_find_the_runs_of_their_own_kind(harness, files, toy):
     """All in one experiment: each verb finds the runs of its own task."""
     harness("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "experiment_name=retrieval")
     run = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")

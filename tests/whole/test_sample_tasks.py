@@ -136,7 +136,7 @@ def test_the_references_as_predictions_are_perfect(store: Cache, scheme: str) ->
 
 
 def test_leaving_all_as_it_was_is_told(store: Cache) -> None:
-    told = ("54 of 54 sentences that need correction were left as they were.",)
+    told = ("54 of 54 sentences that need correction were left unchanged.",)
     assert corrected(store, "untouched").notes == told
     assert corrected(store, "careful").notes == corrected(store, "eager").notes == ()
 

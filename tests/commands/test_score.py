@@ -1,0 +1,198 @@
+"""`harness score` for text tasks: its numbers, its run and files, and what it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+from text_tasks import (
+    ANSWERS,
+    CORRECTIONS,
+    SENTENCES,
+    WORSE,
+    WORSE_SCORED,
+    read,
+    rows_of_predictions,
+    write,
+    write_answers,
+    write_corrections,
+)
+
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Five sentences and two submissions."""
+    write_corrections(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tracker(tmp_path, fresh_store):
+    connected = MlflowTracker()
+    connected.connect(tmp_path / "outputs")
+    return connected
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Four answers with their reasons; the predictions are right in two, and give a reason in three."""
+    write_answers(tmp_path)
+    return tmp_path
+
+
+def test_corrections_are_scored_logged_and_written(harness, files, tracker):
+    found = harness(*WORSE_SCORED).json
+    assert found["metrics"] == {"correction_recall": 0.4, "correction_precision": 0.4}
+    assert found["counts"] == {"items": 5, "public": 2, "tp": 2, "fp": 2, "fn": 1, "fr": 1}
+    assert (found["task"], found["experiment"], found["absent"], found["notes"]) == ("corrections", "e", {}, [])
+    assert found["private_peeks"] == 1
+    view = tracker.client.get_experiment_by_name("e").tags["mlflow.sharedViewState.runs"]
+    assert "metrics.`correction_precision`" in view  # a column of the experiment's page
+    recall = found["summary"]["correction_recall"]
+    assert recall["low"] < recall["mean"] == 0.4 < recall["high"]
+    assert (recall["n"], recall["note"]) == (5, "percentile interval: fewer than 10 items")
+    # By kind: TP 1, FP 2, FR 1 of 맞춤법, TP 1 of 조사, FN 1 of 띄어쓰기.
+    assert found["by_kind"] == {
+        "맞춤법": {"items": 2, "correction_recall": 1 / 3, "correction_precision": 1 / 4},
+        "조사": {"items": 2, "correction_recall": 1, "correction_precision": 1},
+        "띄어쓰기": {"items": 1, "correction_recall": 0, "correction_precision": 0},
+    }
+    # The public part is one item each of the two kinds that have two: what it scores is in the table of counts.
+    table = read(Path(found["files"]["folder"]) / "tallies.csv")
+    assert [row["id"] for row in table] == list(SENTENCES)
+    assert sorted(row["kind"] for row in table if row["public"] == "1") == ["맞춤법", "조사"]
+    for part, flag in (("public", "1"), ("private", "0")):
+        tp, fp, fn = (sum(float(row[name]) for row in table if row["public"] == flag) for name in ("tp", "fp", "fn"))
+        assert found[part]["correction_recall"] == tp / (tp + fp + fn)
+
+    folder = Path(found["files"]["folder"])
+    assert folder.parent == files / "outputs" / "runs"
+    assert {path.name for path in folder.iterdir()} == {
+        "config.yaml", "items.csv", "measures.png", "predictions.csv", "report.html", "requirements.txt", "tallies.csv",
+    }  # fmt: skip
+    assert (folder / "predictions.csv").read_bytes() == (files / "worse.csv").read_bytes()
+    items = read(folder / "items.csv")
+    assert [(row["id"], row["prediction"]) for row in items] == list(WORSE.items())
+    assert "갓따" in (folder / "report.html").read_text("utf-8")
+
+    [run] = tracker.runs("e", {"task": "corrections"}, "FINISHED")
+    assert (run.run_id, run.name) == (found["run_id"], "worse.csv")
+    assert run.tags["harness.verb"] == "score"
+    assert run.tags["objective"] == "correction_recall"
+    assert run.tags["version.measures"] == "corrections 1"
+    assert (
+        "correction\\_recall 0.4" in run.tags["mlflow.note.content"].replace("**", "")
+        or "0.4000" in run.tags["mlflow.note.content"]
+    )
+    assert all(len(run.tags[name]) == 64 for name in ("trial_key", "data.references", "data.predictions"))
+    assert (run.params["task"], run.params["task.scheme"], run.params["task.merge_gap"]) == (
+        "corrections",
+        "token",
+        "2",
+    )
+    assert (run.params["references"], run.params["seed"]) == (str(files / "R.csv"), "0")
+    assert run.metrics["correction_recall"] == 0.4
+    assert run.metrics["interval_low/correction_recall"] == recall["low"]
+    assert run.metrics["private/correction_precision"] == found["private"]["correction_precision"]
+    assert {name: value for name, value in run.metrics.items() if name.startswith("count/")} == {
+        f"count/{name}": value for name, value in found["counts"].items()
+    }
+    logged = {file.path for file in tracker.client.list_artifacts(run.run_id)}
+    assert logged == {path.name for path in folder.iterdir()} | {"items.json"}
+    inputs = tracker.client.get_run(run.run_id).inputs.dataset_inputs
+    assert sorted(one.dataset.name for one in inputs) == ["R.csv", "worse.csv"]
+
+
+def test_text_for_people(harness, files):
+    done = harness("score", *CORRECTIONS, "predictions=worse.csv", "tracking=none")
+    assert done.code == 0, done.err
+    assert re.search(r"correction_recall +0\.4000 +40\.00 ", done.out)
+    assert "items 5, public 2, tp 2, fp 2, fn 1, fr 1." in done.out
+    assert re.search(r"맞춤법 \(2\): correction_recall 0\.3333", done.out)
+    assert "Intervals: percentile interval: fewer than 10 items." in done.out
+    assert "harness compare" not in done.out  # there is no run to compare
+
+
+def test_nothing_is_logged_without_a_tracker(harness, files, tracker):
+    found = harness(*WORSE_SCORED, "tracking=none").json
+    assert (found["run_id"], found["private_peeks"]) == (None, 0)
+    assert Path(found["files"]["predictions"]).is_file()
+    assert not tracker.runs("e", {})
+
+
+def test_answers_are_scored_and_measures_without_a_model_are_absent(harness, answers, tracker):
+    done = harness("score", "task=answers", "predictions=P.json", "references=R.json", "task.bertscore=null",
+                   "task.bleurt=null", "task.tokenizer=whitespace", "format=json")  # fmt: skip
+    found = done.json
+    assert found["experiment"] == found["task"] == "answers"
+    # Right: the first, without its quotes, and the second, an alternative. Words in common, by F1: 2 of 2 and 3: .8;
+    # 2 of 2 and 3: .8; 2 of 2: 1. The fourth has no reason.
+    assert found["metrics"] == {
+        "exact_match": 0.5, "rouge_1": pytest.approx(2.6 / 3), "bertscore": None, "bleurt": None,
+        "descriptive_avg": None, "final_score": None,
+    }  # fmt: skip
+    assert found["counts"] == {"items": 4, "public": 2, "explained": 3, "unexplained": 1}
+    assert set(found["absent"]) == {"bertscore", "bleurt", "descriptive_avg", "final_score"}
+    assert found["absent"]["bleurt"] == "task.bleurt is null: no model is given"
+    assert found["absent"]["final_score"] == "needs bertscore, bleurt"
+    assert found["summary"]["bertscore"] == {"mean": None, "n": 3, "low": None, "high": None, "note": ""}
+    assert found["by_kind"]["선택형"]["exact_match"] == 1
+    assert found["private"]["final_score"] is None
+    [run] = tracker.runs("answers", {"task": "answers"}, "FINISHED")
+    assert run.metrics["exact_match"] == 0.5
+    assert not [name for name in run.metrics if "bleurt" in name or "final_score" in name]
+    assert run.params["task.scheme"] == "rag_qa"
+    folder = Path(found["files"]["folder"])
+    assert "task.bleurt is null: no model is given" in (folder / "report.html").read_text("utf-8")
+    assert {file.path for file in tracker.client.list_artifacts(run.run_id)} >= {"items.json", "measures.png"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "words", "expected"),
+    [
+        ("score", ["metrics=[exact_mach]"], "no measure 'exact_mach'. Did you mean 'exact_match'"),
+        ("score", ["metrics=[correction_recall]"], "no measure 'correction_recall'. It has exact_match, rouge_1"),
+        ("score", ["metrics=5"], "metrics=5"),
+        ("score", ["references=null"], "references is missing"),
+        ("score", ["references=nowhere.json"], "nowhere.json"),
+        ("score", ["task.scheme=rag-qa"], "Did you mean 'rag_qa'"),
+        ("score", ["task.shceme=rag_qa"], "Did you mean 'task.scheme'"),
+        ("score", ["public=1.5"], "public=1.5"),
+        ("score", ["task=anwsers"], "Did you mean 'answers'"),
+        ("sweep", ["seed=0,1", "references=null"], "references is missing"),
+        ("sweep", ["seed=0,1", "metrics=[exact_mach]"], "Did you mean 'exact_match'"),
+        ("score", ["dataset=contest"], "dataset is for retrieval only"),
+        ("score", ["missing=zero"], "missing is for retrieval only"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused(harness, answers, verb, words, expected):
+    given = ANSWERS if verb in ("score", "sweep") else ANSWERS[:1]
+    done = harness(verb, *given, *words)
+    assert done.code == 2, done.err
+    assert expected in done.err
+    assert not (answers / "outputs" / "runs").exists()
+
+
+def test_files_that_do_not_pair_are_refused_with_both_ids(harness, files):
+    write(files / "other.csv", rows_of_predictions({"s9" if one == "s3" else one: text for one, text in WORSE.items()}))
+    done = harness("score", *CORRECTIONS, "predictions=other.csv")
+    assert done.code == 2
+    assert "s3" in done.err
+    assert "s9" in done.err
+    assert not (files / "outputs" / "runs").exists()
+
+
+def test_the_command_run_is_refused(harness):
+    done = harness("run", "task=corrections")
+    assert done.code == 2
+    assert "`harness run` is about retrieval" in done.err
+    assert "harness score task=NAME" in done.err
+
+
+def test_hydras_own_multirun_scores_each_file(harness, files, tracker):
+    done = harness("score", "-m", *CORRECTIONS, "predictions=worse.csv,better.csv")
+    assert done.code == 0, done.err
+    runs = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
+    assert sorted(run.metrics["correction_recall"] for run in runs) == [0.4, 0.75]
+    assert not tracker.runs("e", {"harness.verb": "sweep"})

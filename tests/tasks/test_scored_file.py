@@ -1,0 +1,107 @@
+"""Scored files through the command line: what decides their numbers, and what does not."""
+
+import json
+import unicodedata
+
+import pytest
+from text_tasks import (
+    SCORE,
+    SENTENCES,
+    WORSE,
+    WORSE_SCORED,
+    answer,
+    rows_of_predictions,
+    rows_of_sentences,
+    write,
+    write_answers,
+    write_corrections,
+)
+
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Five sentences and two submissions."""
+    write_corrections(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tracker(tmp_path, fresh_store):
+    connected = MlflowTracker()
+    connected.connect(tmp_path / "outputs")
+    return connected
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Four answers with their reasons; the predictions are right in two, and give a reason in three."""
+    write_answers(tmp_path)
+    return tmp_path
+
+
+def test_the_same_numbers_whatever_the_files_look_like(harness, files, tracker):
+    """CSV or JSON lines, their rows in any order, ids and Korean in composed or decomposed form."""
+    sentences = [row | {"id": f"문장 {row['id']}"} for row in rows_of_sentences(SENTENCES)]
+    predictions = [row | {"id": f"문장 {row['id']}"} for row in rows_of_predictions(WORSE)]
+    write(files / "R.csv", sentences)
+    write(files / "worse.csv", predictions)
+    write(files / "R.jsonl", sentences[::-1])
+    write(files / "worse.jsonl", predictions[2:] + predictions[:2])
+    for name in ("R.csv", "worse.csv", "worse.jsonl"):
+        decomposed = unicodedata.normalize("NFD", (files / name).read_text("utf-8"))
+        (files / f"apart_{name}").write_text(decomposed, "utf-8")
+    first = harness(*WORSE_SCORED).json
+    apart = ["predictions=apart_worse.jsonl", "references=apart_R.csv"]
+    mixed = ["predictions=worse.jsonl", "references=R.jsonl"]
+    for words in (mixed[:1], mixed, ["predictions=apart_worse.csv"], apart):
+        other = harness(*SCORE, *words).json
+        for name in ("metrics", "counts", "public", "private", "by_kind", "absent"):
+            assert other[name] == first[name], (words, name)
+        if words != mixed:  # samples are drawn from the references in their order
+            assert other["summary"] == first["summary"]
+    runs = tracker.runs("e", {"task": "corrections"})
+    assert (
+        len({run.tags["data.references"] for run in runs}) == len({run.tags["data.predictions"] for run in runs}) == 1
+    )
+    assert len({run.tags["trial_key"] for run in runs}) == 5
+
+
+def test_the_scheme_decides_the_counts(harness, files):
+    """Two adjacent changes are one span, which is wrong as a whole: TP 1, FP 2, FN 1 by spans."""
+    found = harness(*WORSE_SCORED, "tracking=none", "task.scheme=span").json
+    assert {name: found["counts"][name] for name in ("tp", "fp", "fn", "fr")} == {"tp": 1, "fp": 2, "fn": 1, "fr": 0}
+    assert found["metrics"]["correction_recall"] == 1 / 4
+
+
+def test_a_measure_without_items_in_a_part_is_null_there(harness, answers):
+    """One short answer of four items: it is on one side of the split alone."""
+    rows = [answer(i, kind, text) for i, (kind, text) in enumerate(
+        [("선다형", "1"), ("선다형", "2"), ("선다형", "3"), ("단답형", "서울")])]  # fmt: skip
+    (answers / "R.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+    words = ("task=answers", "predictions=R.json", "references=R.json", "task.scheme=culture_qa",
+             "metrics=[accuracy,exact_match]", "objective=exact_match")  # fmt: skip
+    found = harness("score", *words, "format=json").json
+    assert found["metrics"] == {"accuracy": 1, "exact_match": 1}
+    assert sorted([found["public"]["exact_match"], found["private"]["exact_match"]], key=str) == [1, None]
+    assert found["by_kind"]["선다형"] == {"items": 3, "accuracy": 1, "exact_match": None}
+    rows[3]["output"]["answer"] = "부산"
+    (answers / "P.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+    assert harness("score", *words[:1], "predictions=P.json", *words[2:]).code == 0
+    compared = harness("compare", "task=answers", "task.scheme=culture_qa", "metric=exact_match", "format=json").json
+    boards = [(run["public"], run["private"]) for run in compared["runs"]]
+    assert [sorted(board, key=str) for board in boards] == [[1, None], [0, None]]
+    assert not [note for note in compared["notes"] if note.startswith("Warning")]
+
+
+def test_some_measures_alone(harness, answers):
+    """The objective must be among them; nothing else is computed, and nothing else is absent."""
+    words = ("score", "task=answers", "predictions=P.json", "references=R.json", "task.tokenizer=whitespace",
+             "metrics=[rouge_1,exact_match]", "tracking=none", "format=json")  # fmt: skip
+    found = harness(*words, "objective=exact_match").json
+    assert list(found["metrics"]) == ["rouge_1", "exact_match"]
+    assert found["absent"] == {}
+    done = harness(*words)
+    assert done.code == 2
+    assert "objective=final_score is not among the metrics" in done.err
