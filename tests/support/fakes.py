@@ -1,4 +1,4 @@
-"""Small stand-ins that several tests build their cases from."""
+"""Small substitutes shared by several tests."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,10 @@ def evidence(
     texts: dict[str, str] | None = None,
     noise: tuple[list[Query], Ranking] | None = None,
 ) -> GateInputs:
-    """Evidence that tokenizes at white space and keeps nothing. queries: their texts; two words each by default."""
+    """Gate inputs that tokenize at white space, without a cache.
+
+    queries: their texts; "two words" each by default.
+    """
     ids = next(iter(rankings.values())).query_ids
     asked = ["two words"] * len(ids) if queries is None else queries
     return GateInputs(
@@ -42,7 +45,7 @@ def evidence(
 
 
 class TrigramEncoder:
-    """Counts of a text's character trigrams, hashed to 64 places, at length 1; a text without letters is all 0."""
+    """Counts of character trigrams, hashed to 64 dimensions, with unit length; all 0 for a text without letters."""
 
     version = 1
     packages: tuple[str, ...] = ()
