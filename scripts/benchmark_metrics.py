@@ -1,20 +1,18 @@
-"""Time every measure here against three measures of pytrec_eval and of ranx, on the same made-up runs.
+"""Time all our measures against three measures of pytrec_eval and of ranx, on the same generated runs.
 
     python scripts/benchmark_metrics.py [QUERIES] [DEPTH]     # default 10000 100
 
-Ours reads a Ranking and includes the judging; the conversion to the dicts that the others read is
-timed apart, as is ranx's compilation (its first call). Each time is the best of three.
+Ours reads a Ranking and includes looking up the labels. The conversion to the dicts that the others read is timed
+separately, as is ranx's compilation (its first call). Each time is the best of three.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from benchmark import best_of, relative
 
 from harness.evaluation.judged import judge
 from harness.evaluation.measures import MEASURES, Family, parse
@@ -23,28 +21,19 @@ from retrievers.base import Qrels, Ranking
 CUTOFFS = (1, 3, 5, 10, 100)
 
 
-def best_of(times: int, function: Callable[[], Any]) -> tuple[float, Any]:
-    seconds, result = [], None
-    for _ in range(times):
-        began = time.perf_counter()
-        result = function()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds), result
-
-
 def make(queries: int, depth: int, documents: int = 50_000) -> tuple[Ranking, Qrels]:
-    """Random rankings, and one to ten graded relevant documents a query, about half of them returned."""
+    """Random rankings, and one to ten graded relevant documents per query, about half of them returned."""
     rng, generator = random.Random(0), np.random.default_rng(0)
     docs = np.stack([generator.choice(documents, depth, replace=False) for _ in range(queries)]).astype(np.int32)
-    # Whole numbers: trec_eval holds scores in single precision, where close ones would tie.
+    # Integers: trec_eval stores scores in single precision, in which close ones would tie.
     scores = np.tile(np.arange(depth, 0.0, -1.0), (queries, 1))
     doc_ids = tuple(f"d{i:06}" for i in range(documents))
     ranking = Ranking(tuple(f"q{i}" for i in range(queries)), doc_ids, docs, scores)
     grades = {}
     for query_id, row in zip(ranking.query_ids, docs, strict=True):
-        found = rng.sample(row.tolist(), rng.randint(0, min(5, depth)))
+        returned = rng.sample(row.tolist(), rng.randint(0, min(5, depth)))
         elsewhere = rng.sample(range(documents), rng.randint(1, 5))
-        grades[query_id] = {doc_ids[doc]: float(rng.randint(1, 3)) for doc in (*found, *elsewhere)}
+        grades[query_id] = {doc_ids[doc]: float(rng.randint(1, 3)) for doc in (*returned, *elsewhere)}
     return ranking, Qrels(grades, abstention=False)
 
 
@@ -82,10 +71,10 @@ def main(queries: int = 10_000, depth: int = 100) -> None:
     seconds, found = best_of(3, lambda: evaluator.evaluate(run))
     rows += [("pytrec_eval: map, recip_rank, ndcg", seconds), ("  its run as dicts", converting)]
 
-    asked = ["map", "mrr", "ndcg"]
+    wanted = ["map", "mrr", "ndcg"]
     converting, (their_qrels, their_run) = best_of(1, lambda: (RanxQrels(integers), Run(run)))
-    compiling, _ = best_of(1, lambda: evaluate(their_qrels, their_run, asked))
-    seconds, ranx_means = best_of(3, lambda: evaluate(their_qrels, their_run, asked))
+    compiling, _ = best_of(1, lambda: evaluate(their_qrels, their_run, wanted))
+    seconds, ranx_means = best_of(3, lambda: evaluate(their_qrels, their_run, wanted))
     rows += [
         ("ranx: map, mrr, ndcg", seconds),
         ("  its qrels and run from dicts", converting),
@@ -96,9 +85,7 @@ def main(queries: int = 10_000, depth: int = 100) -> None:
         np.testing.assert_allclose(means[name], np.mean([row[trec_name] for row in found.values()]), rtol=0, atol=1e-9)
         np.testing.assert_allclose(means[name], ranx_means[name], rtol=0, atol=1e-9)
     print(f"{queries} queries, {depth} documents each; all three agree on map, mrr and ndcg to 1e-9.\n")
-    print("| what | seconds | times ours |\n|---|---:|---:|")
-    for what, seconds in rows:
-        print(f"| {what} | {seconds:.3f} | {seconds / rows[0][1]:.1f} |")
+    relative(rows, "ours")
 
 
 if __name__ == "__main__":

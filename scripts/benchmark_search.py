@@ -1,17 +1,16 @@
-"""Exact vector search against bare faiss, and the memory that it takes, on generated embeddings.
+"""Exact vector search against bare faiss, and its memory use, on generated embeddings.
 
     python scripts/benchmark_search.py search                    # 5,000 and 50,000 documents of 384 and 1024
     python scripts/benchmark_search.py search 500000 --widths 384
     python scripts/benchmark_search.py memory                    # 500,000 documents of 384; writes 0.8 GB
 
-Embeddings are of length 1 around 1000 centres, 1,024 queries drawn the same way, 100 documents are asked for, and all
-cores are used.
+Embeddings have unit length and lie around 1000 centres; 1,024 queries are drawn the same way. The best 100 documents
+are retrieved on all cores.
 
-- search: queries/s of Flat, exact in float64 and in a fixed order, over those of `faiss.IndexFlatIP.search`; both in
-  one process, pass by pass in turn, so that this machine's drift is in both: the ratio of the medians is the one to
-  quote
-- memory: how far anonymous memory (not the pages of mapped files) grows from before Dense loads its index to the
-  highest while it searches, as a multiple of the embeddings' size, in a process of its own, looked at every 5 ms
+- search: queries/s of Flat, exact in float64 and in a fixed order, relative to `faiss.IndexFlatIP.search`; both run in
+  one process in alternating passes, so that changes in the machine's speed affect both. Quote the ratio of the medians.
+- memory: peak growth of anonymous memory (without the pages of mapped files) while Dense loads its index and searches,
+  as a multiple of the embeddings' size; in its own process, sampled every 5 ms
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from benchmark import Peak, parser, seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -35,9 +32,9 @@ from retrievers.base import DocIds, Document, Progress, Query
 from retrievers.dense.dense import Dense
 from retrievers.dense.vectors import Flat
 
-# faiss 1.15 answers 256 queries of 384 ten times slower than 1,024 at once: give it the batch that it is good at.
+# faiss 1.15 is ten times slower with 256 queries of width 384 than with 1,024: use the batch size that suits it.
 QUERIES, DEPTH, CENTRES, SPREAD, PAIRS = 1024, 100, 1000, 0.5, 7
-WARM_UP = 200  # documents of a first index, so that imports and compiled code are in the baseline of `memory`
+WARM_UP = 200  # documents of a first index, so that the baseline of `memory` includes imports and compiled code
 
 
 def embeddings(rows: int, width: int, seed: int, folder: Path) -> np.ndarray:
@@ -55,7 +52,7 @@ def embeddings(rows: int, width: int, seed: int, folder: Path) -> np.ndarray:
 
 
 class Given:
-    """An encoder whose vectors lie ready: `documents` in the folder, those of the queries in memory."""
+    """An encoder with precomputed vectors: those of documents in the folder, those of queries in memory."""
 
     version, packages, learns = 1, (), False
 
@@ -73,14 +70,8 @@ def drawn_queries(width: int) -> np.ndarray:
         return np.array(embeddings(QUERIES, width, 2, Path(folder)))
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 def search(size: int, width: int) -> None:
-    """Print a row of ours against faiss."""
+    """Print a table row of ours against faiss."""
     import faiss
 
     with tempfile.TemporaryDirectory() as name:
@@ -102,32 +93,13 @@ def search(size: int, width: int) -> None:
 
 
 def anonymous() -> int:
-    """Bytes of memory of this process that no file backs."""
+    """Bytes of memory of this process that are not backed by a file."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
-class Peak:
-    """The most anonymous memory while open, looked at every 5 ms."""
-
-    def __enter__(self) -> Peak:
-        self.bytes, self._stop = anonymous(), threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.005):
-            self.bytes = max(self.bytes, anonymous())
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.bytes = max(self.bytes, anonymous())
-
-
 def lay_out(size: int, width: int, folder: Path) -> None:
-    """The folder that Dense.index leaves."""
+    """Write the folder that Dense.index would write."""
     (folder / "encoded").mkdir()
     (folder / "index").mkdir()
     DocIds.save(folder, [Document(f"{i:09d}", "") for i in range(size)])
@@ -135,21 +107,21 @@ def lay_out(size: int, width: int, folder: Path) -> None:
 
 
 def grown(folder: Path, width: int) -> float:
-    """How far loading `folder` and searching it lets anonymous memory grow, as a multiple of the embeddings' size."""
-    dense, asked = Dense(Given(drawn_queries(width)), Flat()), [Query.of(str(i), "") for i in range(QUERIES)]
+    """Peak growth of anonymous memory while `folder` is loaded and searched, as a multiple of the embeddings' size."""
+    dense, queries = Dense(Given(drawn_queries(width)), Flat()), [Query.of(str(i), "") for i in range(QUERIES)]
     with tempfile.TemporaryDirectory() as small:
         lay_out(WARM_UP, width, Path(small))
         dense.load(Path(small))
-        dense.search(asked, DEPTH)
+        dense.search(queries, DEPTH)
     before = anonymous()
-    with Peak() as peak:
+    with Peak(anonymous) as peak:
         dense.load(folder)
-        dense.search(asked, DEPTH)
+        dense.search(queries, DEPTH)
     return (peak.bytes - before) / (folder / "encoded" / "embeddings.npy").stat().st_size
 
 
 def memory(size: int, width: int) -> None:
-    """Print a row; the search has a process of its own, that made no embeddings."""
+    """Print a table row; the search runs in a process that has not generated the embeddings."""
     with tempfile.TemporaryDirectory() as name:
         lay_out(size, width, Path(name))
         command = [sys.executable, __file__, "grown", "--folder", name, "--widths", str(width)]
@@ -158,18 +130,18 @@ def memory(size: int, width: int) -> None:
 
 
 HEADS = {
-    "search": "| documents | width | ours, queries/s | faiss, queries/s | ratio | least - median - greatest |",
+    "search": "| documents | width | ours, queries/s | faiss, queries/s | ratio | min - median - max |",
     "memory": "| documents | width | embeddings MB | peak growth, times the embeddings |",
 }
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*HEADS, "grown"], metavar="search|memory")
-    parser.add_argument("sizes", nargs="*", type=int, help="numbers of documents")
-    parser.add_argument("--widths", nargs="+", type=int, help="dimensions")
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of `grown`: memory, in this process, as JSON
-    given = parser.parse_args(arguments)
+    options = parser(__doc__)
+    options.add_argument("what", choices=[*HEADS, "grown"], metavar="search|memory")
+    options.add_argument("sizes", nargs="*", type=int, help="numbers of documents")
+    options.add_argument("--widths", nargs="+", type=int, help="dimensions")
+    options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of `grown`: memory, in this process, as JSON
+    given = options.parse_args(arguments)
     if given.what == "grown":
         print(json.dumps(grown(given.folder, given.widths[0])))
         return

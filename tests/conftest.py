@@ -1,4 +1,4 @@
-"""Shared fixtures: a working folder, the command line called in this process, and real data where it is at hand."""
+"""Shared fixtures: a working folder, the command line called in this process, and real data where it is available."""
 
 import copy
 import functools
@@ -22,7 +22,7 @@ from harness import cli
 from harness.config.components import conf_folder
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-hypothesis.settings.register_profile("shared", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("shared", deadline=None)  # a busy machine must not fail a test
 hypothesis.settings.load_profile("shared")
 
 gc.set_threshold(50_000, 20, 100)  # looking for garbage among the libraries' objects was a quarter of all time
@@ -36,11 +36,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files with slow tests first, so that in the end no worker is left alone with one of them."""
+    """Run files with slow tests first, so that no worker is left alone with one at the end."""
     if config.getoption("--server"):
         for item in items:
             if item.get_closest_marker("local"):
-                item.add_marker(pytest.mark.skip(reason="about a store on this machine"))
+                item.add_marker(pytest.mark.skip(reason="needs a tracking store on this machine"))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -125,7 +125,7 @@ def fresh_database(common):
 
 @pytest.fixture(scope="session")
 def rouge_scorer():
-    """Google's package, whose logging would keep pytest's standard error and close it when Hydra sets logging up."""
+    """Google's package; its logging would otherwise close pytest's standard error when Hydra configures logging."""
     from absl import logging
     from rouge_score import rouge_scorer
 
@@ -144,7 +144,7 @@ def ranx(monkeypatch):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory, fresh_database):
-    """The address of an MLflow server that a worker's tests share."""
+    """The address of an MLflow server shared by the tests of a worker."""
     folder = tmp_path_factory.mktemp("server")
     shutil.copyfile(fresh_database, folder / "server.db")
     with serving(folder) as (address, _):
@@ -153,7 +153,7 @@ def server(tmp_path_factory, fresh_database):
 
 @pytest.fixture
 def fresh_store(tmp_path, monkeypatch, request, fresh_database):
-    """A store without runs for one test: a file in `outputs`, or with --server a server without experiments."""
+    """A tracking store without runs: a file in `outputs`, or with --server a server without experiments."""
     (tmp_path / "outputs").mkdir()
     if not request.config.getoption("--server"):
         shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
@@ -179,7 +179,7 @@ EMPTY_PNG = bytes.fromhex(
 
 @pytest.fixture
 def undrawn(request, monkeypatch):
-    """Figures are laid out but not drawn, a third of a second for each run, but in tests marked `drawn`."""
+    """Figures are not rendered, which saves a third of a second per run, except in tests marked `drawn`."""
     if request.node.get_closest_marker("drawn"):
         return
     from matplotlib.axis import _LazyTickList
@@ -201,12 +201,12 @@ def undrawn(request, monkeypatch):
 
 @pytest.fixture
 def harness(undrawn, tmp_path, monkeypatch, capsys, fresh_store):
-    """Call `harness VERB ...` in a folder with nothing but a fresh store: harness("run", "top_k=5") -> Done."""
+    """Call a command in a folder with nothing but a fresh tracking store: harness("run", "top_k=5") -> Done."""
     monkeypatch.chdir(tmp_path)
 
-    def call(verb: str, *words: str) -> Done:
+    def call(command: str, *words: str) -> Done:
         capsys.readouterr()
-        code = cli.call(verb, list(words))
+        code = cli.call(command, list(words))
         captured = capsys.readouterr()
         return Done(code, captured.out, captured.err)
 
@@ -215,15 +215,15 @@ def harness(undrawn, tmp_path, monkeypatch, capsys, fresh_store):
 
 @pytest.fixture
 def real_data():
-    """The folder of real data beside the checkout; the test is skipped where there is none."""
+    """The folder of real data next to the checkout; without it the test is skipped."""
     if not DATA.is_dir():
-        pytest.skip("no real data beside this checkout")
+        pytest.skip("no real data next to this checkout")
     return DATA
 
 
 @pytest.fixture
 def toy(tmp_path):
-    """A tiny data set in the contest's layout: three documents, three queries, one of which needs no retrieval."""
+    """A tiny dataset in the contest's layout: three documents and three queries, one of which needs no retrieval."""
     folder = tmp_path / "toy"
     folder.mkdir()
     write = {

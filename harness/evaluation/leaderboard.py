@@ -1,4 +1,4 @@
-"""How the ranks of submissions shift between a public and a private leaderboard, over many draws of the public part."""
+"""How the ranks of submissions shift from the public to the private leaderboard, over many draws of the public part."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from harness.evaluation.split import quotas
 
-Score = Callable[[np.ndarray], np.ndarray]  # items that count, [R, N] of 0 and 1 -> scores of M submissions [M, R]
+Score = Callable[[np.ndarray], np.ndarray]  # weights of N items, [R, N] of 0 and 1 -> scores of M submissions [M, R]
 
 DRAWS = 1000
 WARNING = (
-    "Warning: the public winner is not the private winner. Who chooses by the public part takes one that is not the "
-    "best on the rest."
+    "Warning: the public winner is not the private winner. Selecting on the public part picks a submission that is not "
+    "the best on the rest."
 )
-_CELLS = 1 << 22  # items held at once: bounds the memory
+_CELLS = 1 << 22  # cells of a draw table in memory at once
 
 
 @dataclass(frozen=True, eq=False)
 class ShakeUp:
     """M submissions, scored on R draws of a public and a private part.
 
-    public, private: float64 [M, R], their scores. Equal scores have equal ranks, the best of them.
+    public, private: float64 [M, R], scores on each part. Equal scores share the best of their ranks.
     """
 
     public: np.ndarray
@@ -32,7 +32,7 @@ class ShakeUp:
 
     @property
     def shifts(self) -> np.ndarray:
-        """int [M, R]: ranks lost from the public to the private leaderboard; below 0: won."""
+        """int [M, R]: ranks lost from the public to the private leaderboard; negative where ranks are won."""
         return ranks(self.private) - ranks(self.public)
 
     @property
@@ -42,21 +42,32 @@ class ShakeUp:
         return float(1 - won.any(axis=0).mean())
 
     def sentence(self, measure: str, public: float) -> str:
-        """What a person should know of it."""
+        """The shake-up in one sentence.
+
+        measure: its name.
+        public: share of the public part, 0 to 1.
+        """
         worst = np.abs(self.shifts).max(axis=0)
         return (
             f"By {measure}, with {public:.0%} public: in {self.winner_loses:.0%} of {self.public.shape[1]:,} draws the "
-            f"public winner is not the private winner; the greatest shift of a rank is {np.median(worst):.0f} in the "
-            f"median draw, {worst.max()} at most."
+            f"public winner is not the private winner; the largest rank shift is {np.median(worst):.0f} in the median "
+            f"draw and {worst.max()} at most."
         )
 
 
 def leaderboards(
     score: Score, public: np.ndarray, strata: np.ndarray, labels: Sequence[str], measure: str, seed: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[str]]:
-    """(what each of M submissions scores and its rank on both parts, how ranks shift if the part is drawn anew, notes).
+    """(scores and ranks of each of M submissions on both parts, rank shifts over new draws of the parts, notes).
 
-    public: bool [N], the part that counts. Nothing can shift where a part is empty: its scores and the shifts are None.
+    Where a part is empty, nothing can shift: its scores and the shifts are None.
+
+    score: scores the submissions on some of the items.
+    public: bool [N], which items are in the public part.
+    strata: int [N], the stratum of each item.
+    labels: names of the M submissions.
+    measure: its name, for the notes.
+    seed: of the draws.
     """
     boards: list[dict[str, Any]] = [{} for _ in labels]
     for part, inside in (("public", public), ("private", ~public)):
@@ -71,13 +82,18 @@ def leaderboards(
         {"label": label, "mean_shift": float(np.abs(row).mean()), "shifts": _counted(row)}
         for label, row in zip(labels, shaken.shifts, strict=True)
     ]
-    told = {"draws": shaken.shifts.shape[1], "winner_loses": shaken.winner_loses, "runs": rows}
+    shifts = {"draws": shaken.shifts.shape[1], "winner_loses": shaken.winner_loses, "runs": rows}
     lost = not any(board["public_rank"] == board["private_rank"] == 1 for board in boards)
-    return boards, told, [*([WARNING] if lost else []), shaken.sentence(measure, share)]
+    return boards, shifts, [*([WARNING] if lost else []), shaken.sentence(measure, share)]
 
 
 def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:
-    """Draw the public part again and again, from each stratum alike, and score both parts. strata: int [N]."""
+    """Draw the public part many times, the same share of each stratum, and score both parts.
+
+    strata: int [N], the stratum of each item.
+    public: share of the public part, 0 to 1.
+    draws: R.
+    """
     generator = np.random.default_rng(seed)
     shares = quotas(strata, public)
     rows = {which: np.flatnonzero(strata == which) for which in shares}
@@ -95,10 +111,10 @@ def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: 
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """int [M, R]: 1 + how many of the M submissions are better by more than rounding."""
+    """int [M, R]: 1 + the number of submissions that are better by more than rounding."""
     return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)
 
 
 def _counted(shifts: np.ndarray) -> dict[str, int]:
-    """Ranks lost -> in how many draws."""
+    """Ranks lost -> number of draws."""
     return {str(shift): int(count) for shift, count in zip(*np.unique(shifts, return_counts=True), strict=True)}

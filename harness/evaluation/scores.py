@@ -1,4 +1,4 @@
-"""Measures × queries -> Scores: which queries count, which list a measure reads, intervals, splits, losses."""
+"""Scoring ranked lists against labels: which queries count, which list a measure reads, intervals, parts, losses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Summary:
-    """A measure in one line. n: how many queries entered; low, high: ends of the 95 % interval, NaN if none."""
+    """One measure over many queries.
+
+    n: number of queries that entered.
+    low, high: ends of the 95 % interval, NaN if there is none.
+    note: why there is no value or no interval.
+    """
 
     mean: float
     n: int
@@ -33,17 +38,18 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What `score` found.
+    """The result of `score`.
 
     query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
     values:    measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
-    needs, multi_turn, in_public: bool [Q], what kind of query it is, and in which part of the labels.
+    needs, multi_turn, in_public: bool [Q], whether a query needs retrieval, is a conversation of several user turns,
+               and is in the public part.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
-               candidates are unknown); 0 without one, NaN where no retrieval is needed.
-    summary:   measure -> Summary over all scored queries; public, private: over one part, without interval.
-    losses:    kind -> mean; the four add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
+               candidates are unknown); 0 if none was found, NaN where no retrieval is needed.
+    summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals.
+    losses:    kind -> mean loss; the four add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
     counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates.
-    missing:   labelled queries without a prediction row.  duplicates: query -> the documents it repeats.
+    missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
     """
 
     query_ids: tuple[str, ...]
@@ -62,7 +68,7 @@ class Scores:
     duplicates: dict[str, list[str]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, dicts, numbers and strings, and `metrics`: measure -> mean. NaN becomes None."""
+        """All fields as plain lists, dicts, numbers and strings, plus `metrics`: measure -> mean. NaN becomes None."""
         fields: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in self.summary.items()}}
         fields |= {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("needs", "multi_turn", "in_public", "first_hit"):
@@ -74,10 +80,14 @@ class Scores:
 
 
 def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | None = None) -> Scores:
-    """One Scores of several on the same queries: each value, mean, loss and ceiling is their average.
+    """The average of several Scores on the same queries: of each value, mean, loss and ceiling.
 
-    A measure that is no mean of the same queries in all of them has no values and no interval; one that is unknown in
-    any of them is left out.
+    A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
+    unknown in one of them is left out.
+
+    several: the Scores to average.
+    seed: of the bootstrap.
+    detailed: measures that get an interval; None: all.
     """
     first = several[0]
 
@@ -105,12 +115,13 @@ def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | N
 
 @dataclass(frozen=True, eq=False)
 class ShownLists:
-    """What each query is shown, and what it was made from. All lists have the same queries in the same rows.
+    """The lists shown for each query and the lists they were made from. All have the same queries in the same rows.
 
     final: the exported lists.
-    deep: the gated lists before the cut to `top_k`; None where they are unknown.
-    candidates: the lists at depth before the gate, for losses and ceilings.
-    keep: bool [rows of final], whether the gate shows documents. signal: float64, what it decided by.
+    deep: the gated lists before the cut to `top_k`; None if unknown.
+    candidates: the full-depth lists before the gate, for losses and ceilings.
+    keep: bool [rows of final], whether the gate shows documents.
+    signal: float64 [rows of final], the signal the gate decided by.
     rankings: name -> component ranking, for the oracle fusion.
     top_k: length of the cut; required with `deep`.
     """
@@ -126,9 +137,9 @@ class ShownLists:
     def __post_init__(self) -> None:
         others = [lists for lists in (self.deep, self.candidates, *self.rankings.values()) if lists is not None]
         if any(lists.query_ids != self.final.query_ids for lists in others):
-            raise ValueError("final, deep, candidates and rankings hold the same queries in the same rows")
+            raise ValueError("final, deep, candidates and rankings must have the same queries in the same rows")
         if self.deep is not None and self.top_k is None:
-            raise ValueError("top_k says which measures read deep")
+            raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def reads_final(self, measure: Measure) -> bool:
         """Whether a measure reads the final lists; the others read `deep`."""
@@ -150,12 +161,15 @@ def score(
 
     A standard measure with k > top_k or without k reads `lists.deep`; all others read `lists.final`.
 
+    lists: what each query is shown.
+    qrels: the labels.
+    metrics: names of measures.
     split: the public part, and the seed of the bootstrap.
-    multi_turn: query_id -> whether it is a conversation of several user turns; unknown: none is.
-    missing: labelled queries without a row are left out ("skip") or scored as wrong ("zero").
-    detailed: the measures that get an interval and a public and a private part, which cost the most; None: all.
+    multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
+    missing: whether labelled queries without a row are left out ("skip") or scored as wrong ("zero").
+    detailed: measures that get an interval, a public and a private part, which are the slow part; None: all.
 
-    Raises BadInput for a bad name in `metrics` and where no predicted query is labelled.
+    Raises BadInput for an unknown name in `metrics`, and if no predicted query is labelled.
     """
     measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
     wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
@@ -205,7 +219,7 @@ def score(
 def _lost(
     lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """(losses, ceilings), each a mean over the scored queries."""
+    """(losses, ceilings), each the mean over the scored queries."""
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
     top_k = 3 if lists.top_k is None else lists.top_k
@@ -214,13 +228,13 @@ def _lost(
 
 @remembered
 def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """Candidates, judged once for all trials that gate them differently."""
+    """Judged candidates; remembered, since trials that differ only in the gate share them."""
     return judge(candidates, qrels, query_ids)
 
 
 @remembered
 def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """The first 3 of a raw ranking, judged once for all trials that begin with it."""
+    """The judged top 3 of a component ranking; remembered, since many trials share it."""
     return judge(ranking.top(3), qrels, query_ids)
 
 
@@ -230,7 +244,7 @@ def _missing(final: Lists, qrels: Qrels) -> list[str]:
         ours, theirs = next(iter(final.query_ids), None), next(iter(qrels.grades), None)
         raise BadInput(
             f"No predicted query is labelled: the predictions have {len(final.query_ids)} queries (first: {ours!r}), "
-            f"the labels {len(qrels.grades)} (first: {theirs!r}). Check that both files are of the same data set."
+            f"the labels {len(qrels.grades)} (first: {theirs!r}). Check that both files belong to the same dataset."
         )
     return [query_id for query_id in qrels.grades if query_id not in predicted]
 
@@ -256,7 +270,7 @@ def _summaries(
             counted = values[measure.name][rows]
             counted = counted[~np.isnan(counted)]
             n = len(counted)
-            # A ratio with denominator 0 is 0 by definition; a mean over no query is unknown.
+            # A ratio with denominator 0 is 0 by definition; a mean over no queries is unknown.
             value = float(counted.mean()) if n else 0.0 if measure.family is Family.ABSTENTION else math.nan
         found[measure.name] = Summary(value, n, note="" if n else _reason(measure, read))
     return found
@@ -286,7 +300,7 @@ def _with_intervals(
 
 
 def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
-    """bool [Q]: the gate's decision for the scored queries; nothing was kept for a missing one."""
+    """bool [Q]: the gate's decision for each scored query; False for a query without a prediction."""
     decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
     return np.array([decided.get(query_id, False) for query_id in scored], bool)
 
@@ -301,7 +315,7 @@ def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def plain(value: Any) -> Any:
-    """As JSON takes it: NaN becomes None, tuples lists."""
+    """The value as JSON: NaN becomes None, tuples become lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

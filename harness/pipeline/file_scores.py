@@ -1,4 +1,4 @@
-"""What ranked lists from a file score by the labels of a dataset."""
+"""Scoring ranked lists from a file against the labels of a dataset."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from retrievers.base import BadInput, Predictions, Qrels
 
 
 def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Scores, Qrels]:
-    """What lists made elsewhere score by the labels of a checked `score` config, and these labels."""
+    """(scores of the predictions, the labels used), by a checked config of `harness score`."""
     source = build(config["dataset"], where="dataset")
     qrels = source.qrels()
     if qrels is None:
-        raise BadInput("There are no labels to score with. Give them with dataset.qrels=FILE.")
+        raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
     turns = None if _labels_alone(config["dataset"]) else conversations(source.queries())
     split = Split(config["public"], config["seed"])
     missing = config["missing"]
@@ -27,11 +27,11 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
 
 
 def lists_digest(predictions: Predictions) -> str:
-    """sha256 of lists made elsewhere: queries and documents in the file's order, nothing else of it."""
+    """sha256 of the queries and documents of the predictions, in the file's order; scores do not enter."""
     return digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
 
 
 def _labels_alone(source: Mapping[str, Any]) -> bool:
-    """Whether a data set's config gives labels without queries: enough to score, if not to tell conversations apart."""
+    """Whether a dataset's config names labels but no queries; then conversations cannot be told from single queries."""
     given = {name for name, value in source.items() if value}
     return "qrels" in given and not given & {"path", "queries"}

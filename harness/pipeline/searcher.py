@@ -1,6 +1,6 @@
-"""Searching for new queries as a run searched for its own: the road of harness/pipeline/steps.py, held ready.
+"""Searching for new queries exactly as a run did: the pipeline of harness/pipeline/steps.py, loaded and ready.
 
-Indexes and models are loaded once. Nothing about a query is kept, and several threads may ask at once.
+Indexes and models are loaded once. Nothing about a query is cached, and several threads may search at once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """What was found for Q queries, in their order.
+    """Search results for Q queries, in their order.
 
-    candidates: fused and reranked, before the gate. final: gated and cut to top_k.
+    queries: as they were searched for.
+    candidates: fused and reranked, before the gate.
+    decision: of the gate.
+    final: gated and cut to top_k.
     """
 
     queries: tuple[Query, ...]
@@ -41,14 +44,16 @@ class Found(NamedTuple):
 
 
 class Searcher:
-    """Answers as a run with this config and these documents does: with the same ids and scores, query by query.
+    """Returns the same document ids and scores for a query as a run with this config and these documents.
 
-    config: a checked run config whose gate learns nothing (else BadInput); what a run learnt is applied by
-    gate=fitted. store: what is missing there is built, unless it is sealed. drawn: the random queries that the gate's
-    signal `background` compares with; they depend on the queries of the run.
-    folders: what was taken from the store.
+    config: a checked run config whose gate learns nothing (else BadInput); gate=fitted applies a learned rule.
+    dataset: the documents.
+    cache: entries that are missing are built, unless it is sealed.
+    drawn: makes the random queries that the signal `background` compares with; they depend on the run's queries.
 
-    Models compute a query in one batch with those it comes with, which may change the last digits of its scores.
+    folders: cache entries that were read.
+
+    Models process queries that come together in one batch, which may change the last digits of their scores.
     """
 
     def __init__(self, config: RunConfig, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
@@ -71,7 +76,10 @@ class Searcher:
         return self._dataset.by_id
 
     def search(self, conversations: Sequence[Query]) -> Found:
-        """The documents and the gate's decision for each query (unique query_ids); BadInput for what none can be."""
+        """The documents and the gate's decision for each query; BadInput for an empty query.
+
+        conversations: the queries, with unique query_ids.
+        """
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
         decision = self._gate.decide(LiveInputs(self, queries, tuple(conversations), rankings))
@@ -79,7 +87,7 @@ class Searcher:
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
-        """Load and compile what the first query would wait for; no gate is asked."""
+        """Load and compile everything that the first query would otherwise wait for, except the gate."""
         first = next((document.indexed_text for document in self._dataset.documents), "")
         self._ranked((Query.of("first", first[:100]),))
 
@@ -87,17 +95,17 @@ class Searcher:
         rule = self._config.query_text
         if rule == "file" and any(len(query.turns) > 1 for query in conversations):
             raise BadInput(
-                "The run searched for queries that were rewritten elsewhere (query.text=file). Rewrite the "
-                "conversation likewise, and send it as one query."
+                "The run searched for queries rewritten elsewhere (query.text=file). Rewrite this conversation in the "
+                "same way and send it as a single query."
             )
-        found = search_queries(Dataset("", (), conversations, None), "user_turns" if rule == "file" else rule)
-        for query in found:
+        searched = search_queries(Dataset("", (), conversations, None), "user_turns" if rule == "file" else rule)
+        for query in searched:
             if not query.text.strip():
                 raise BadInput(f"{query.query_id}: the query is empty. Give the text to search for.")
-        return found
+        return searched
 
     def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:
-        """The raw rankings, and the one that is gated and cut."""
+        """The component rankings, and the fused and reranked one."""
         depth = self._config.depth
         rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
         fused = steps.fuse(self._config.fusion, rankings, depth)
@@ -119,7 +127,7 @@ class Searcher:
         return self._backgrounds[source]
 
     def _retriever(self, name: str, node: Mapping[str, Any], cache: Cache) -> Retriever:
-        """One that keeps nothing, on the index that one which keeps its parts has left in the store or leaves now."""
+        """A retriever without a cache, on an index that a caching one has built or builds now."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         with watch(name) as progress:
             builder = build(node, caching(cache, str(index["documents"]), progress), where)
@@ -130,14 +138,14 @@ class Searcher:
         return retriever
 
     def _learnt_folder(self, cache: Cache) -> Path:
-        """What the gate's encoder has learnt from the documents; one that learns nothing reads no folder."""
+        """The folder of what the gate's encoder learned from the documents; unused if it learns nothing."""
         node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
         if not getattr(target_class(node, "encoder"), "learns", False):
             return Path()
         with watch("gate") as progress:
-            kept = CachedEncoder(cache, node, lambda: build(node, where="encoder"), corpus)
+            encoder = CachedEncoder(cache, node, lambda: build(node, where="encoder"), corpus)
             texts = [document.indexed_text for document in self._dataset.documents]
-            self.folders.append(kept.documents(texts, progress))
+            self.folders.append(encoder.documents(texts, progress))
         return self.folders[-1]
 
 
@@ -178,8 +186,8 @@ class LiveInputs:
 
 
 def computed(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
-    """float64 [n]: the number that `compute` yields for each key. Like `Cache.pairs`, but without a cache."""
-    numbers = np.zeros(len(keys))
+    """One value per key, computed without a cache; see `Cache.pairs`."""
+    results = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):
-        numbers[places] = values
-    return numbers
+        results[places] = values
+    return results

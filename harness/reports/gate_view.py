@@ -1,4 +1,4 @@
-"""What a threshold on a gate's signal does, for the figures and the page of a run."""
+"""The effect of a threshold on a gate's signal, for the figures and the page of a run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,26 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome, payoff_of
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # for an objective that is no mean over queries, or one that a gate has a say in
+FALLBACK = "modified_map@3"  # for an objective that is no mean over queries or depends on the gate itself
 
 
 @dataclass(frozen=True, eq=False)
 class GateView:
-    """How a gate separates the labelled queries; n of them in the part that is looked at.
+    """How a gate separates the n labelled queries, or those of the public part.
 
-    name: of the signal. levels, thresholds: as in a Rule; no threshold where the signal does not decide.
-    signal: float64 [n]. needs, shown: bool [n], whether a query needs retrieval, and gets documents.
-    curve: of `objective`, between withholding and the greatest number of documents.
-    in_use: the mean objective of the decisions as they are; held_out: the same out of fold, None where nothing was
-    held out or measured.
-    ranges: what is known of the last threshold. counts: queries behind the curve, and those of them that need none.
+    name: of the signal.
+    objective: the measure of the curve.
+    public: whether only the public part is shown.
     learnt: whether the thresholds were fitted to these labels.
+    levels, thresholds: as in a Rule; no threshold where the signal does not decide.
+    signal: float64 [n].
+    needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
+    curve: the objective by threshold, between withholding and the largest number of documents.
+    in_use: the mean objective of the actual decisions.
+    held_out: the same out of fold; None where it was not measured.
+    ranges: name -> interval of the last threshold.
+    counts: queries behind the curve, and how many of them need no retrieval.
+    notes: remarks of the fit.
     """
 
     name: str
@@ -54,8 +60,30 @@ class GateView:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class SignalRule:
+    """The signal a gate decides by, and its thresholds.
+
+    name: of the signal.
+    levels, thresholds: as in a Rule; no threshold where the signal does not decide.
+    """
+
+    name: str
+    levels: tuple[int, ...]
+    thresholds: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GatedQueries:
+    """The n labelled queries behind a view: signal float64 [n]; needs, shown bool [n]. As in GateView."""
+
+    signal: np.ndarray
+    needs: np.ndarray
+    shown: np.ndarray
+
+
 def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
-    """Ends of an axis of the signal: all finite thresholds, and all queries but those far from the others."""
+    """Ends of the signal's axis: it covers all finite thresholds and all queries except outliers."""
     low, high = np.quantile(signal, [0.05, 0.95])
     reach = (high - low) or np.ptp(signal)
     finite = [threshold for threshold in thresholds if math.isfinite(threshold)]
@@ -66,18 +94,21 @@ def axis_of(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def objective_of(config: RunConfig) -> str:
-    """The measure of the curve: the run's objective where that is a mean that a gate has no say in."""
+    """The measure of the curve: the run's objective if it is a mean over queries that does not depend on the gate."""
     mean = parse(config.objective).family in (Family.STANDARD, Family.MODIFIED)
     return config.objective if mean else FALLBACK
 
 
 def view_payoff(outcome: Outcome, config: RunConfig, dataset: Dataset) -> Payoff | None:
-    """What showing a query 0 to top_k of its documents is worth; None without labels."""
+    """The score of each query with 0 to top_k of its documents; None without labels."""
     return payoff_of(config, objective_of(config), outcome.candidates, dataset)
 
 
 def gate_view(outcome: Outcome, config: RunConfig, payoff: Payoff | None) -> GateView | None:
-    """None where there is no signal, or no label to compare it with. payoff: from `view_payoff`."""
+    """The view of a run's gate; None where there is no signal or no label to compare it with.
+
+    payoff: from `view_payoff`.
+    """
     public = config.split.select_on == "public"
     if payoff is None or outcome.decision.signal is None or not len(payoff.rows):
         return None
@@ -85,42 +116,63 @@ def gate_view(outcome: Outcome, config: RunConfig, payoff: Payoff | None) -> Gat
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
-    """Of a gate that was fitted to labels. public: to those of the public part alone, which is all that is shown."""
+    """The view of a gate fitted to labels.
+
+    public: whether it was fitted to the public part only; then only that part is shown.
+    """
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
     rule, learnt = Rule.from_json(fitted["rule"]), fitted["learnt_from"]
     keys = {"plateau": "plateau", "95 % interval": "threshold_interval"}
-    signal, needs, shown = _queries(outcome, public)
+    queries = _queries(outcome, public)
     return GateView(
-        signal_name(rule), fitted["objective"], public, True, rule.levels, rule.thresholds, signal, needs, shown, curve,
+        name=signal_name(rule),
+        objective=fitted["objective"],
+        public=public,
+        learnt=True,
+        levels=rule.levels,
+        thresholds=rule.thresholds,
+        signal=queries.signal,
+        needs=queries.needs,
+        shown=queries.shown,
+        curve=curve,
         in_use=fitted["in_sample"],
         held_out=(held_out.public if public else held_out.summary).get(fitted["objective"]) if held_out else None,
-        ranges={said: (float(fitted[key][0]), float(fitted[key][1])) for said, key in keys.items() if key in fitted},
+        ranges={name: (float(fitted[key][0]), float(fitted[key][1])) for name, key in keys.items() if key in fitted},
         counts=(learnt["queries"], learnt["needs_no_retrieval"]),
         notes=tuple(fitted["notes"]),
-    )  # fmt: skip
+    )
 
 
 def given_view(outcome: Outcome, config: RunConfig, payoff: Payoff) -> GateView:
-    """Of a gate whose threshold was chosen by hand or elsewhere: what the labels say of it."""
+    """The view of a gate whose thresholds were set by hand or learned elsewhere."""
     public, rows = config.split.select_on == "public", payoff.rows
-    signal, needs, shown = _queries(outcome, public)
-    name, levels, thresholds = given(outcome, config)
+    queries = _queries(outcome, public)
+    rule = given(outcome, config)
     assert outcome.decision.signal is not None
-    read, earned = outcome.decision.signal[rows], payoff.levels((config.top_k, 0))
-    gets = np.minimum(outcome.decision.shown[rows], config.top_k)
+    signal, earned = outcome.decision.signal[rows], payoff.levels((config.top_k, 0))
+    shown = np.minimum(outcome.decision.shown[rows], config.top_k)
     return GateView(
-        name, payoff.name, public, False, levels, thresholds, signal, needs, shown, calibration.curve(read, earned),
-        in_use=float(payoff.values[rows, gets].mean()),
+        name=rule.name,
+        objective=payoff.name,
+        public=public,
+        learnt=False,
+        levels=rule.levels,
+        thresholds=rule.thresholds,
+        signal=queries.signal,
+        needs=queries.needs,
+        shown=queries.shown,
+        curve=calibration.curve(signal, earned),
+        in_use=float(payoff.values[rows, shown].mean()),
         held_out=None,
-        ranges={"plateau": calibration.plateau(read, earned)},
+        ranges={"plateau": calibration.plateau(signal, earned)},
         counts=(len(rows), int((~payoff.needs[rows]).sum())),
-    )  # fmt: skip
+    )
 
 
 def signal_name(rule: Rule) -> str:
-    """The signal that the rule's thresholds are on."""
+    """The name of the signal that the rule's thresholds apply to."""
     if rule == rule.plain():
         source, signal = rule.features[0]
         return f"{source} {signal}" if source else signal
@@ -128,31 +180,31 @@ def signal_name(rule: Rule) -> str:
     return f"the logit of {count} signal{'s' * (count != 1)}{' and the embedding' if rule.embedding else ''}"
 
 
-def given(outcome: Outcome, config: RunConfig) -> tuple[str, tuple[int, ...], tuple[float, ...]]:
-    """(name of the signal, levels, thresholds) of a gate that has a signal and learnt nothing here."""
+def given(outcome: Outcome, config: RunConfig) -> SignalRule:
+    """The rule of a gate that has a signal and learned nothing in this run."""
     gate, levels, names = build(config.gate, where="gate"), (config.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
-            return signal_name(gate.rule), gate.rule.levels, gate.rule.thresholds
+            return SignalRule(signal_name(gate.rule), gate.rule.levels, gate.rule.thresholds)
         case NoGate():
-            return f"{names[0]} top_score", levels, (-math.inf,)
+            return SignalRule(f"{names[0]} top_score", levels, (-math.inf,))
         case ScoreGate():
             source = gate.source or (names[0] if len(names) == 1 else None)
-            return " ".join(filter(None, (source, gate.signal))), levels, (gate.threshold,)
+            return SignalRule(" ".join(filter(None, (source, gate.signal))), levels, (gate.threshold,))
     signal, keep = outcome.decision.signal, outcome.decision.keep
     assert signal is not None
     if keep.all() or not keep.any():
-        return "signal", levels, (-math.inf if keep.all() else math.inf,)
+        return SignalRule("signal", levels, (-math.inf if keep.all() else math.inf,))
     low, high = float(signal[~keep].max()), float(signal[keep].min())
-    return "signal", levels, (low + (high - low) / 2,) if low < high else ()
+    return SignalRule("signal", levels, (low + (high - low) / 2,) if low < high else ())
 
 
-def _queries(outcome: Outcome, public: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """signal, needs and shown of the labelled queries, or those of the public part alone."""
+def _queries(outcome: Outcome, public: bool) -> GatedQueries:
+    """The labelled queries, or those of the public part only."""
     decision, scores = outcome.decision, outcome.scores
     assert decision.signal is not None
     assert scores is not None
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     part = scores.in_public if public else np.ones(len(scores.query_ids), bool)
     rows = np.array([place[query_id] for query_id in scores.query_ids], int)[part]
-    return decision.signal[rows], scores.needs[part], decision.keep[rows]
+    return GatedQueries(decision.signal[rows], scores.needs[part], decision.keep[rows])

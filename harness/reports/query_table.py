@@ -1,4 +1,4 @@
-"""The table of queries of a run's page."""
+"""The table of queries on a run's page and in MLflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.evaluation.measures import OOF
 from harness.pipeline.steps import Outcome
 from harness.reports.markup import snippet
 
-DECISIONS = {  # of a gate, by where a query's score is lost
+DECISIONS = {  # kind of loss -> how the gate decided; all others are right
     None: "not labelled",
     "wrongly_returned": "wrongly_returned",
     "wrongly_withheld": "wrongly_withheld",
@@ -22,13 +22,18 @@ DECISIONS = {  # of a gate, by where a query's score is lost
 
 
 def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
-    """column -> values in plain cells, one row a query; None for what is unknown or does not apply.
+    """Column -> plain values, one row per query; None for what is unknown or does not apply.
 
-    decision: the gate's: right, wrongly_returned, wrongly_withheld, not labelled. loss: where its part of
-    1 - modified_map@3 is lost, "" where nothing is. Then the objective, and the same out of fold where a gate was
-    fitted on labels. signal: what the gate decided by. needs: whether it needs retrieval. kept: by the gate. shown:
-    documents returned. first_hit: rank of the first relevant document before the gate, 0 without one. hits: relevant
-    ones among the documents returned. documents: those returned, by id and title, a tick before the relevant ones.
+    decision: of the gate: right, wrongly_returned, wrongly_withheld, or not labelled.
+    loss: why the query scores below 1 in modified_map@3, "" if it does not.
+    OBJECTIVE, oof/OBJECTIVE: the objective, and its out-of-fold value where a gate was fitted on labels.
+    signal: the value the gate decided by.
+    needs: whether the query needs retrieval.
+    kept: whether the gate shows documents.
+    shown: number of documents returned.
+    first_hit: rank of the first relevant document before the gate, 0 if there is none.
+    hits: number of relevant documents returned.
+    documents: those returned, by id and title, relevant ones with a tick.
     """
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
@@ -36,7 +41,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     loss, hits = _judged(outcome, dataset, place)
 
     def cells(values: Any) -> list[Any]:
-        """In the order of the queries, from one in the order of the scores."""
+        """Values in the order of the scores, rearranged into the order of the queries."""
         return [None if values is None or i not in place else _plain(values[place[i]]) for i in ids]
 
     lost, first = cells(loss), cells(scores and scores.first_hit)
@@ -61,7 +66,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 
 
 def _judged(outcome: Outcome, dataset: Dataset, scored: Iterable[str]) -> tuple[list[str], np.ndarray]:
-    """Of the scored queries: where the score is lost, "" where nothing is, and how many documents returned are hits."""
+    """(kind of loss, "" where nothing is lost; number of relevant documents returned), for each scored query."""
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
@@ -75,15 +80,16 @@ def _judged(outcome: Outcome, dataset: Dataset, scored: Iterable[str]) -> tuple[
 
 
 def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
+    """The documents returned for a query, one per line."""
     relevant = dataset.qrels.grades.get(outcome.queries[row].query_id, {}) if dataset.qrels else {}
-    found = [dataset.by_id[doc_id] for doc_id, _ in outcome.final.row(row)]
+    returned = [dataset.by_id[doc_id] for doc_id, _ in outcome.final.row(row)]
     return "\n".join(
-        f"{'✓ ' if one.doc_id in relevant else ''}{one.doc_id} {snippet(one.title or one.text)}" for one in found
+        f"{'✓ ' if one.doc_id in relevant else ''}{one.doc_id} {snippet(one.title or one.text)}" for one in returned
     )
 
 
 def _plain(value: Any) -> Any:
-    """A cell of a table: None for what is not finite, numbers with six decimals."""
+    """A table cell: numbers rounded to six decimals, None for those that are not finite."""
     if isinstance(value, str):
         return value
     if isinstance(value, np.bool_ | np.integer):

@@ -13,7 +13,7 @@ BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11
 
 
 def overview(scores: Scores, file: Path) -> None:
-    """Left: rank of the first relevant document before the gate. Right: the score and where the rest of it is lost."""
+    """Draw a PNG: left, the rank of the first relevant document before the gate; right, score and losses."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

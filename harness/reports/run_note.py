@@ -1,10 +1,11 @@
-"""What a run's page says in words: what was run, its numbers first, and which file holds what. In Markdown."""
+"""The Markdown description of a run: what was run, its main scores, and what each of its files contains."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.data.dataset import Dataset
@@ -14,9 +15,9 @@ from harness.pipeline.run_config import RunConfig
 from harness.reports.gate_view import GateView
 from harness.reports.markup import bullets, description, grid, interval, marked, result, snippet
 
-# The measures that are told first, in this order, where a run has them; and how many are told in the description.
+# The measures listed first where a run has them, in this order, and how many measures the description lists.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
-TOLD = 8
+MEASURES_IN_NOTE = 8
 LOSSES = {
     "wrongly_returned": "needs no retrieval, yet documents were shown",
     "wrongly_withheld": "needs retrieval, yet the gate withheld the documents",
@@ -24,95 +25,127 @@ LOSSES = {
     "misranked": "found, but not at the top of the documents shown",
 }
 FILES = {
-    "report.html": "the page of this run: gate, losses, every query; opens without a network",
-    "queries.json": "a row a query: signal, decision, hits, score, documents",
+    "report.html": "the report page of this run: gate, losses and every query; works offline",
+    "queries.json": "one row per query: signal, decision, hits, score and documents",
     "overview.png": "rank of the first relevant document, and where the score is lost",
-    "gate.png": "the score at every threshold of the gate, and the queries that it separates",
-    "gate.json": "what the gate learnt from labels",
-    "predictions.jsonl": "the submission's rows",
-    "scores.csv": "every measure of every query, to the last bit",
-    "run.trec": "the ranking before the gate, in TREC's format",
+    "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
+    "gate.json": "the rule that the gate learned from labels",
+    "predictions.jsonl": "the rows of the submission",
+    "scores.csv": "every measure for every query, at full precision",
+    "run.trec": "the ranking before the gate, in TREC format",
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",
 }
 
 Facts = list[tuple[str, str]]
+Table = Mapping[str, Sequence[Any]]
 
 
-def note(
-    facts: Facts,
-    scores: Scores | None,
-    held_out: Scores | None,
-    objective: str,
-    table: Mapping[str, Sequence[Any]] | None,
-    notes: Iterable[str],
-    run_id: str | None,
-    files: Iterable[str],
-) -> str:
+@dataclass(frozen=True)
+class RunSummary:
+    """What was run.
+
+    facts: (name, text) pairs, as `facts_of` makes them.
+    notes: remarks on the data.
+    run_id: of the logged run; None where there is none.
+    """
+
+    facts: Facts
+    notes: Sequence[str] = ()
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RunScores:
+    """The scores of a run.
+
+    overall: None without labels.
+    held_out: the out-of-fold scores; None where no gate was fitted.
+    objective: the measure listed first.
+    """
+
+    overall: Scores | None
+    held_out: Scores | None
+    objective: str
+
+    def headline(self, count: int) -> list[tuple[str, Summary]]:
+        """(logged name, summary) of `count` measures, the objective first.
+
+        A measure that also has an out-of-fold value comes directly after it.
+        """
+        if self.overall is None:
+            return []
+        summaries = self.overall.summary
+        order = dict.fromkeys([self.objective, *FIRST, *summaries])
+        measures = [name for name in order if name in summaries and summaries[name].n][:count]
+        rows = []
+        for name in measures:
+            if self.held_out and name in self.held_out.summary:
+                rows.append((f"{OOF}{name}", self.held_out.summary[name]))
+            rows.append((name, summaries[name]))
+        return rows
+
+
+def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterable[str]) -> str:
     """The description of a run.
 
-    facts: what was run. table: as `report.query_table` makes it; None where the queries are not known. files: names
-    of those that the run leaves.
+    run: what was run.
+    scores: its scores.
+    table: as `query_table` makes it; None where the queries are unknown.
+    files: names of the files that the run leaves.
     """
-    parts = [_result(scores, held_out, objective) if scores else "No labels: nothing is scored."]
-    parts.append(bullets(f"**{marked(name)}**: {marked(words)}" for name, words in facts))
-    if scores:
-        parts += [_headline(scores, held_out, objective), _losses(scores, table)]
-    if scores and table:
+    parts = [_result(scores) if scores.overall else "No labels: nothing is scored."]
+    parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in run.facts))
+    if scores.overall:
+        parts += [_headline(scores), _losses(scores.overall, table)]
+    if scores.overall and table:
         parts.append(_confusion(table))
-    parts.append(bullets(map(marked, notes)))
-    if run_id and table:
-        parts.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
-    return description([*parts, bullets(f"`{name}`: {what}" for name, what in FILES.items() if name in files)])
+    parts.append(bullets(map(marked, run.notes)))
+    if run.run_id and table:
+        parts.append(
+            f"Run it again: `harness reproduce run={run.run_id}`  \nSubmit it: `harness export run={run.run_id}`"
+        )
+    return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in files)])
 
 
 def facts_of(config: RunConfig, dataset: Dataset, scores: Scores | None, view: GateView | None) -> Facts:
-    """What was run: (name, words) each."""
+    """What was run, as (name, text) pairs."""
     labelled = "no labels"
     if scores:
         counts = scores.counts
         labelled = f"{counts['scored']:,} labelled ({counts['needs_no_retrieval']:,} need no retrieval)"
     data = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.queries):,} queries, {labelled}"
-    found = [("Data", data)] + [(f"Retriever {name}", _part(node)) for name, node in config.retriever.items()]
+    facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in config.retriever.items()]
     if len(config.retriever) > 1:
-        found.append(("Fusion", _part(config.fusion)))
+        facts.append(("Fusion", _component(config.fusion)))
     if config.rerank.get("depth"):
-        found.append(("Reranker", _part(config.rerank)))
-    found.append(("Gate", gate_words(view) if view else _part(config.gate)))
-    chosen = ", chosen by the public part" if config.split.select_on == "public" else ""
-    return [*found, ("Shown", f"top {config.top_k} of {config.depth}; objective {config.objective}{chosen}")]
+        facts.append(("Reranker", _component(config.rerank)))
+    facts.append(("Gate", gate_text(view) if view else _component(config.gate)))
+    selection = ", selected on the public part" if config.split.select_on == "public" else ""
+    return [*facts, ("Shown", f"top {config.top_k} of {config.depth}; objective {config.objective}{selection}")]
 
 
-def gate_words(view: GateView) -> str:
+def gate_text(view: GateView) -> str:
     """`bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
-        return f"none, every query gets its documents ({view.name} is looked at)"
+        return f"none, every query gets its documents (the signal shown is {view.name})"
     steps = [
         f"{level} document{'s' * (level != 1)} {f'from {threshold:.4g}' if threshold > -math.inf else 'for all others'}"
         for level, threshold in zip(view.levels, view.thresholds, strict=False)
         if threshold < math.inf
     ]
     none = ["below that none"] if view.thresholds[-1:] > (-math.inf,) else []
-    said = ", ".join([*steps, *none]) if steps else "withholds all" if view.thresholds else "as it decides"
-    return f"{view.name}: {said}" + (f"; fitted on labels of {view.counts[0]:,} queries" if view.learnt else "")
+    if steps:
+        rule = ", ".join([*steps, *none])
+    else:
+        rule = "withholds all documents" if view.thresholds else "no threshold on the signal"
+    return f"{view.name}: {rule}" + (f"; fitted on labels of {view.counts[0]:,} queries" if view.learnt else "")
 
 
-def headline(scores: Scores, held_out: Scores | None, objective: str, count: int) -> list[tuple[str, Summary]]:
-    """(logged name, numbers) of `count` measures: the objective first, before each the same out of fold if there is."""
-    order = [objective, *FIRST, *scores.summary]
-    names = [name for name in dict.fromkeys(order) if name in scores.summary and scores.summary[name].n][:count]
-    found = []
-    for name in names:
-        if held_out and name in held_out.summary:
-            found.append((f"{OOF}{name}", held_out.summary[name]))
-        found.append((name, scores.summary[name]))
-    return found
+def confusion(table: Table) -> dict[tuple[bool, bool], int]:
+    """(needs retrieval, is shown documents) -> number of labelled queries.
 
-
-def confusion(table: Mapping[str, Sequence[Any]]) -> dict[tuple[bool, bool], int]:
-    """(needs retrieval, is shown documents) -> queries, of the labelled ones.
-
-    As the losses count: one that needs retrieval, is kept by the gate and finds nothing is not withheld.
+    Counted as the losses are: a query that needs retrieval, passes the gate and finds nothing is not withheld.
     """
     wrong = {"wrongly_returned", "wrongly_withheld"}
     rows = zip(table["needs"], table["decision"], strict=True)
@@ -120,36 +153,37 @@ def confusion(table: Mapping[str, Sequence[Any]]) -> dict[tuple[bool, bool], int
     return {(needs, shown): count[needs, shown] for needs in (True, False) for shown in (True, False)}
 
 
-def _result(scores: Scores, held_out: Scores | None, objective: str) -> str:
-    """One line: MLflow folds what follows the first few."""
-    shown = headline(scores, held_out, objective, 1)
-    if not shown:
+def _result(scores: RunScores) -> str:
+    """The result in one line, since MLflow folds everything after the first few."""
+    headline = scores.headline(1)
+    if not headline:
         return "Nothing could be scored."
-    name, one = shown[0]
-    return result(name, one)
+    name, summary = headline[0]
+    return result(name, summary)
 
 
-def _headline(scores: Scores, held_out: Scores | None, objective: str) -> str:
+def _headline(scores: RunScores) -> str:
     rows = []
-    for place, (name, one) in enumerate(headline(scores, held_out, objective, TOLD)):
+    for place, (name, summary) in enumerate(scores.headline(MEASURES_IN_NOTE)):
         bold = "**" if place == 0 else ""
-        rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{one.mean:.4f}{bold}", interval(one), f"{one.n:,}"))
+        mean = f"{bold}{summary.mean:.4f}{bold}"
+        rows.append((f"{bold}{marked(name)}{bold}", mean, interval(summary), f"{summary.n:,}"))
     text = grid(("measure", "mean", "95 % interval", "queries"), rows)
-    if held_out:
-        text += f"\n\n`{OOF}` is out of fold: each query decided by a gate that had not seen its label."
+    if scores.held_out:
+        text += f"\n\n`{OOF}` is out of fold: each query was decided by a gate that had not seen its label."
     return text
 
 
-def _losses(scores: Scores, table: Mapping[str, Sequence[Any]] | None) -> str:
-    counted = Counter(table["loss"]) if table else Counter()
+def _losses(scores: Scores, table: Table | None) -> str:
+    queries = Counter(table["loss"]) if table else Counter()
     rows = [
-        (f"**{marked(kind)}**", f"{value:.4f}", f"{counted[kind]:,}" if table else "–", LOSSES[kind])
+        (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if table else "–", LOSSES[kind])
         for kind, value in scores.losses.items()
     ]
-    return grid(("lost of modified&#95;map&#64;3", "points", "queries", "why"), rows)
+    return grid(("loss of modified&#95;map&#64;3", "points", "queries", "why"), rows)
 
 
-def _confusion(table: Mapping[str, Sequence[Any]]) -> str:
+def _confusion(table: Table) -> str:
     count = confusion(table)
     rows = [
         (name, f"{count[needs, True]:,}", f"{count[needs, False]:,}")
@@ -158,8 +192,8 @@ def _confusion(table: Mapping[str, Sequence[Any]]) -> str:
     return grid(("gate", "documents shown", "withheld"), rows)
 
 
-def _part(node: Mapping[str, Any]) -> str:
-    """`BM25, k1 1.5, b 0.75, tokenizer Kiwi`: a part of a config in words."""
+def _component(node: Mapping[str, Any]) -> str:
+    """A component's config in words: `BM25, k1 1.5, b 0.75, tokenizer Kiwi`."""
     words = [str(node["_target_"]).rpartition(".")[2]]
     for key, value in node.items():
         if key in ("_target_", "runtime"):
@@ -167,7 +201,7 @@ def _part(node: Mapping[str, Any]) -> str:
         if isinstance(value, Mapping) and "_target_" in value:
             words.append(f"{key} {value['_target_'].rpartition('.')[2]}")
         elif isinstance(value, Mapping):
-            words += [f"{key} {name} {one}" for name, one in value.items()]
+            words += [f"{key} {name} {item}" for name, item in value.items()]
         elif value not in (None, "", []):
             words.append(f"{key} {snippet(str(value))}")
     return ", ".join(words)

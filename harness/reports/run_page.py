@@ -1,12 +1,13 @@
-"""The files that people look at when a run is over: figures, a table of its queries, and one page that tells it all.
+"""What a finished run leaves for people: figures, a table of its queries, a page with everything, a description.
 
-The page is `run_page.html`, a template, with the run's data in it.
+The page is the template `run.html` filled with the run's data.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,69 +24,107 @@ from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_
 from harness.reports.markup import finite
 from harness.reports.page import filled
 from harness.reports.query_table import query_table
-from harness.reports.run_note import LOSSES, facts_of, headline, note
+from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
 
 TEMPLATE = Path(__file__).parent / "templates" / "run.html"
-TOLD = 12  # measures on the page
-LEAST, MOST, TEXTS = 90, 400, 90_000  # characters of a document's text on the page, and of all of them about
+TABLE = "queries.json"  # the name under which the table of queries is logged
+MEASURES_ON_PAGE = 12
+# Characters of one document's text on the page: at least, at most; and of all texts together, roughly.
+LEAST, MOST, TEXTS = 90, 400, 90_000
 
 
-TABLE = "queries.json"  # the table of queries, as MLflow shows it
+@dataclass(frozen=True)
+class RunReport:
+    """What the record of a run takes from its report.
+
+    table: column -> values, as `query_table` makes it.
+    note: the description, in Markdown.
+    """
+
+    table: dict[str, list[Any]]
+    note: str
+
+
+@dataclass(frozen=True)
+class PageDocuments:
+    """The first documents of each query before the gate, and the relevant ones that are not among them.
+
+    documents: one [id, title, text] per document.
+    top: for each query a list of [position in documents, grade or null, score].
+    missed: for each query a list of [position in documents, grade, rank or null where it was not retrieved].
+    """
+
+    documents: list[list[Any]]
+    top: list[list[list[Any]]]
+    missed: list[list[list[Any]]]
 
 
 def write(
     folder: Path, name: str, run_id: str | None, config: RunConfig, dataset: Dataset, outcome: Outcome
-) -> tuple[dict[str, list[Any]], str]:
-    """Write figures and page of the run `name`; its table of queries and its description."""
+) -> RunReport:
+    """Write the figures and the page of the run `name` into a folder."""
     payoff = view_payoff(outcome, config, dataset)
     view = gate_view(outcome, config, payoff)
+    _write_figures(folder, outcome, view)
     table = query_table(outcome, dataset, config.objective)
-    facts = facts_of(config, dataset, outcome.scores, view)
+    run = RunSummary(facts_of(config, dataset, outcome.scores, view), dataset.notes, run_id)
+    scores = RunScores(outcome.scores, outcome.held_out, config.objective)
+    documents = _documents(outcome, dataset, config.top_k)
+    page = {
+        "title": name,
+        "run_id": run_id,
+        "facts": run.facts,
+        "notes": run.notes,
+        "nouns": ["query", "queries"],
+        "objective": config.objective,
+        "colours": figure.COLOURS,
+        "headline": _headline(scores),
+        "losses": _losses(outcome.scores),
+        "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
+        "documents": documents.documents,
+        "top": documents.top,
+        "missed": documents.missed,
+        "gate": _gate(outcome, config, payoff, view),
+    }
+    write_text(folder / "report.html", filled(TEMPLATE, page))
+    files = [*(path.name for path in folder.iterdir()), TABLE]
+    return RunReport(table, note(run, scores, table, files))
+
+
+def write_scored(folder: Path, scores: Scores, source: Mapping[str, str], objective: str) -> str:
+    """Write the figure of predictions made elsewhere; return their description.
+
+    source: name -> text, where the predictions come from.
+    """
+    run_figures.overview(scores, folder / "overview.png")
+    files = [path.name for path in folder.iterdir()]
+    return note(RunSummary(list(source.items())), RunScores(scores, None, objective), None, files)
+
+
+def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> None:
     if outcome.scores:
         run_figures.overview(outcome.scores, folder / "overview.png")
     if view:
         from harness.reports import gate_figures
 
         gate_figures.gate(view, folder / "gate.png")
-    told: dict[str, Any] = {"title": name, "run_id": run_id, "facts": facts, "notes": dataset.notes}
-    told["nouns"] = ["query", "queries"]
-    told |= _scored(outcome.scores, outcome.held_out, config.objective)
-    told |= {"queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))}}
-    told |= _documents(outcome, dataset, config.top_k)
-    told["gate"] = _gate(outcome, config, payoff, view)
-    write_text(folder / "report.html", filled(TEMPLATE, told))
-    names = [*(path.name for path in folder.iterdir()), TABLE]
-    scores, held_out = outcome.scores, outcome.held_out
-    return table, note(facts, scores, held_out, config.objective, table, dataset.notes, run_id, names)
 
 
-def write_scored(folder: Path, scores: Scores, source: Mapping[str, str], objective: str) -> str:
-    """Write the figure of predictions made elsewhere; their description. source: where they come from."""
-    run_figures.overview(scores, folder / "overview.png")
-    names = [path.name for path in folder.iterdir()]
-    return note(list(source.items()), scores, None, objective, None, (), None, names)
+def _headline(scores: RunScores) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "mean": one.mean, "low": finite(one.low), "high": finite(one.high), "n": one.n}
+        for name, one in scores.headline(MEASURES_ON_PAGE)
+    ]
 
 
-def _scored(scores: Scores | None, held_out: Scores | None, objective: str) -> dict[str, Any]:
-    """What the page says of the numbers; without labels nothing."""
-    found: dict[str, Any] = {"objective": objective, "colours": figure.COLOURS, "headline": [], "losses": []}
-    if scores:
-        found["headline"] = [
-            {"name": name, "mean": one.mean, "low": finite(one.low), "high": finite(one.high), "n": one.n}
-            for name, one in headline(scores, held_out, objective, TOLD)
-        ]
-        found["losses"] = [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.losses.items()]
-    return found
+def _losses(scores: Scores | None) -> list[dict[str, Any]]:
+    losses = scores.losses if scores else {}
+    return [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in losses.items()]
 
 
-def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, Any]:
-    """The first documents of each query before the gate, and the relevant ones that are not among them.
-
-    documents: [id, title, text] each. top: for each query [place in documents, grade or null, score] each; missed: for
-    each query [place in documents, grade, rank or null where it was not retrieved] each.
-    """
+def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:
     grades = dataset.qrels.grades if dataset.qrels else {}
-    place: dict[str, int] = {}
+    place: dict[str, int] = {}  # doc_id -> position in the page's documents
     top, missed = [], []
     for row, query in enumerate(outcome.queries):
         ranked = outcome.candidates.row(row)
@@ -95,39 +134,41 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, Any]
         rest = [doc_id for doc_id in relevant if rank.get(doc_id, math.inf) > top_k]
         rest = sorted(rest, key=lambda doc_id: rank.get(doc_id, math.inf))[:top_k]
         missed.append([[place.setdefault(i, len(place)), relevant[i], rank.get(i)] for i in rest])
-    cut = min(MOST, max(LEAST, TEXTS // max(len(place), 1)))
-    documents = [[i, dataset.by_id[i].title, _start(dataset.by_id[i].text, cut)] for i in place]
-    return {"documents": documents, "top": top, "missed": missed}
+    length = min(MOST, max(LEAST, TEXTS // max(len(place), 1)))
+    documents = [[i, dataset.by_id[i].title, _start(dataset.by_id[i].text, length)] for i in place]
+    return PageDocuments(documents, top, missed)
 
 
 def _gate(outcome: Outcome, config: RunConfig, payoff: Payoff | None, view: GateView | None) -> dict[str, Any] | None:
     """What the page needs to move the threshold; None where the gate reads no signal.
 
-    kept: whether a query has a say in the counts. shows, withholds: the objective of each query with documents and
-    without, null where it does not count. most: documents that it would be shown.
+    Keys that hold one value per query:
+    most: number of documents it would be shown.
+    shows, withholds: its objective with and without documents, null where it does not count.
+    counts: whether it enters the counts.
     """
     signal = outcome.decision.signal
     if signal is None or not len(signal):
         return None
-    name, levels, thresholds = (view.name, view.levels, view.thresholds) if view else given(outcome, config)
-    found = {
-        "name": name,
-        "levels": levels,
-        "thresholds": [_json(value) for value in thresholds],
-        "ends": axis_of(signal, thresholds),
+    rule = view or given(outcome, config)
+    data = {
+        "name": rule.name,
+        "levels": rule.levels,
+        "thresholds": [_json(value) for value in rule.thresholds],
+        "ends": axis_of(signal, rule.thresholds),
         "most": np.minimum(outcome.candidates.lengths, config.top_k).tolist(),
     }
     if view is None or payoff is None:
-        return found
+        return data
     earned = np.full((len(signal), 2), np.nan)
-    earned[payoff.rows] = payoff.values[payoff.rows][:, [min(max(levels), config.top_k), 0]]
-    of = view.held_out
-    return found | {
+    earned[payoff.rows] = payoff.values[payoff.rows][:, [min(max(rule.levels), config.top_k), 0]]
+    held_out = view.held_out
+    return data | {
         "objective": view.objective,
         "public": view.public,
         "learnt": view.learnt,
         "in_use": view.in_use,
-        "held_out": [finite(one) for one in (of.mean, of.low, of.high)] if of else None,
+        "held_out": [finite(one) for one in (held_out.mean, held_out.low, held_out.high)] if held_out else None,
         "plateau": [_json(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
         "shows": [finite(value) for value in earned[:, 0]],
         "withholds": [finite(value) for value in earned[:, 1]],
@@ -136,19 +177,21 @@ def _gate(outcome: Outcome, config: RunConfig, payoff: Payoff | None, view: Gate
 
 
 def _counts(outcome: Outcome, public: bool) -> list[bool]:
-    """Whether a query has a say where a threshold is chosen: private labels have none where the public ones choose."""
+    """For each query, whether it may influence a threshold; private labels may not where the public part selects."""
     scores = outcome.scores
     private = set()
     if public and scores:
-        private = {one for one, mine in zip(scores.query_ids, scores.in_public, strict=True) if not mine}
+        rows = zip(scores.query_ids, scores.in_public, strict=True)
+        private = {query_id for query_id, in_public in rows if not in_public}
     return [query.query_id not in private for query in outcome.queries]
 
 
 def _start(text: str, length: int) -> str:
+    """The beginning of a text in one line of at most `length` characters."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def _json(value: float) -> float | str:
-    """JSON has no infinite numbers."""
+    """A number as JSON, which has no infinite ones: they become text."""
     return float(value) if math.isfinite(value) else str(float(value))

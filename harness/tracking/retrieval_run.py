@@ -1,4 +1,4 @@
-"""What a run leaves behind: name, params, key, metrics, files. The same for a single run and a trial of a sweep."""
+"""What a retrieval run logs: name, params, trial key, metrics, files; the same for single runs and sweep trials."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
 
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
-# Keys that decide where things go and how they look, but no result.
+# Keys that decide where output goes and how it looks, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace")
-OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that some runs make no use of
-PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without the documents' texts
-UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys
+OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that not every run uses
+PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
+UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, so that they are no params
 
 
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config whose data files are named from the root, so that a run is found again from any folder."""
+    """The config with absolute paths of its data files, so that it means the same in any folder."""
     found = dict(config)
     for group in ("dataset", "query", "gate"):
         if isinstance(node := config.get(group), Mapping):
@@ -52,7 +52,9 @@ def trial_key(
 ) -> str:
     """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
 
-    texts: digest of the texts that are searched for. identify: `components.identity`, or one that remembers.
+    fingerprints: part of the data -> sha256.
+    texts: digest of the query texts searched for.
+    identify: `components.identity`, or a version of it with a memory.
     """
     read = build(config.gate, where="gate").parts
     shared = [group for group in config.active if group in ("fusion", "rerank", *read)]
@@ -61,12 +63,12 @@ def trial_key(
     decides = {key: value for key, value in config.document.items() if key not in apart}
     decides["gate"] = identify(config.gate)
     identities = {name: identify(node) for name, node in nodes}
-    depth = config.rerank["depth"] if "rerank" in shared else 0  # not part of the identity: pairs are scored alike
+    depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
     return digest([decides, identities, depth, texts, fingerprints, measures.VERSION])
 
 
 def run_name(config: RunConfig, invocation: Invocation) -> str:
-    """The chosen components and the other overrides: `bm25-kiwi-score gate.threshold=5`."""
+    """The chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
     chosen = "-".join(invocation.choices[group] for group in ("retriever", *config.active, "gate"))
     known = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
     others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
@@ -74,7 +76,7 @@ def run_name(config: RunConfig, invocation: Invocation) -> str:
 
 
 def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
-    """The choices by group and every plain value that decides a result."""
+    """The choice in each group and every plain value that decides a result."""
     unused = (*ELSEWHERE, *UNSAID, *(set(OPTIONAL) - set(active_groups(config)) if "retriever" in config else ()))
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
@@ -101,15 +103,15 @@ def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
 
 
 def place(source: Mapping[str, Any], name: str) -> str:
-    """Where a part of the data was read: its own file, the folder, or the reader's name."""
+    """Where a part of the data was read from: its own file, the folder, or the class that reads it."""
     return source.get(name) or source.get("path") or recorded_name(target_class(source, "dataset"))
 
 
 def logged(outcome: steps.Outcome, config: RunConfig, light: bool = False) -> dict[str, float]:
     """Every number of a run by its logged name; what does not apply is left out.
 
-    light: with interval and parts of the objective alone, without ceilings and counts; and where runs are chosen by
-    the public part, without a look at the private one.
+    light: interval and parts only of the objective, no ceilings and counts; no number of the private part where runs
+        are selected on the public part.
     """
     if not outcome.scores:
         return dict(outcome.measured)
@@ -134,15 +136,15 @@ def write_page(
     dataset: Dataset,
     outcome: steps.Outcome,
 ) -> None:
-    """Write what people look at: figures, page, installed versions; table and description go into the record."""
+    """Write figures, page and installed versions; put the query table and the description into the record."""
     write_text(folder / "requirements.txt", requirements())
-    table, note = run_page.write(folder, record.name, run_id, config, dataset, outcome)
-    record.tables[run_page.TABLE] = table
-    record.end_tags[NOTE] = as_note(note)
+    report = run_page.write(folder, record.name, run_id, config, dataset, outcome)
+    record.tables[run_page.TABLE] = report.table
+    record.end_tags[NOTE] = as_note(report.note)
 
 
 def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
-    """What a gate learnt in numbers: finite thresholds by the documents shown above them, weights of its signals."""
+    """The numbers a gate learned: finite thresholds by the number of documents shown above them, and signal weights."""
     rule = fitted["rule"]
     found = {f"threshold_{n}": value for n, value in zip(rule["levels"], rule["thresholds"], strict=False)}
     if len(rule["features"]) > 1:
@@ -152,7 +154,11 @@ def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
 
 
 def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = True) -> dict[str, float]:
-    """The numbers of scores by their logged names. only: measures whose interval and parts are wanted; None = all."""
+    """Scores by their logged names.
+
+    only: measures whose intervals and parts are included; None: all.
+    counts: whether ceilings and query counts are included.
+    """
     wanted = scores.summary if only is None else [name for name in scores.summary if name in only]
     values = {name: summary.mean for name, summary in scores.summary.items()}
     values |= {f"interval_low/{name}": scores.summary[name].low for name in wanted}
@@ -167,7 +173,7 @@ def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = T
 
 
 def machine(config: RunConfig, session: Session) -> dict[str, float]:
-    """Seconds of each stage, MB of the process at its greatest and of the indexes of all retrievers."""
+    """Seconds of each stage, peak memory of the process in MB, and size of all indexes in MB."""
     indexes = [steps.index_identity(node, session.dataset) for node in config.retriever.values()]
     sizes = [session.cache.size("indexes", index) for index in indexes]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
@@ -179,10 +185,9 @@ def machine(config: RunConfig, session: Session) -> dict[str, float]:
 def write_files(
     folder: Path, config: RunConfig, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """A run's files: resolved config, submission rows, scores by query, what the gate learnt, TREC run.
+    """Write a run's files (resolved config, submission rows, scores by query, learned gate, TREC run); return its tags.
 
-    light: without the run, and the rows without the documents' texts, which `export` puts back. Returns
-    tags that say what was found.
+    light: no TREC run, and submission rows without document texts, which `export` adds again.
     """
     bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest()}
@@ -193,7 +198,7 @@ def write_files(
     if outcome.decision.fitted:
         files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
     if light:
-        for name, text in files.items():  # on their way to the tracker: nothing is gained by waiting for the disk
+        for name, text in files.items():  # only on the way to the tracker, so without waiting for the disk
             (folder / name).write_text(text, "utf-8")
         return found
     files["run.trec"] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))

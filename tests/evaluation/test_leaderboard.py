@@ -24,10 +24,10 @@ def test_shifts_and_the_winner_by_hand():
     assert found.shifts.tolist() == [[0, 1, 1, -2], [0, -1, 0, 1], [0, 0, 0, 1]]
     # The public winner loses in the second draw and in the fourth; in the third one of the two winners wins.
     assert found.winner_loses == 0.5
-    # The greatest shifts of the draws are 0, 1, 1, 2.
+    # The largest shifts of the draws are 0, 1, 1, 2.
     assert found.sentence("correction_recall", 0.4) == (
         "By correction_recall, with 40% public: in 50% of 4 draws the public winner is not the private winner; the "
-        "greatest shift of a rank is 1 in the median draw, 2 at most."
+        "largest rank shift is 1 in the median draw and 2 at most."
     )
 
 

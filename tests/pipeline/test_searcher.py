@@ -1,4 +1,4 @@
-"""New queries are answered as a run answers its own: query by query the same ids, scores and decisions."""
+"""New queries get the same documents, scores and decisions as in a run, query by query."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ from retrievers.base import BadInput, Query, Turn
 
 
 def composed(*words):
-    """A checked config of `harness run` on the sample, by words unless a tokenizer is named."""
+    """A checked config of `harness run` on the sample; tokenizer=word unless another is named."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -32,13 +32,13 @@ def composed(*words):
     return config
 
 
-def run(config, dataset, store):
+def run(config, dataset, own_cache):
     config = RunConfig.of(config)
-    return steps.run(config, replace(open_session(config, dataset), cache=store))
+    return steps.run(config, replace(open_session(config, dataset), cache=own_cache))
 
 
 @pytest.fixture
-def store(tmp_path):
+def own_cache(tmp_path):
     return Cache(tmp_path / "cache")
 
 
@@ -47,19 +47,19 @@ def sample():
     return load(build(composed()["dataset"]), "sample")
 
 
-def searcher_of(config, dataset, store, tmp_path, fitted=None):
-    """The searcher of a run that learnt `fitted`."""
+def searcher_of(config, dataset, own_cache, tmp_path, fitted=None):
+    """The searcher of a run whose gate learned `fitted`."""
     if fitted:
         (tmp_path / "gate.json").write_text(json.dumps(fitted), "utf-8")
         rule = {"_target_": "harness.gates.rule.FittedGate", "file": str(tmp_path / "gate.json")}
         config = {**config, "gate": rule}
     queries = search_queries(dataset, config["query"]["text"])
     texts = [document.indexed_text for document in dataset.documents]
-    return Searcher(RunConfig.of(config), dataset, store, lambda: random_queries(texts, queries))
+    return Searcher(RunConfig.of(config), dataset, own_cache, lambda: random_queries(texts, queries))
 
 
 def same(found, outcome, rows):
-    """Whether what was found for some queries is what the run has in these rows, to the last digit."""
+    """Assert that the results of some queries equal those of the run in these rows, to the last digit."""
     for row, ours in enumerate(rows):
         assert found.candidates.row(row) == outcome.candidates.row(ours)
         assert found.final.row(row) == outcome.final.row(ours)
@@ -68,10 +68,10 @@ def same(found, outcome, rows):
 
 
 class Overlap:
-    """A reranker: the share of the query's characters that the document has."""
+    """A reranker: the share of the query's characters that occur in the document."""
 
     version, packages = 1, ()
-    __module__ = "retrievers.combine.rerank"  # what a config may name
+    __module__ = "retrievers.combine.rerank"  # a config may name this module
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -101,10 +101,10 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_query_is_answered_as_in_the_run_whatever_it_comes_with(name, sample, store, tmp_path):
+def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, own_cache, tmp_path):
     config = composed(*RUNS[name])
-    outcome = run(config, sample, store)
-    searcher = searcher_of(config, sample, store, tmp_path, outcome.decision.fitted)
+    outcome = run(config, sample, own_cache)
+    searcher = searcher_of(config, sample, own_cache, tmp_path, outcome.decision.fitted)
     everyone = list(range(len(sample.queries)))
     same(searcher.search(sample.queries), outcome, everyone)
     for row in everyone[::7]:
@@ -113,29 +113,29 @@ def test_a_query_is_answered_as_in_the_run_whatever_it_comes_with(name, sample, 
     same(searcher.search([sample.queries[row] for row in backwards]), outcome, backwards)
 
 
-def test_a_reranker_sees_the_same_pairs(sample, store, tmp_path, monkeypatch):
+def test_a_reranker_sees_the_same_pairs(sample, own_cache, tmp_path, monkeypatch):
     monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
     config = {**composed(), "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}}
-    outcome = run(config, sample, store)
-    searcher = searcher_of(config, sample, store, tmp_path)
+    outcome = run(config, sample, own_cache)
+    searcher = searcher_of(config, sample, own_cache, tmp_path)
     for row in (0, 9, 33):
         same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
 
 
-def test_a_language_model_sees_the_conversation(sample, store, tmp_path):
-    """It says no to what begins with an odd number of letters; conversations go to it with all their turns."""
+def test_a_language_model_sees_the_conversation(sample, own_cache, tmp_path):
+    """It answers no to prompts of odd length; conversations are sent with all their turns."""
     with ChatServer(lambda asked, time: "no" if len(asked) % 2 else "yes") as server:
         config = composed("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}")
-        outcome = run(config, sample, store)
-        found = searcher_of(config, sample, store, tmp_path).search(sample.queries[:20])
+        outcome = run(config, sample, own_cache)
+        found = searcher_of(config, sample, own_cache, tmp_path).search(sample.queries[:20])
     same(found, outcome, list(range(20)))
     assert 0 < found.decision.keep.sum() < 20
 
 
-def test_many_threads_at_once(sample, store, tmp_path):
+def test_many_threads_at_once(sample, own_cache, tmp_path):
     config = composed("retriever=hybrid_lexical", "gate=auto", *FEW)
-    outcome = run(config, sample, store)
-    searcher = searcher_of(config, sample, store, tmp_path, outcome.decision.fitted)
+    outcome = run(config, sample, own_cache)
+    searcher = searcher_of(config, sample, own_cache, tmp_path, outcome.decision.fitted)
     rows = list(range(len(sample.queries))) * 2
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda row: searcher.search(sample.queries[row : row + 1]), rows))
@@ -143,45 +143,45 @@ def test_many_threads_at_once(sample, store, tmp_path):
         same(one, outcome, [row])
 
 
-def test_indexes_are_loaded_once_and_nothing_is_kept_of_queries(sample, store, tmp_path, monkeypatch):
+def test_indexes_are_loaded_once_and_queries_are_not_cached(sample, own_cache, tmp_path, monkeypatch):
     from retrievers.lexical.bm25 import BM25
 
     loads = []
     plain = BM25.load
     monkeypatch.setattr(BM25, "load", lambda self, folder: (loads.append(folder), plain(self, folder)))
     config = composed("gate=score", "gate.signal=background", "gate.threshold=1")
-    searcher = searcher_of(config, sample, store, tmp_path)
+    searcher = searcher_of(config, sample, own_cache, tmp_path)
     searcher.warm()
-    before, loads[:] = files(store.root), []
+    before, loads[:] = files(own_cache.root), []
     searcher.search([Query.of("a", "달의 모양은 왜 변해?")])
     searcher.search([Query.of("a", "물은 몇 도에서 끓어?")])
-    assert (files(store.root), loads) == (before, [])
+    assert (files(own_cache.root), loads) == (before, [])
 
 
 def files(root: Path):
     return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_sealed_store_serves_what_it_has_and_builds_nothing(sample, store, tmp_path):
+def test_a_sealed_cache_serves_its_entries_and_builds_nothing(sample, own_cache, tmp_path):
     config = composed()
-    [folder] = searcher_of(config, sample, store, tmp_path).folders
-    sealed = SealedCache(store.root)
+    [folder] = searcher_of(config, sample, own_cache, tmp_path).folders
+    sealed = SealedCache(own_cache.root)
     assert searcher_of(config, sample, sealed, tmp_path).folders == [folder]
-    before = files(store.root)
+    before = files(own_cache.root)
     with pytest.raises(BadInput, match=r"no entry in indexes that matches.*arguments.k1 was 1.5 and is 1.2"):
         searcher_of(composed("retriever.bm25.k1=1.2"), sample, sealed, tmp_path)
-    assert files(store.root) == before
+    assert files(own_cache.root) == before
 
 
-def test_what_cannot_be_searched_is_refused(sample, store, tmp_path):
+def test_unsearchable_queries_and_gates_are_refused(sample, own_cache, tmp_path):
     with pytest.raises(BadInput, match="This gate learns from labels"):
-        searcher_of(composed("gate=auto"), sample, store, tmp_path)
-    searcher = searcher_of(composed(), sample, store, tmp_path)
+        searcher_of(composed("gate=auto"), sample, own_cache, tmp_path)
+    searcher = searcher_of(composed(), sample, own_cache, tmp_path)
     with pytest.raises(BadInput, match="x: the query is empty"):
         searcher.search([Query.of("y", "달"), Query.of("x", " \n")])
     config = composed()
     config["query"] = {"text": "file", "file": "rewritten.jsonl"}
-    rewritten = Searcher(RunConfig.of(config), sample, store, tuple)
+    rewritten = Searcher(RunConfig.of(config), sample, own_cache, tuple)
     talk = (Turn("user", "달은?"), Turn("assistant", "위성입니다"), Turn("user", "왜 변해?"))
     with pytest.raises(BadInput, match="rewritten elsewhere"):
         rewritten.search([Query("x", talk)])

@@ -1,4 +1,4 @@
-"""The road: what is kept is neither built nor searched again, and reranking, fusing and gating see what they should."""
+"""The pipeline: cached results are not computed again, and reranking, fusion and gate get the right inputs."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ LEXICAL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=no
 
 @pytest.fixture
 def work(monkeypatch):
-    """What BM25 was made to do: one word for each call."""
+    """The calls of BM25 by name, in order."""
     done = []
     for name in ("index", "load", "search"):
         monkeypatch.setattr(BM25, name, counted(name, getattr(BM25, name), done))
@@ -52,7 +52,7 @@ def own_cache(monkeypatch, tmp_path):
         ("seed=3", "public=0.5"),
     ],
 )
-def test_what_is_cheap_builds_and_searches_nothing(harness, toy, work, own_cache, cheap):
+def test_cheap_changes_build_and_search_nothing(harness, toy, work, own_cache, cheap):
     harness("run", *LEXICAL, "retriever=hybrid_lexical")
     assert sorted(set(work)) == ["index", "load", "search"]
     work.clear()
@@ -60,14 +60,14 @@ def test_what_is_cheap_builds_and_searches_nothing(harness, toy, work, own_cache
     assert work == []
 
 
-def test_retrievers_share_what_they_have_in_common(harness, toy, work, own_cache):
+def test_retrievers_share_rankings(harness, toy, work, own_cache):
     harness("run", *LEXICAL, "retriever=bm25")
     work.clear()
     harness("run", *LEXICAL, "retriever=hybrid_lexical")
-    assert work.count("search") == 1, "the bigrams alone; the words are kept"
+    assert work.count("search") == 1, "only the bigrams; the words are cached"
 
 
-def test_another_depth_searches_the_kept_index(harness, toy, work, own_cache):
+def test_another_depth_searches_the_cached_index(harness, toy, work, own_cache):
     harness("run", *LEXICAL, "depth=3")
     work.clear()
     harness("run", *LEXICAL, "depth=4")
@@ -83,7 +83,7 @@ def test_a_hybrid_finds_what_either_finds(harness, toy):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("retriever=hybrid_lexical", "gate=score"), "Choose one of the component rankings bm25, bigram"),
         (("retriever=hybrid_lexical", "gate=score", "gate.source=fused"), "not a component ranking"),
@@ -93,10 +93,10 @@ def test_a_hybrid_finds_what_either_finds(harness, toy):
         (("retriever=hybrid_lexical", "fusion.normalise=zscore"), "Did you mean 'z_score'?"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(harness, toy, words, said):
+def test_invalid_combinations_are_refused(harness, toy, words, message):
     done = harness("run", *LEXICAL, *words)
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
 
 
 def test_a_fused_source_is_refused_with_the_reason(harness, toy):
@@ -108,19 +108,19 @@ def test_a_fused_source_is_refused_with_the_reason(harness, toy):
 def test_rescoring_orders_the_head_and_leaves_the_tail_below():
     ranking = Ranking.from_scores({"q": {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0}, "r": {"b": 1.0}, "none": {}})
     scores = np.array([[0.2, 0.9], [0.5, 0.0], [0.0, 0.0]])
-    found = ranking.rescored(scores)
-    assert found.row(0) == [("b", 0.9), ("a", 0.2), ("c", -0.8), ("d", -1.8)]
-    assert found.row(1) == [("b", 0.5)]
-    assert found.row(2) == []
+    rescored = ranking.rescored(scores)
+    assert rescored.row(0) == [("b", 0.9), ("a", 0.2), ("c", -0.8), ("d", -1.8)]
+    assert rescored.row(1) == [("b", 0.5)]
+    assert rescored.row(2) == []
 
 
-def test_equal_new_scores_stand_by_id():
+def test_equal_new_scores_are_ordered_by_id():
     ranking = Ranking.from_scores({"q": {"b": 2.0, "a": 1.0}})
     assert [doc for doc, _ in ranking.rescored(np.array([[0.5, 0.5]])).row(0)] == ["a", "b"]
 
 
-def test_the_trial_is_the_same_whatever_unused_parts_say(harness, toy):
-    """An encoder that no retriever takes up, or fusion of a single ranking, is no part of a trial."""
+def test_unused_components_do_not_change_the_trial(harness, toy):
+    """An encoder that no retriever uses, or the fusion of a single ranking, does not belong to a trial."""
     from mlflow import MlflowClient
 
     words = [word for word in LEXICAL if word != "tracking=none"]
@@ -132,7 +132,7 @@ def test_the_trial_is_the_same_whatever_unused_parts_say(harness, toy):
     assert not [name for name in runs[0].data.params if name.startswith(("encoder", "index", "fusion", "rerank"))]
 
 
-# A language model at the gate
+# A language model as the gate
 
 KEY = "sk-secret-0123456789"
 LLM = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "gate=llm", "gate.model=tiny", "format=json")
@@ -144,7 +144,7 @@ def key(monkeypatch):
 
 
 def written(folder):
-    """Whether the key stands in any file under a folder."""
+    """The files below a folder that contain the key."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 5
     return [path for path in files if KEY.encode() in path.read_bytes()]
@@ -157,24 +157,24 @@ def test_a_model_decides(harness, toy, own_cache, key, tmp_path):
         assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {KEY}"] * 3
         rows = map(json.loads, Path(found["files"]["predictions"]).read_text("utf-8").splitlines())
         assert {row["eval_id"]: row["topk"] for row in rows} == {7: [], 3: ["d2"], 5: []}
-        # 7 is withheld though it needs documents, 5 rightly.
+        # 7 is withheld wrongly, 5 rightly.
         assert found["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
         assert found["losses"]["wrongly_withheld"] == pytest.approx(1 / 3)
         assert harness("run", *words, "top_k=1", "gate.runtime.retries=0", "tokenizer=whitespace").code == 0
-        assert len(server.asked) == 3, "an answer is kept, whatever else a run does"
+        assert len(server.asked) == 3, "answers are cached, whatever else changes"
         assert harness("run", *words, "gate.prompt=yes or no?").code == 0
         assert len(server.asked) == 6
     assert written(tmp_path) == []
 
 
-def test_an_endpoint_that_fails_fails_the_run_and_its_answers_are_kept(harness, toy, own_cache, key, tmp_path):
+def test_a_failing_endpoint_fails_the_run_and_its_answers_are_cached(harness, toy, own_cache, key, tmp_path):
     from mlflow import MlflowClient
 
     broken = [True]
 
     def answer(asked, time):
         if broken[0] and "안녕" in asked:
-            return Reply(500, {"error": {"message": f"no luck with {KEY}"}})  # it repeats what it was sent
+            return Reply(500, {"error": {"message": f"no luck with {KEY}"}})  # it repeats the request
         return "yes"
 
     with ChatServer(answer) as server:

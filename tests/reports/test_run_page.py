@@ -1,4 +1,4 @@
-"""The description, the table of queries and the page of a run: what they say, and that texts stay texts."""
+"""The description, the query table and the page of a run: their content, and that no text becomes markup."""
 
 import base64
 import hashlib
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from harness.gates.gate import Decision
 from harness.reports import gate_figures, gate_view, run_figures, run_page
-from harness.reports.gate_view import objective_of
+from harness.reports.gate_view import SignalRule, objective_of
 from harness.reports.markup import marked
+from harness.reports.run_note import RunScores, RunSummary, note
 from harness.tracking import provenance
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import TAG_LIMIT
+from harness.tracking.tracker import TAG_LIMIT, as_note
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
 HOSTILE = (
@@ -52,7 +53,7 @@ class Parts(HTMLParser):
         self._kind = None
 
 
-def told(folder):
+def page_data(folder):
     return json.loads(Parts((Path(folder) / "report.html").read_text("utf-8")).scripts["application/json"])
 
 
@@ -69,18 +70,18 @@ def undrawn(monkeypatch):
 
 @pytest.fixture
 def run(harness, toy):
-    """run(*words) -> (what the page was told, the folder)."""
+    """run(*words) -> (the data of the page, the folder)."""
 
     def call(*words):
         done = harness("run", *TOY, *(words if "tracking=mlflow" in words else ("tracking=none", *words))).json
-        return told(done["files"]["folder"]), Path(done["files"]["folder"])
+        return page_data(done["files"]["folder"]), Path(done["files"]["folder"])
 
     return call
 
 
 @pytest.fixture
 def hostile(toy):
-    """The toy's texts, ids included, say what would be markup or code elsewhere."""
+    """The toy dataset with texts and ids that look like markup and code."""
     for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl"):
         lines = (toy / name).read_text("utf-8").splitlines()
         found = [json.loads(line.replace("d3", "d3<b>|")) for line in lines]
@@ -93,14 +94,14 @@ def hostile(toy):
     return toy
 
 
-def test_the_table_says_what_became_of_each_query(run):
+def test_the_table_shows_the_outcome_of_each_query(run):
     """Query 7 finds d3 (grade 2) and d1 (1), both relevant; 3 finds d2; 5, a greeting, shares no bigram with any.
 
-    By its top score 3 stays below the threshold, so that its document is withheld, wrongly; 5 rightly has none.
+    With a threshold between their top scores, one of 7 and 3 wrongly loses its documents; 5 rightly has none.
     """
     page, _ = run("gate=score", "gate.threshold=1")
     seven, three, five = rows(page["queries"])
-    assert three["signal"] >= 1  # a threshold between the two, found from them
+    assert three["signal"] >= 1  # the next threshold lies between the two
     between = (seven["signal"] + three["signal"]) / 2
     page, _ = run("gate=score", f"gate.threshold={between}")
     seven, three, five = rows(page["queries"])
@@ -126,11 +127,11 @@ def test_documents_carry_ticks_and_snippets(run):
 def test_the_page_holds_the_table_that_is_logged(run, tmp_path):
     _, folder = run("tracking=mlflow", "gate=auto")
     [file] = (tmp_path / "outputs" / "artifacts").rglob("queries.json")
-    assert told(folder)["queries"] == json.loads(file.read_text("utf-8"))
+    assert page_data(folder)["queries"] == json.loads(file.read_text("utf-8"))
 
 
-def test_the_page_knows_what_was_found_and_what_was_missed(run):
-    # Query 7 is answered by d3 and d1; d1 shares no bigram with it, and is not retrieved at all.
+def test_the_page_lists_found_and_missed_documents(run):
+    # d3 and d1 are relevant to query 7; d1 shares no bigram with it and is not retrieved at all.
     page, _ = run("top_k=1")
     ids = [one[0] for one in page["documents"]]
     top = [[(ids[place], grade) for place, grade, _ in one] for one in page["top"]]
@@ -141,7 +142,7 @@ def test_the_page_knows_what_was_found_and_what_was_missed(run):
 
 def test_a_relevant_document_further_down_has_its_rank(harness):
     done = harness("run", "tokenizer=word", "top_k=1", "tracking=none", "format=json").json
-    page = told(done["files"]["folder"])
+    page = page_data(done["files"]["folder"])
     ranks = [rank for one in page["missed"] for _, _, rank in one]
     assert set(ranks) - {None}
     assert all(rank is None or rank > 1 for rank in ranks)
@@ -151,9 +152,9 @@ def test_a_relevant_document_further_down_has_its_rank(harness):
 
 @pytest.mark.drawn
 def test_what_the_threshold_moves(run):
-    """Shown, 7 and 3 are worth 1 and 5 nothing to withhold or to show: it has no document. Withheld, 7 and 3 score 0.
+    """With documents, 7 and 3 score 1; without, 0. Query 5 finds none and scores 1 either way.
 
-    So no gate scores 1, all withheld 1/3, and the plateau reaches down to -inf.
+    So without a gate the mean is 1, with all withheld 1/3, and the plateau reaches down to -inf.
     """
     page, folder = run("gate=score", "gate.threshold=0.5")
     gate = page["gate"]
@@ -182,25 +183,25 @@ def test_what_the_threshold_moves(run):
 )
 def test_every_gate_has_a_page(harness, toy, words, thresholds, learnt):
     done = harness("run", *TOY, "tracking=none", *words)
-    if learnt is None:  # refused, as numbers that are not finite are
+    if learnt is None:  # refused: the threshold is not finite
         assert done.code == 2
         return
-    page = told(done.json["files"]["folder"])
+    page = page_data(done.json["files"]["folder"])
     assert page["gate"]["learnt"] == learnt
     assert thresholds in (None, page["gate"]["thresholds"])
     assert len(page["gate"]["shows"]) == len(page["queries"]["data"]) == 3
 
 
-def test_a_fitted_gate_is_told_elsewhere_as_it_was_learnt(harness, toy):
+def test_a_fitted_gate_looks_the_same_where_it_is_applied(harness, toy):
     first = Path(harness("run", *TOY, "tracking=none", "gate=auto").json["files"]["folder"])
     again = harness("run", *TOY, "tracking=none", "gate=fitted", f"gate.file={first / 'gate.json'}").json
-    one, other = told(first)["gate"], told(again["files"]["folder"])["gate"]
+    one, other = page_data(first)["gate"], page_data(again["files"]["folder"])["gate"]
     assert (one["name"], one["thresholds"]) == (other["name"], other["thresholds"])
     assert (one["learnt"], other["learnt"]) == (True, False)
     assert one["in_use"] == other["in_use"]
 
 
-def test_without_labels_the_signal_is_still_to_be_seen(run, toy):
+def test_without_labels_the_signal_is_still_shown(run, toy):
     (toy / "qrels.jsonl").unlink()
     page, folder = run("gate=score", "gate.threshold=0.5")
     assert page["headline"] == page["losses"] == []
@@ -223,9 +224,9 @@ def test_one_query(run, toy):
         assert low < high
 
 
-def test_private_labels_have_no_say_where_the_public_ones_choose(harness):
+def test_private_labels_do_not_count_where_the_public_part_selects(harness):
     done = harness("run", "tokenizer=word", "tracking=none", "gate=score", "select_on=public", "format=json").json
-    page = told(done["files"]["folder"])
+    page = page_data(done["files"]["folder"])
     counted = np.array(page["gate"]["counts"])
     labelled = np.array([row["needs"] is not None for row in rows(page["queries"])])
     scored = [value for value in page["gate"]["shows"] if value is not None]
@@ -323,15 +324,14 @@ def test_markdown_is_escaped(text, shown):
 
 @given(st.text())
 def test_no_text_is_markup(text):
-    said = marked(text)
-    assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", said)
-    assert " ".join(html.unescape(said).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
+    escaped = marked(text)
+    assert not re.search(r"[\\`*_\[\]|~!<>\n@]|#(?!\d)|^\s*[-+=]|^\d+[.)]|://", escaped)
+    assert " ".join(html.unescape(escaped).split()) == " ".join(html.unescape(html.escape(text, quote=False)).split())
 
 
-def test_a_long_description_ends_at_a_line(harness, toy):
-    from harness.reports.run_note import note
-
-    text = note([(f"Fact {i}", "x" * 200) for i in range(100)], None, None, "hit", None, (), None, [])
+def test_a_long_description_ends_at_a_line():
+    run = RunSummary([(f"Fact {i}", "x" * 200) for i in range(100)])
+    text = as_note(note(run, RunScores(None, None, "hit"), None, []))
     assert len(text) <= TAG_LIMIT
     assert text.endswith("x\n…")
 
@@ -350,9 +350,9 @@ def test_requirements_are_pinned_names():
     assert {f"numpy=={np.__version__}"} <= set(lines)
 
 
-def test_the_curve_of_an_objective_that_a_gate_decides_is_that_of_the_contest():
-    assert objective_of({"objective": "abstention_f1"}) == "modified_map@3"
-    assert objective_of({"objective": "ndcg@3"}) == "ndcg@3"
+def test_an_objective_that_depends_on_the_gate_falls_back_to_the_contest_measure():
+    assert objective_of(SimpleNamespace(objective="abstention_f1")) == "modified_map@3"
+    assert objective_of(SimpleNamespace(objective="ndcg@3")) == "ndcg@3"
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_the_curve_of_an_objective_that_a_gate_decides_is_that_of_the_contest():
         ([1.0, 0.0], [0, 3], ()),  # not decided by the signal
     ],
 )
-def test_a_gate_that_names_no_threshold_has_the_one_that_its_decisions_show(monkeypatch, signal, shown, thresholds):
+def test_a_gate_without_a_threshold_gets_one_from_its_decisions(monkeypatch, signal, shown, thresholds):
     monkeypatch.setattr(gate_view, "build", lambda *_, **__: object())
     decided = SimpleNamespace(decision=Decision(np.array(shown), np.array(signal)), rankings={"a": None})
-    assert gate_view.given(decided, {"gate": {}, "top_k": 3}) == ("signal", (3, 0), thresholds)
+    assert gate_view.given(decided, SimpleNamespace(gate={}, top_k=3)) == SignalRule("signal", (3, 0), thresholds)

@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that speaks as much of OpenAI's chat completions as the gate needs, and says what it is told.
+"""A server on 127.0.0.1 with the part of OpenAI's chat completions API that the gate uses, and scripted answers.
 
 with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
     harness("run", "gate=llm", "gate.model=tiny", f"gate.base_url={server.url}")
@@ -17,10 +17,10 @@ from typing import Any
 
 @dataclass
 class Reply:
-    """A response in full, where it is more than the words of an answer."""
+    """A full response, for tests that need more than the text of an answer."""
 
     status: int = 200
-    body: Any = ""  # text, or what is sent as JSON
+    body: Any = ""  # text, or a value sent as JSON
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -32,14 +32,17 @@ class Invocation:
 
     @property
     def text(self) -> str:
-        """What the last message says."""
+        """The text of the last message."""
         return self.body["messages"][-1]["content"]
 
 
 class ChatServer:
-    """answer(text, time) gives the words of the answer, or a Reply; time counts from 1 for each text.
+    """Answers requests by a function, and records them.
 
-    asked: all requests, in the order in which they came. together: the most that were under way at a time.
+    answer: (text, time) -> text of the answer, or a Reply; time counts the requests with this text from 1.
+
+    asked: all requests, in the order of arrival.
+    together: the largest number of simultaneous requests.
     """
 
     def __init__(self, answer: Callable[[str, int], str | Reply]) -> None:
@@ -70,11 +73,11 @@ class ChatServer:
             self._now += 1
             self.together = max(self.together, self._now)
         try:
-            said = self._answer(asked.text, time)
+            answer = self._answer(asked.text, time)
         finally:
             with self._lock:
                 self._now -= 1
-        return said if isinstance(said, Reply) else Reply(body=completion(said))
+        return answer if isinstance(answer, Reply) else Reply(body=completion(answer))
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
@@ -83,15 +86,15 @@ class ChatServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 reply = server._reply(Invocation(self.path, dict(self.headers), body))
-                said = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
+                body = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
                 try:
                     self.send_response(reply.status)
-                    for name, value in {"Content-Length": str(len(said.encode())), **reply.headers}.items():
+                    for name, value in {"Content-Length": str(len(body.encode())), **reply.headers}.items():
                         self.send_header(name, value)
                     self.end_headers()
-                    self.wfile.write(said.encode())
+                    self.wfile.write(body.encode())
                 except ConnectionError:
-                    pass  # who asked waits no longer
+                    pass  # the client has given up waiting
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -1,4 +1,4 @@
-"""Small stand-ins that several tests build their cases from."""
+"""Small substitutes shared by several tests."""
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class FakeInputs:
 
 
 class TrigramEncoder:
-    """Counts of a text's character trigrams, hashed to 64 places, at length 1; a text without letters is all 0."""
+    """Counts of character trigrams, hashed to 64 dimensions, with unit length; all 0 for a text without letters."""
 
     version = 1
     packages: tuple[str, ...] = ()

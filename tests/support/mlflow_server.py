@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def serving(folder, port=None):
-    """An MLflow server on this machine, its files in `folder` and its database, too: (address, process).
+    """(address, process) of an MLflow server on this machine, with its files and database in `folder`.
 
     HARNESS_TEST_DATABASE names another database, such as postgresql://USER@HOST/NAME.
     """

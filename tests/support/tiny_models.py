@@ -1,6 +1,6 @@
-"""Real transformer models of a hundred kilobytes with random weights, made on the spot: nothing is downloaded.
+"""Real transformer models of a hundred kilobytes with random weights, made by the tests without a download.
 
-Their embeddings mean nothing, but equal texts get equal ones and different texts clearly different ones.
+Their embeddings have no meaning, but equal texts get equal ones and different texts clearly different ones.
 """
 
 import json
@@ -25,7 +25,7 @@ HIDDEN |= {"initializer_range": 0.5, "max_position_embeddings": LENGTH + 2, "typ
 
 
 def tiny_bge_m3(folder: Path, seed: int = 0) -> Path:
-    """A model laid out like BAAI/bge-m3: CLS pooling, unit length, and the two further heads."""
+    """A model in the layout of BAAI/bge-m3: CLS pooling, unit length, sparse and ColBERT heads."""
     import torch
 
     tiny_sentence_model(folder, "cls", seed)
@@ -39,7 +39,7 @@ def tiny_bge_m3(folder: Path, seed: int = 0) -> Path:
 
 
 def tiny_sentence_model(folder: Path, pooling: str = "mean", seed: int = 0) -> Path:
-    """Transformer, pooling (`mean` or `cls`) and normalisation, as sentence-transformers lays them out."""
+    """Transformer, pooling (`mean` or `cls`) and normalisation, in the layout of sentence-transformers."""
     import torch
     from transformers import XLMRobertaConfig, XLMRobertaModel
 
@@ -63,7 +63,7 @@ def tiny_sentence_model(folder: Path, pooling: str = "mean", seed: int = 0) -> P
 
 
 def tiny_cross_encoder(folder: Path, seed: int = 0, labels: int = 1) -> Path:
-    """A sequence classifier laid out like BAAI/bge-reranker-v2-m3."""
+    """A sequence classifier in the layout of BAAI/bge-reranker-v2-m3."""
     import torch
     from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
@@ -76,7 +76,7 @@ def tiny_cross_encoder(folder: Path, seed: int = 0, labels: int = 1) -> Path:
 
 
 def hub_cache(root: Path, name: str, model_folder: Path, commit: str = COMMIT) -> Path:
-    """Lay a model into a hub cache as its `main`; the snapshot's folder. See `use_hub_cache`."""
+    """Copy a model into a hub cache as revision `main`; return the snapshot's folder. See `use_hub_cache`."""
     repository = root / f"models--{name.replace('/', '--')}"
     snapshot = repository / "snapshots" / commit
     shutil.copytree(model_folder, snapshot)
@@ -86,7 +86,7 @@ def hub_cache(root: Path, name: str, model_folder: Path, commit: str = COMMIT) -
 
 
 def use_hub_cache(monkeypatch, root: Path, offline: bool = True) -> None:
-    """Make `root` the hub's cache, in this process (which read its settings at import) and in child processes."""
+    """Make `root` the hub cache of this process (which read its settings at import) and of child processes."""
     monkeypatch.setenv("HF_HUB_CACHE", str(root))
     monkeypatch.setenv("HF_HUB_OFFLINE", str(int(offline)))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(root))
@@ -94,7 +94,7 @@ def use_hub_cache(monkeypatch, root: Path, offline: bool = True) -> None:
 
 
 def _save_tokenizer(folder: Path):
-    """A unigram tokenizer (Kudo 2018) of some hundred pieces with XLM-RoBERTa's special tokens and places."""
+    """A unigram tokenizer (Kudo 2018) of a few hundred pieces, with XLM-RoBERTa's special tokens and their ids."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -121,7 +121,7 @@ def _save_tokenizer(folder: Path):
 
 
 def _pieces() -> list[str]:
-    """Runs of up to three characters within the words of SENTENCES, each word led by the sign of a space."""
+    """Substrings of up to three characters of the words in SENTENCES, each word prefixed with the space sign."""
     words = [f"▁{word}" for sentence in SENTENCES for word in sentence.split()]
     return sorted({word[i : i + n] for word in words for n in (1, 2, 3) for i in range(len(word) - n + 1)})
 

@@ -1,4 +1,4 @@
-"""What a person sees when something is wrong: exit code 2, one message with place and remedy, nothing half-written."""
+"""Bad input: exit code 2, one message with place and remedy, and no partial output."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pytest
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=word")
 
-# overrides of a run on a sound data set -> what the message must say
+# overrides of a run on a valid dataset -> pattern of the message
 OVERRIDES = [
     (["retriever=bm26"], r"retriever=bm26: there is no such choice\. Did you mean 'bm25'"),
     (["gate=scor"], r"gate=scor: .*Did you mean 'score'"),
@@ -76,7 +76,7 @@ OVERRIDES = [
     (["--no-such-flag"], r"unrecognized arguments"),
 ]
 
-# file of the data set -> its new content -> what the message must say
+# file of the dataset -> its new content -> pattern of the message
 FILES = [
     ("documents.jsonl", '{"docid": "d1", "content": "가"', r"documents\.jsonl:1"),
     ("documents.jsonl", '[{"docid": "d1", "content": "가"}]', r"documents\.jsonl:1.*array"),
@@ -103,7 +103,7 @@ FILES = [
     ("qrels.jsonl", '{"eval_id": 7, "relevant": ["d1"]}\n{"eval_id": "7", "relevant": []}', r"qrels\.jsonl:2"),
 ]
 
-# predictions for `harness score` -> what the message must say
+# predictions for `harness score` -> pattern of the message
 PREDICTIONS = [
     ('{"eval_id": 7}', r"p\.jsonl:1.*topk"),
     ('{"eval_id": 7, "topk": "d1"}', r"p\.jsonl:1.*topk"),

@@ -1,6 +1,6 @@
-"""What people see: MLflow's pages of a sweep and its runs, and a run's own page, in a real browser.
+"""MLflow's pages of a sweep and its runs, and the report page of a run, in a real browser.
 
-Skipped where there is no Chromium. HARNESS_PICTURES=docs/pictures keeps the screenshots.
+Skipped without Chromium. HARNESS_PICTURES=docs/pictures saves the screenshots.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from harness import cli
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]  # fmt: skip
-PATIENCE = 90_000  # ms until a page must show what is waited for
+PATIENCE = 90_000  # ms that a test waits for an element
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory, fresh_database):
-    """A folder with a sweep of three trials and two runs of the sample, a trace of each error of the first."""
+    """A folder with a sweep of three trials and two runs of the sample; the first run has traces of its errors."""
     folder = tmp_path_factory.mktemp("browser")
     (folder / "outputs").mkdir()
     shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
@@ -51,7 +51,7 @@ def told(folder, verbs):
 
 @pytest.fixture(scope="module")
 def pages(work):
-    """The addresses that `harness ui` tells, while it runs; it ends with Ctrl-C and leaves no process behind."""
+    """The addresses that `harness ui` prints; it runs until Ctrl-C and leaves no process behind."""
     command = [sys.executable, "-c", "from harness.cli import main; main()", "ui", "format=json", "port=5123"]
     server = subprocess.Popen(command, cwd=work[0], stdout=subprocess.PIPE, text=True)
     try:
@@ -83,7 +83,7 @@ def tab(browser):
 
 
 def keep(tab, name):
-    """Keep a screenshot where that was asked for, without MLflow's assistant."""
+    """Save a screenshot if HARNESS_PICTURES is set, without MLflow's assistant."""
     if folder := os.environ.get("HARNESS_PICTURES"):
         for close in tab.get_by_role("button", name="Close", exact=True).all()[:1]:
             close.click()
@@ -102,9 +102,9 @@ def test_the_experiment_shows_its_runs_with_their_scores(tab, pages, work):
     tab.get_by_role("link", name="sweep gate.threshold").wait_for()
     for run in (auto, hybrid):
         assert tab.locator(f"a[href*='{run['run_id']}']").first.is_visible()
-    tab.get_by_text(f"{hybrid['metrics']['modified_map@3']:.6f}"[:6]).first.wait_for()  # a column without a click
+    tab.get_by_text(f"{hybrid['metrics']['modified_map@3']:.6f}"[:6]).first.wait_for()  # visible at once
     sweep_row = tab.get_by_role("link", name="sweep gate.threshold").locator("xpath=../..")
-    sweep_row.get_by_role("button").click()  # its trials stand below it
+    sweep_row.get_by_role("button").click()  # shows its trials below it
     tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
     keep(tab, "experiment")
 
@@ -116,7 +116,7 @@ def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
     rows.first.wait_for()
     names = [row.inner_text() for row in rows.all()]
     assert names == [f"{' '.join(one['overrides'])}" for one in sweep["top"]]
-    assert tab.get_by_text("Parameters", exact=True).is_visible()  # what was swept has a column
+    assert tab.get_by_text("Parameters", exact=True).is_visible()  # each swept key has a column
     keep(tab, "sweep")
 
 
@@ -131,7 +131,7 @@ def test_the_page_of_a_run_tells_what_was_run(tab, pages, work):
     tab.goto(run_page(pages, auto["run_id"]))
     tab.get_by_text("Show more").click()
     text = tab.locator("table", has_text="needs no retrieval").first
-    text.wait_for()  # the gate's counts, as a table
+    text.wait_for()  # the table of the gate's decisions
     assert tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.is_visible()
     text.scroll_into_view_if_needed()
     keep(tab, "run")
@@ -159,21 +159,21 @@ def test_the_own_page_of_a_run_answers(tab, pages, work):
     assert readout.inner_text() == f"{auto['metrics']['modified_map@3']:.4f}"  # the gate as it ran
     slider = frame.get_by_role("slider", name="threshold")
     slider.focus()
-    slider.press("End")  # nothing passes: what is left are the queries that need no retrieval, 12 of 60
+    slider.press("End")  # nothing passes: only the 12 of 60 queries without need of retrieval score
     assert readout.inner_text() == "0.2000"
     slider.press("Home")  # everything passes
-    assert readout.inner_text() == "0.5750"  # BM25 without a gate, as docs/results.md has it
+    assert readout.inner_text() == "0.5750"  # BM25 without a gate, as in docs/results.md
     rows = frame.locator("#queries tr.row")
     frame.get_by_label("filter").fill("132")
     assert rows.count() == 1
     rows.first.click()
-    assert len(frame.locator("#queries tr[data-of]").inner_text()) > 100  # its documents, in their words
+    assert len(frame.locator("#queries tr[data-of]").inner_text()) > 100  # the texts of its documents
     frame.get_by_label("filter").fill("")
     head = frame.locator("#queries th button", has_text=re.compile("^modified_map@3"))
     head.click()
     first = [cell.inner_text() for cell in rows.first.locator("td").all()]
     head.click()
-    assert first != [cell.inner_text() for cell in rows.first.locator("td").all()]  # the other way round
+    assert first != [cell.inner_text() for cell in rows.first.locator("td").all()]  # the order is reversed
     keep(tab, "report")
 
 
@@ -203,7 +203,7 @@ def test_traces_of_a_run_show(tab, pages, work):
 
 @pytest.fixture(scope="module")
 def submissions(work):
-    """Two submissions of the sample's corrections, the second one's document, and their comparison's."""
+    """Two scored submissions of the sample's corrections: JSON of the second, and of their comparison."""
     folder = Path(__file__).resolve().parents[2] / "harness" / "sample" / "corrections"
     score = f"score task=corrections references={folder / 'references.csv'} predictions="
     verbs = [f"{score}{folder / 'careful.csv'}", f"{score}{folder / 'eager.csv'}", "compare task=corrections"]

@@ -1,4 +1,4 @@
-"""The command line: what the lexer would refuse is quoted, errors are for people, exit codes mean something."""
+"""The command line: quoting of values that Hydra's lexer refuses, readable errors, and exit codes."""
 
 import os
 import subprocess
@@ -104,7 +104,7 @@ def test_each_verb_has_hydras_own_help_and_config(inside, tmp_path):
     for verb in cli.COMMANDS:
         assert "format" in inside(*verb.split(), "--cfg", "job")
     assert "gate" in harness("run", "--help", cwd=tmp_path).stdout
-    assert not list(tmp_path.iterdir())  # looking writes nothing
+    assert not list(tmp_path.iterdir())  # nothing was written
 
 
 @pytest.mark.parametrize(

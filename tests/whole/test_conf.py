@@ -22,7 +22,7 @@ def test_the_configs_of_a_checkout_are_found():
     assert components.conf_folder() == CONF
 
 
-# What else a choice needs, so that it is made use of.
+# Further overrides that a choice needs to take effect.
 WITH = {
     "encoder": ["retriever=dense"],
     "index": ["retriever=dense", "encoder=lsa"],
@@ -43,7 +43,7 @@ ALSO = {
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A hub's cache in which a tiny model stands for every model that a config names."""
+    """A hub cache in which a tiny model replaces every model that a config names."""
     folder = tmp_path_factory.mktemp("hub")
     with pytest.MonkeyPatch.context() as patch:  # as long as the configs ask for
         patch.setattr(tiny_models, "LENGTH", 8192)
@@ -80,7 +80,7 @@ def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, tmp_pa
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
     if choice == "llm":
         words += [f"gate.base_url={chat.url}"]
-    if group != "index":  # three documents are no corpus to approximate
+    if group != "index":  # three documents are too few for an approximate index
         words += ["dataset=contest", "dataset.path=toy"]
     if group != "tokenizer":
         words += ["tokenizer=word"]
@@ -98,7 +98,7 @@ def test_every_experiment_runs(harness, toy, models, choice):
 
 @pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "sweep"])
 def test_every_named_sweep_runs(harness, toy, choice):
-    few = ["retriever.bm25.k1=0.9,1.5"] if choice == "bm25_k1_b" else []  # each needs an index of its own
+    few = ["retriever.bm25.k1=0.9,1.5"] if choice == "bm25_k1_b" else []  # each needs its own index
     found = harness("sweep", *QUIET, *TOY[: 2 if choice == "tokenizer" else 3], f"sweep={choice}", *few).json
     assert found["trials"]["finished"] == found["trials"]["asked"] > 3
     assert found["best"]["value"] > 0
@@ -119,7 +119,7 @@ def test_every_dataset_names_a_source_that_exists():
 
 @pytest.mark.parametrize("verb", [check.primary(verb) for verb in COMMANDS])
 def test_every_key_is_known_to_the_checks(verb):
-    """A plain key of a primary config has a type in config.KEYS, so that a wrong value is refused with words."""
+    """Every plain key of a primary config has a type in keys.KEYS, so that a wrong value gets a clear message."""
     content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))
     plain = canonical.flatten({k: v for k, v in content.items() if k not in ("defaults", "hydra", *GROUPS)})
     assert not [key for key in plain if not {key, f"{verb}.{key}"} & set(keys.KEYS)]

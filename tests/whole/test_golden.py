@@ -1,4 +1,4 @@
-"""Published and reference values through the command line, on data beside the checkout (skipped without it)."""
+"""Published and reference values through the command line, on data next to the checkout (skipped without it)."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def test_trec_eval_to_its_last_digit(harness, real_data, qrels, run, expected):
 
 
 def test_real_submissions_come_out_in_the_order_of_the_leaderboard(harness, real_data):
-    """The leaderboard's public MAP of the three: 0.7030, 0.7212, 0.7394. Its labels are not quite these."""
+    """The leaderboard's public MAP of the three: 0.7030, 0.7212, 0.7394. Its labels differ slightly from ours."""
     folder = real_data / "science_qa"
     scores = [
         harness(

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the sources: the rooms of `harness` in one order, and `retrievers` below them."""
+"""Rules for imports, checked in the sources: the packages of `harness` in one order, and `retrievers` below them."""
 
 import ast
 import importlib
@@ -18,12 +18,16 @@ RETRIEVERS = ("base", "lexical", "dense", "combine", "testing")
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
          "optuna", "sqlalchemy", "yaml"}  # fmt: skip
-COMPILED = {"_alignment_kernels", "_bm25_kernels", "_vector_kernels"}  # numba at the top; imported where they are used
-SERVED = {"model_code", "harness_sweeper"}  # loaded by MLflow and by Hydra alone
+COMPILED = {
+    "_alignment_kernels",
+    "_bm25_kernels",
+    "_vector_kernels",
+}  # import numba; imported only where used
+SERVED = {"model_code", "harness_sweeper"}  # loaded only by MLflow and Hydra
 
 
 def modules(package):
-    """Dotted name -> file of every module that is no `__init__`; Hydra's plugins have no package."""
+    """Dotted name -> file of every module except `__init__`; Hydra plugins have no package."""
     found = sorted((ROOT / package).rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in found if path.stem != "__init__"}
 
@@ -33,7 +37,7 @@ EVERY = HARNESS | BELOW
 
 
 def imported(source):
-    """Dotted names that a source imports, anywhere in it: of modules or of names in them."""
+    """Dotted names of the modules, and of names in modules, that a source imports anywhere."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -44,7 +48,7 @@ def imported(source):
 
 
 def upward(module, source):
-    """What is wrong with the imports of a module of `harness`: later rooms, other commands."""
+    """Forbidden imports of a module of `harness`: of later packages and of other commands."""
     here = module.split(".")[1:]
     for name in imported(source):
         if name.startswith("harness."):
@@ -56,7 +60,7 @@ def upward(module, source):
 
 
 def graph(sources):
-    """Module -> modules of this project that it imports when it is loaded or called."""
+    """Module -> modules of this project that it imports, at the top or in functions."""
     found = {}
     for module, source in sources.items():
         names = set(imported(source))

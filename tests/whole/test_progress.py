@@ -1,4 +1,4 @@
-"""Progress without a terminal: few lines, and a rate that counts only what was done meanwhile."""
+"""Progress without a terminal: few lines, and a rate that counts only the work since the start."""
 
 import pytest
 

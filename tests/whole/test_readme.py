@@ -1,4 +1,4 @@
-"""Every command of the README is run, as it stands there, in the order it stands there."""
+"""Every command in the README runs as written, in the order of the README."""
 
 import ast
 import re

@@ -1,7 +1,7 @@
-"""The Korean data set that ships with the package keeps what it promises.
+"""The Korean dataset that ships with the package has the promised properties.
 
-Grades: 3 answers the question fully where other documents answer it in part, 2 answers it,
-1 answers a part of it. An empty object says that the query needs no retrieval.
+Grades: 3 answers the question fully where other documents answer only a part, 2 answers it, 1 answers a part of it. An
+empty object means that the query needs no retrieval.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_file_is_plain_json_lines(name: str) -> None:
     raw = (SAMPLE / name).read_bytes()
     assert raw.endswith(b"\n")
     assert b"\r" not in raw
-    assert b"\\u" not in raw  # Hangul stands unescaped
+    assert b"\\u" not in raw  # Hangul is not escaped
     assert not raw.startswith(b"\xef\xbb\xbf")
     assert all(line.startswith("{") for line in raw.decode("utf-8").splitlines())
 
@@ -67,7 +67,7 @@ def test_documents_are_many_unique_and_ascribed_to_fields(documents: list[dict[s
     assert len(fields) >= 8
     assert min(fields.values()) >= 5
     assert all(src.startswith("sample/") for src in fields)
-    # one prefix a field
+    # one prefix per field
     assert len({(row["src"], row["docid"][:-4]) for row in documents}) == len(fields)
 
 

@@ -1,4 +1,4 @@
-"""The shipped corrections and answers keep what they promise: plain files, the kinds of items, and their scores."""
+"""The shipped corrections and answers: plain files, kinds of items, and their scores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def corrected(store: Cache, name: str, scheme: str = "token") -> JudgedItems:
 
 
 def answered(store: Cache, predictions: Path, references: str = "references", **arguments: Any) -> dict[str, Any]:
-    """The judgement, how many items each part has, the measures that need no model."""
+    """The judged items, the number of items per part, and the measures that need no model."""
     task = Answers(tokenizer="whitespace", **arguments)
     wanted = [name for name in task.measures if name in PLAIN]
     judged = task.judge(predictions, ANSWERS / f"{references}.json", wanted, store)
@@ -60,7 +60,7 @@ def test_files_are_plain_utf_8(path: Path) -> None:
     raw = path.read_bytes()
     assert raw.endswith(b"\n")
     assert b"\r" not in raw
-    assert b"\\u" not in raw  # Hangul stands unescaped
+    assert b"\\u" not in raw  # Hangul is not escaped
     assert not raw.startswith(b"\xef\xbb\xbf")
 
 
@@ -75,7 +75,7 @@ def test_sentences_have_their_kinds() -> None:
     assert [row["prediction"] for row in table("untouched")] == [row["source"] for row in rows]
 
 
-# By token: 67 edits are wanted. Careful makes one of them wrongly (c22) and one that is needless (c28). Eager makes
+# By token: 67 edits are required. Careful makes one of them wrongly (c22) and a needless one (c28). Eager makes
 # seven wrongly (c01, c08, c14, c22, c26, c34, c56): 55 + 5 + 7 = 67.
 @pytest.mark.parametrize(
     ("scheme", "name", "counts"),
@@ -100,7 +100,7 @@ def test_corrections_score_as_expected(store: Cache, scheme: str, name: str, cou
 
 # (sentence, submission, tp, fp, fn, fr by token, by span)
 BY_HAND = [
-    # 설겆이를 한뒤에 -> 설거지를 한 뒤에: two words beside each other, one span.
+    # 설겆이를 한뒤에 -> 설거지를 한 뒤에: two adjacent words, one span.
     ("c06", "careful", (2, 0, 0, 0), (1, 0, 0, 0)),
     # 오던지, 눈이, 오던지 begin 2 apart: one span, and the needless 열립니다, 2 further on, joins it and spoils it.
     ("c04", "careful", (0, 0, 2, 0), (0, 0, 1, 0)),
@@ -216,7 +216,7 @@ def test_answers_worked_by_hand(store: Cache, name: str, item: str, match: int, 
 
 
 def test_the_references_first_alternatives_are_perfect(store: Cache, tmp_path: Path) -> None:
-    """A prediction is one answer, so that a reference with alternatives is none."""
+    """A prediction is a single answer, so a reference with alternatives is not a valid prediction."""
     for name, scheme in (("references", "rag_qa"), ("culture", "culture_qa")):
         items = []
         for item_id, one in read_references(ANSWERS / f"{name}.json").items():

@@ -1,4 +1,4 @@
-"""The set-up script says in words why it cannot go on, and the Makefile explains itself."""
+"""The set-up script explains why it stops, and the Makefile lists its targets."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def setup(tmp_path):
-    """Call the script in a folder of its own, with stand-ins for programs first on the path."""
+    """Call the script in a separate folder, with substitute programs first on the path."""
     (tmp_path / "scripts").mkdir()
     (tmp_path / "bin").mkdir()
     shutil.copy(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")

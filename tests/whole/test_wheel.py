@@ -1,4 +1,4 @@
-"""The harness works as an installed wheel too: configs and sample travel inside the package."""
+"""The harness works as an installed wheel: it includes configs and sample."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def test_a_wheel_runs_in_an_empty_folder(tmp_path):
 
     site = tmp_path / "site"
     call("-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel))
-    # The installed copy comes first on the path, before this checkout.
+    # The installed copy precedes this checkout on the path.
     code = "import harness, sys; from harness.cli import main; print(harness.__file__, file=sys.stderr); main()"
     out = call("-c", code, "run", "format=json", "tokenizer=word", PYTHONPATH=str(site))
     found = json.loads(out)
