@@ -133,7 +133,9 @@ def _headline(scores: Scores, held_out: Scores | None, objective: str) -> str:
     rows = []
     for place, (name, one) in enumerate(headline(scores, held_out, objective, TOLD)):
         bold = "**" if place == 0 else ""
-        rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{one.mean:.4f}{bold}", interval(one), f"{one.n:,}"))
+        rows.append(
+            (f"{bold}{marked(name)}{bold}", f"{bold}{one.mean:.4f}{bold}", interval(one.low, one.high), f"{one.n:,}")
+        )
     text = grid(("measure", "mean", "95 % interval", "queries"), rows)
     if held_out:
         text += f"\n\n`{OOF}` is out of fold: each query decided by a gate that had not seen its label."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.evaluation.scores import Summary
-from harness.reports.figure import FONT, QUICK, _figure, _rows, with_fonts
+from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, save, with_fonts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def scored(
     measured: one at least; its mean is NaN where it is not to be had. by_kind: kind -> (items, their objective), shown
     where there are several. counts: name -> sum over all items.
     """
-    draw_scored(measured, by_kind, objective, counts or {}).savefig(target, dpi=120, pil_kwargs=QUICK)
+    save(draw_scored(measured, by_kind, objective, counts or {}), target)
 
 
 def draw_scored(
@@ -46,7 +46,7 @@ def draw_scored(
     kinds = sorted(by_kind.items(), key=lambda one: -one[1][0])[:MOST] if len(by_kind) > 1 else []
     heights = [len(rows) + 1.5 for rows in (measured, counts) if rows]
     heights.append(max(len(kinds) + 1.5 - sum(heights), 0.01))  # below the measures, where there are many kinds
-    figure = _figure(0.4 + ROW * sum(heights))
+    figure = new_figure(WIDTH, 0.4 + ROW * sum(heights))
     names = ["measures", "counts", "."] if counts else ["measures", "."]
     mosaic: list[Any] = [[name, "kinds"] if kinds else [name] for name in names]
     panels = figure.subplot_mosaic(mosaic, height_ratios=heights)
@@ -67,7 +67,7 @@ def draw_scored(
 
 def _measures(panel: Axes, measured: Mapping[str, Summary]) -> None:
     """A dot and a whisker for each, its value beside it; grey where it is absent."""
-    _rows(panel, measured)
+    label_rows(panel, measured)
     for row, (one, label) in enumerate(zip(measured.values(), panel.get_yticklabels(), strict=True)):
         there = one.mean == one.mean
         panel.plot([one.low, one.high], [row, row], color=INTERVAL, linewidth=2.2)
@@ -84,5 +84,5 @@ def _bars(panel: Axes, values: Mapping[str, float], said: Sequence[str], title: 
     bars = panel.barh(range(len(values)), np.nan_to_num([*values.values()]), 0.65, color=VALUE)
     panel.bar_label(bars, said, fontsize=FONT, padding=3)
     panel.margins(x=0.2)
-    _rows(panel, values)
+    label_rows(panel, values)
     panel.set_title(title, fontsize=9)
