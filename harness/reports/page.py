@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-
 SHARED = ("head.html", "page.css", "page.js")
 
 
