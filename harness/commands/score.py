@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from harness.config.check import Invocation
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
@@ -20,6 +18,7 @@ from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import plain
 from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.reports import run_page, terminal
+from harness.reports.markup import interval, number
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
@@ -93,7 +92,7 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any]) -> 
     for kind, means in scored.by_kind.items():
         defined = [name for name, one in means.items() if one.mean == one.mean]
         name = scored.shown if scored.shown in defined or not defined else defined[0]
-        console.print(f"  {kind} ({scored.judged.kinds.count(kind)}): {name} {_number(means[name].mean)}")
+        console.print(f"  {kind} ({scored.judged.kinds.count(kind)}): {name} {number(means[name].mean)}")
     for name, reason in scored.judged.absent.items():
         console.print(f"{name} is absent: {reason}", style="bold")
     for note in scored.judged.notes:
@@ -111,22 +110,13 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any]) -> 
 
 
 def _measures_table(scored: ScoredFile) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("measure")
-    for name in ("value", "× 100", "95 % interval", "public", "private"):
-        table.add_column(name, justify="right")
+    header = ("measure", "value", "× 100", "95 % interval", "public", "private")
+    table = terminal.bare_table(header, left=["measure"])
     for name, one in scored.summary.items():
         percent = f"{100 * one.mean:.2f}" if one.mean == one.mean else ""
-        interval = f"{one.low:.3f} – {one.high:.3f}" if one.low == one.low else ""
-        parts = [_number(scored.parts[part][name].mean) for part in ("public", "private")]
-        table.add_row(name, _number(one.mean), percent, interval, *parts)
+        parts = [number(scored.parts[part][name].mean) for part in ("public", "private")]
+        table.add_row(name, number(one.mean), percent, interval(one.low, one.high, absent=""), *parts)
     return table
-
-
-def _number(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.4f}"
 
 
 def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:

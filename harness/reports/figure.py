@@ -1,11 +1,16 @@
-"""What all figures share: size, fonts that have Hangul, colours, labels that fit."""
+"""What all figures share: canvas, colours, fonts that have Hangul, labels that fit, and PNG.
+
+Figures are drawn with matplotlib's object interface: no global state, no display.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,35 +25,50 @@ COLOURS = {
 }
 QUICK = {"compress_level": 1}  # for PNG: a third of the time for a file that is a fifth larger
 LONGEST = 28  # characters of a label
+WIDTH = 9  # inches
 FONT = 8
 
 
-def _rows(panel: Axes, labels: Iterable[str]) -> None:
+def new_figure(width: float, height: float, *, constrained: bool = True) -> Figure:
+    """An empty figure, in inches. constrained: matplotlib finds the margins; otherwise the caller sets them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, target: Path | BinaryIO, *, quick: bool = True) -> None:
+    """Write the figure as PNG. quick: with less compression."""
+    figure.savefig(target, dpi=120, format="png", pil_kwargs=QUICK if quick else {})
+
+
+def png(figure: Figure, *, quick: bool = True) -> bytes:
+    written = io.BytesIO()
+    save(figure, written, quick=quick)
+    return written.getvalue()
+
+
+def label_rows(panel: Axes, labels: Iterable[str]) -> None:
+    """Name the rows 0, 1, ... of a panel, the first at the top."""
     short = [shortened(label, LONGEST) for label in labels]
     panel.set_yticks(range(len(short)), short, parse_math=False)
     panel.set_ylim(len(short) - 0.5, -0.5)
     panel.tick_params(labelsize=FONT)
 
 
-def _figure(height: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-# Matplotlib's own font has no Hangul; the first of these that is installed serves, else such letters are left out.
+# Matplotlib's own font has no Hangul. The first of these fonts that is installed is used; if there is none, an ellipsis
+# stands for such letters.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
 
 
 def with_fonts(figure: Figure) -> Figure:
-    """The figure, its texts in fonts that have Hangul where there is one, and without the frame's upper right."""
+    """The figure without the upper and right frame, its texts in fonts that have Hangul if one is installed."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        text.set_fontfamily(list(_fonts()[0]))
+        text.set_fontfamily(list(fonts()[0]))
         text.set_parse_math(False)  # a `$` in a label is no formula
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
@@ -56,8 +76,8 @@ def with_fonts(figure: Figure) -> Figure:
 
 
 @cache
-def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
-    """Families for all texts, and the characters that they can draw."""
+def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
+    """(font families for all texts, code points of the characters that they can draw)."""
     from matplotlib.font_manager import findfont, fontManager, get_font
 
     installed = {font.name for font in fontManager.ttflist}
@@ -65,13 +85,13 @@ def _fonts() -> tuple[tuple[str, ...], frozenset[int]]:
     return families, frozenset().union(*(get_font(findfont(name)).get_charmap() for name in families))
 
 
-def _drawable(text: str) -> str:
-    """A text whose runs of letters that no font here has are an ellipsis each."""
-    known = _fonts()[1]
+def drawable(text: str) -> str:
+    """The text with an ellipsis for each run of letters that no font can draw."""
+    known = fonts()[1]
     return re.sub("\0[\0 ]*", "…", "".join(letter if ord(letter) in known else "\0" for letter in text))
 
 
 def shortened(text: str, most: int) -> str:
-    """The end of a long text: names and paths differ there."""
-    text = _drawable(text)
+    """The last `most` characters of a text that is longer: names and paths differ at their end."""
+    text = drawable(text)
     return text if len(text) <= most else "…" + text[1 - most :]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.reports.figure import COLOURS, QUICK
+from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 from harness.reports.gate_view import Ends, GateView, axis_of
 
 if TYPE_CHECKING:
@@ -29,21 +29,17 @@ FONT = 8
 
 def gate(view: GateView, file: Path) -> None:
     """Write the figure as PNG: the objective at every threshold, and the queries on each side of the one in use."""
-    draw_gate(view).savefig(file, dpi=120, pil_kwargs=QUICK)
+    save(draw_gate(view), file)
 
 
 def draw_gate(view: GateView) -> Figure:
     """Four panels: the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     ends = axis_of(view.signal, view.thresholds)
     heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
     lines = _title(view)
     head = 0.22 + 0.16 * len(lines)
     tall = sum(heights) + head + 0.7
-    figure = Figure(figsize=(9, tall))
-    FigureCanvasAgg(figure)
+    figure = new_figure(WIDTH, tall, constrained=False)
     figure.subplots_adjust(left=0.08, right=0.73, top=1 - head / tall, bottom=0.5 / tall, hspace=0.1)
     upper, strip, *lower = figure.subplots(4, 1, sharex=True, height_ratios=heights)
 

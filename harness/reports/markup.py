@@ -1,4 +1,4 @@
-"""Texts, tables and numbers in Markdown, as MLflow shows it in the description of a run."""
+"""Numbers and texts as people read them, and Markdown as MLflow shows it in the description of a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,53 @@ from collections.abc import Iterable, Sequence
 
 from harness.evaluation.scores import Summary
 
+ABSENT = "–"
+SNIPPET = 90  # characters of a document shown in a list
+
+
+def number(value: float | None, sign: str = "") -> str:
+    """Four decimals; a dash for None and NaN. sign: "+" shows the sign of positive numbers too."""
+    return ABSENT if value is None or math.isnan(value) else f"{value:{sign}.4f}"
+
+
+def signed(value: float | None) -> str:
+    """A difference: with its sign, "0" if there is none."""
+    return "0" if value == 0 else number(value, "+")
+
+
+def p_value(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return ABSENT
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def interval(low: float | None, high: float | None, absent: str = ABSENT) -> str:
+    """The ends of an interval; `absent` if there is none."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return absent
+    return f"{low:.3f} – {high:.3f}"
+
+
+def finite(value: float) -> float | None:
+    """A number for JSON, to six decimals; None for one that is not finite."""
+    return round(float(value), 6) if math.isfinite(value) else None
+
+
+def snippet(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 20 * SNIPPET].split())
+    return line if len(line) <= SNIPPET else line[: SNIPPET - 1] + "…"
+
 
 def marked(text: str) -> str:
-    """A text that Markdown shows as it is, in a cell too: what may mean something there is written by its number."""
+    """A text that Markdown shows literally on one line, in table cells too: its special characters as references."""
     line = " ".join(html.escape(text, quote=False).split())
     line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", lambda found: f"&#{ord(found[0])};", line)
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}&#{ord(found[2] or found[3])};", line)
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """header, rows: cells in Markdown."""
+    """A table. header, rows: cells in Markdown."""
     cells = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
@@ -28,27 +65,11 @@ def bullets(texts: Iterable[str]) -> str:
 
 
 def result(name: str, one: Summary) -> str:
-    """The first line of a description: MLflow folds what follows the first few."""
-    return f"**{marked(name)} {one.mean:.4f}**{f' (95 % interval {interval(one)})' if one.low == one.low else ''}"
-
-
-def interval(one: Summary) -> str:
-    return f"{one.low:.3f} – {one.high:.3f}" if one.low == one.low else "–"
+    """The first line of a description: MLflow folds all but the first few."""
+    ends = interval(one.low, one.high, absent="")
+    return f"**{marked(name)} {one.mean:.4f}**{f' (95 % interval {ends})' if ends else ''}"
 
 
 def description(parts: Iterable[str]) -> str:
-    """Paragraphs, without empty ones."""
+    """Paragraphs, without the empty ones."""
     return "\n\n".join(filter(None, parts))
-
-
-def finite(value: float) -> float | None:
-    """A number as JSON has it, to six decimals; None for one that is not finite."""
-    return round(float(value), 6) if math.isfinite(value) else None
-
-
-SNIPPET = 90  # characters of a document shown in a list
-
-
-def snippet(text: str) -> str:
-    line = " ".join(text[: 20 * SNIPPET].split())
-    return line if len(line) <= SNIPPET else line[: SNIPPET - 1] + "…"

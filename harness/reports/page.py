@@ -1,7 +1,7 @@
 """One HTML file that needs no other: a template with data in it as JSON.
 
-Templates share their look and their helpers, which stand beside them: `page.css` and `page.js`. Whatever texts the data
-hold, they are shown as texts: a page's scripts and styles are named by their hashes, and no others run.
+All templates share `head.html`, `page.css` and `page.js`. A page shows every text of its data literally, and only its
+own scripts and styles run: its Content-Security-Policy lists their hashes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+SHARED = ("head.html", "page.css", "page.js")
 
-def filled(template: Path, told: Mapping[str, Any]) -> str:
-    """The whole page. told: plain JSON, without numbers that are not finite."""
+
+def filled(template: Path, data: Mapping[str, Any]) -> str:
+    """The whole page. data: as JSON has it, all numbers finite."""
     text, policy = _template(template)
-    data = json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return text.replace("{{policy}}", policy).replace("{{data}}", data)
+    script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return text.replace("{{policy}}", policy).replace("{{data}}", script)
 
 
 @functools.cache
 def _template(template: Path) -> tuple[str, str]:
-    """The template with what it shares, and a Content-Security-Policy that allows its own styles and scripts alone."""
+    """(the template with the shared files in it, a Content-Security-Policy for its own styles and scripts only)."""
     text = template.read_text("utf-8")
-    for name in ("page.css", "page.js"):
+    for name in SHARED:
         text = text.replace(f"{{{{{name}}}}}", template.with_name(name).read_text("utf-8"))
     allowed = {
         kind: " ".join(_hashed(body) for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL))

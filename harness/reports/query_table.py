@@ -12,9 +12,9 @@ from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
 from harness.evaluation.measures import OOF
 from harness.pipeline.steps import Outcome
-from harness.reports.markup import snippet
+from harness.reports.markup import finite, snippet
 
-DECISIONS = {  # kind of loss -> how the gate decided; all others are right
+DECISIONS = {  # of a gate, by the loss of a query
     None: "not labelled",
     "wrongly_returned": "wrongly_returned",
     "wrongly_withheld": "wrongly_withheld",
@@ -22,18 +22,18 @@ DECISIONS = {  # kind of loss -> how the gate decided; all others are right
 
 
 def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
-    """Column -> plain values, one row per query; None for what is unknown or does not apply.
+    """column -> values as JSON has them, one row per query; None for what is unknown or does not apply.
 
-    decision: of the gate: right, wrongly_returned, wrongly_withheld, or not labelled.
-    loss: why the query scores below 1 in modified_map@3, "" if it does not.
-    OBJECTIVE, oof/OBJECTIVE: the objective, and its out-of-fold value where a gate was fitted on labels.
-    signal: the value the gate decided by.
-    needs: whether the query needs retrieval.
-    kept: whether the gate shows documents.
-    shown: number of documents returned.
+    decision:  the gate's: right, wrongly_returned, wrongly_withheld, not labelled.
+    loss:      the kind of loss of 1 - modified_map@3, "" for a query without loss.
+    objective: under its own name, then out of fold if a gate was fitted on labels.
+    signal:    what the gate decided by.
+    needs:     whether the query needs retrieval.
+    kept:      whether the gate returns documents.
+    shown:     number of documents returned.
     first_hit: rank of the first relevant document before the gate, 0 if there is none.
-    hits: number of relevant documents returned.
-    documents: those returned, by id and title, relevant ones with a tick.
+    hits:      number of relevant documents among those returned.
+    documents: those returned, by id and title, with a tick before the relevant ones.
     """
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
@@ -41,8 +41,8 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     loss, hits = _judged(outcome, dataset, place)
 
     def cells(values: Any) -> list[Any]:
-        """Values in the order of the scores, rearranged into the order of the queries."""
-        return [None if values is None or i not in place else _plain(values[place[i]]) for i in ids]
+        """Cells in the order of the queries. values: in the order of the scores."""
+        return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
 
     lost, first = cells(loss), cells(scores and scores.first_hit)
     table = {
@@ -55,7 +55,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     if outcome.held_out and objective in outcome.held_out.values:
         table[f"{OOF}{objective}"] = cells(outcome.held_out.values[objective])
     table |= {
-        "signal": [None] * len(ids) if signal is None else [_plain(value) for value in signal],
+        "signal": [None] * len(ids) if signal is None else [_cell(value) for value in signal],
         "needs": cells(scores and scores.needs),
         "kept": outcome.decision.keep.tolist(),
         "shown": final.lengths.tolist(),
@@ -66,7 +66,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 
 
 def _judged(outcome: Outcome, dataset: Dataset, scored: Iterable[str]) -> tuple[list[str], np.ndarray]:
-    """(kind of loss, "" where nothing is lost; number of relevant documents returned), for each scored query."""
+    """Of the scored queries: (kind of loss, "" if none; int [N], number of relevant documents among those returned)."""
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
@@ -88,10 +88,8 @@ def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
     )
 
 
-def _plain(value: Any) -> Any:
-    """A table cell: numbers rounded to six decimals, None for those that are not finite."""
+def _cell(value: Any) -> Any:
+    """A text, or a NumPy or Python number as JSON has it."""
     if isinstance(value, str):
         return value
-    if isinstance(value, np.bool_ | np.integer):
-        return value.item()
-    return round(float(value), 6) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.bool_ | np.integer) else finite(value)

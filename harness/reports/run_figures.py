@@ -7,18 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from harness.evaluation.scores import Scores
-from harness.reports.figure import COLOURS, QUICK
+from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 
 BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11+"))
 
 
 def overview(scores: Scores, file: Path) -> None:
-    """Draw a PNG: left, the rank of the first relevant document before the gate; right, score and losses."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.4))
-    FigureCanvasAgg(figure)
+    """Left: rank of the first relevant document before the gate. Right: the score and where the rest of it is lost."""
+    figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)
 
@@ -41,4 +37,4 @@ def overview(scores: Scores, file: Path) -> None:
     right.legend(loc="center right", fontsize=8, frameon=False, reverse=True)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, dpi=120, pil_kwargs=QUICK)
+    save(figure, file)

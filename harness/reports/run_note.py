@@ -167,7 +167,7 @@ def _headline(scores: RunScores) -> str:
     for place, (name, summary) in enumerate(scores.headline(MEASURES_IN_NOTE)):
         bold = "**" if place == 0 else ""
         mean = f"{bold}{summary.mean:.4f}{bold}"
-        rows.append((f"{bold}{marked(name)}{bold}", mean, interval(summary), f"{summary.n:,}"))
+        rows.append((f"{bold}{marked(name)}{bold}", mean, interval(summary.low, summary.high), f"{summary.n:,}"))
     text = grid(("measure", "mean", "95 % interval", "queries"), rows)
     if scores.held_out:
         text += f"\n\n`{OOF}` is out of fold: each query was decided by a gate that had not seen its label."

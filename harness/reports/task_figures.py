@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.evaluation.scores import Summary
-from harness.reports.figure import FONT, QUICK, _figure, _rows, with_fonts
+from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, save, with_fonts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def scored(
     target:    the file to write.
     counts:    name -> sum over all items.
     """
-    draw_scored(summary, by_kind, objective, counts or {}).savefig(target, dpi=120, pil_kwargs=QUICK)
+    save(draw_scored(summary, by_kind, objective, counts or {}), target)
 
 
 def draw_scored(
@@ -48,8 +48,8 @@ def draw_scored(
 ) -> Figure:
     kinds = sorted(by_kind.items(), key=lambda one: -one[1][0])[:MOST] if len(by_kind) > 1 else []
     heights = [len(rows) + 1.5 for rows in (summary, counts) if rows]
-    heights.append(max(len(kinds) + 1.5 - sum(heights), 0.01))  # fills the column of measures if there are many kinds
-    figure = _figure(0.4 + ROW * sum(heights))
+    heights.append(max(len(kinds) + 1.5 - sum(heights), 0.01))  # below the measures, where there are many kinds
+    figure = new_figure(WIDTH, 0.4 + ROW * sum(heights))
     names = ["measures", "counts", "."] if counts else ["measures", "."]
     mosaic: list[Any] = [[name, "kinds"] if kinds else [name] for name in names]
     panels = figure.subplot_mosaic(mosaic, height_ratios=heights)
@@ -70,7 +70,7 @@ def draw_scored(
 
 def _measures(panel: Axes, summary: Mapping[str, Summary]) -> None:
     """One dot and whisker per measure, its value beside it; grey if it is absent."""
-    _rows(panel, summary)
+    label_rows(panel, summary)
     for row, (one, label) in enumerate(zip(summary.values(), panel.get_yticklabels(), strict=True)):
         defined = one.mean == one.mean
         panel.plot([one.low, one.high], [row, row], color=INTERVAL, linewidth=2.2)
@@ -87,5 +87,5 @@ def _bars(panel: Axes, values: Mapping[str, float], labels: Sequence[str], title
     bars = panel.barh(range(len(values)), np.nan_to_num([*values.values()]), 0.65, color=VALUE)
     panel.bar_label(bars, labels, fontsize=FONT, padding=3)
     panel.margins(x=0.2)
-    _rows(panel, values)
+    label_rows(panel, values)
     panel.set_title(title, fontsize=9)

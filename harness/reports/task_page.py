@@ -60,7 +60,14 @@ def note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> 
     known = {name: scored.summary[name] for name in order if scored.summary[name].mean == scored.summary[name].mean}
     public, private = (scored.parts[part] for part in ("public", "private"))
     rows = [
-        (marked(name), _mean(one), interval(one), _mean(public.get(name)), _mean(private.get(name)), f"{one.n:,}")
+        (
+            marked(name),
+            _mean(one),
+            interval(one.low, one.high),
+            _mean(public.get(name)),
+            _mean(private.get(name)),
+            f"{one.n:,}",
+        )
         for name, one in known.items()
     ]
     left = {"predictions" if name.startswith("predictions.") else name: name for name in files}

@@ -1,22 +1,22 @@
-"""What people see on the terminal, and the per-query table that goes with a run."""
+"""What the terminal shows: one JSON document, or tables and sentences."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.evaluation.measures import OOF
-from harness.evaluation.scores import Scores, Summary
+from harness.evaluation.scores import Scores
+from harness.reports.markup import interval, number
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
-SAID = {
+RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": "95 % interval of the threshold",
     "objective_interval": "95 % interval of the score on the queries that it was fitted on",
@@ -24,7 +24,7 @@ SAID = {
 
 
 def emit(style: str, document: Mapping[str, Any], show: Callable[[Console], None]) -> None:
-    """One JSON document on standard output, or `show` on a console there."""
+    """Print the document as JSON if style is "json"; otherwise call `show` with a console."""
     if style == "json":
         json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
         sys.stdout.write("\n")
@@ -34,23 +34,43 @@ def emit(style: str, document: Mapping[str, Any], show: Callable[[Console], None
     show(Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
 
 
-def show_scores(console: Console, scores: Scores, held_out: Scores | None = None) -> None:
-    """Measures with intervals and splits, the losses, and what was left out.
+def bare_table(
+    header: Sequence[str],
+    *,
+    left: Collection[str] = (),
+    overflow: Literal["fold", "ellipsis"] = "ellipsis",
+    no_wrap: bool = False,
+    header_style: str = "bold",
+) -> Table:
+    """A table without lines around its cells.
 
-    held_out: the same out of fold, where a gate was fitted on labels; it is what such a run is compared by.
+    left: columns aligned left; all others are aligned right. overflow, no_wrap: of the cells, as rich has them.
     """
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (("measure", "left"), ("mean", "right"), ("95 % interval", "right"), ("queries", "right"),
-                          ("public", "right"), ("private", "right")):  # fmt: skip
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table = Table(box=None, pad_edge=False, header_style=header_style)
+    for name in header:
+        table.add_column(name, justify="left" if name in left else "right", overflow=overflow, no_wrap=no_wrap)
+    return table
+
+
+def show_scores(console: Console, scores: Scores, held_out: Scores | None = None) -> None:
+    """Measures with intervals and splits, the losses, and what was left out.
+
+    held_out: the same out of fold, if a gate was fitted on labels; such a run is compared by it.
+    """
+    header = ("measure", "mean", "95 % interval", "queries", "public", "private")
+    table = bare_table(header, left=["measure"])
     for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
         summary = of.summary[name]
         table.add_row(
-            f"{OOF}{name}" if of is held_out else name, _number(summary.mean), _interval(summary), str(summary.n),
-            _number(of.public[name].mean), _number(of.private[name].mean),
-        )  # fmt: skip
+            f"{OOF}{name}" if of is held_out else name,
+            number(summary.mean),
+            interval(summary.low, summary.high, absent=""),
+            str(summary.n),
+            number(of.public[name].mean),
+            number(of.private[name].mean),
+        )
     console.print(table)
     if held_out:
         console.print(
@@ -59,13 +79,7 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
             style="bold",
         )
     if scores.losses:
-        console.print()
-        console.print("Where the score is lost (the losses and modified_map@3 add up to 1):", style="bold")
-        for name, value in scores.losses.items():
-            console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
-        console.print("With one part perfect, modified_map@3 would be:", style="bold")
-        for name, value in scores.ceilings.items():
-            console.print(f"  {name:<26} {value:.4f}")
+        _show_losses(console, scores)
     console.print()
     console.print(_counted(scores))
     notes: dict[str, list[str]] = {}
@@ -77,7 +91,7 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
 
 
 def peeked(experiment: str, peeks: int) -> str:
-    """What it means that private scores were looked at."""
+    """How often private scores were viewed, and why that matters."""
     return (
         f"Private scores of experiment {experiment!r} have been seen {peeks} time{'s' * (peeks != 1)}. Each look that "
         "decides what is tried next makes them worth less."
@@ -85,33 +99,35 @@ def peeked(experiment: str, peeks: int) -> str:
 
 
 def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
-    """What a gate learnt from labels, in a few lines."""
+    """What a gate learnt from labels. fitted: the contents of `gate.json`."""
     rule, learnt = fitted["rule"], fitted["learnt_from"]
-    read = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
+    signal = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
     console.print()
     console.print(f"Gate, learnt from {learnt['queries']} queries ({learnt['needs_no_retrieval']} need no retrieval):")
     levels = ", ".join(
         f"{level} from {_end(threshold)}" for level, threshold in zip(rule["levels"], rule["thresholds"], strict=False)
     )
-    console.print(f"  {read}: documents shown: {levels}; below that none.")
-    for name in ("plateau", "threshold_interval", "objective_interval"):
+    console.print(f"  {signal}: documents shown: {levels}; below that none.")
+    for name, meaning in RANGES.items():
         if name in fitted:
             low, high = map(_end, fitted[name])
-            console.print(f"  {SAID[name]}: {low} to {high}")
+            console.print(f"  {meaning}: {low} to {high}")
     for note in fitted["notes"]:
         console.print(f"  Note: {note}.")
 
 
+def _show_losses(console: Console, scores: Scores) -> None:
+    console.print()
+    console.print("Where the score is lost (the losses and modified_map@3 add up to 1):", style="bold")
+    for name, value in scores.losses.items():
+        console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
+    console.print("With one part perfect, modified_map@3 would be:", style="bold")
+    for name, value in scores.ceilings.items():
+        console.print(f"  {name:<26} {value:.4f}")
+
+
 def _end(value: float | str) -> str:
     return f"{float(value):.4g}"
-
-
-def _number(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.4f}"
-
-
-def _interval(summary: Summary) -> str:
-    return "" if np.isnan(summary.low) else f"{summary.low:.3f} – {summary.high:.3f}"
 
 
 def _counted(scores: Scores) -> str:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from harness.commands.compare.shake_up_figure import draw_shake_up, shake_up
+from harness.commands.compare.comparison import Board, RunShifts, ShakeUp
+from harness.commands.compare.figures import draw_shake_up
 from harness.evaluation.scores import Summary
+from harness.reports.figure import png
 from harness.reports.task_figures import MARKS, MOST, draw_scored, scored
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -52,15 +54,17 @@ def overlaps(figure):
     return found + [text for text, box in boxes if box.x0 < left or box.y0 < bottom or box.x1 > right or box.y1 > top]
 
 
-def board(public, private, shifts, draws=10):
-    """A comparison of submissions; ranks are 1 + how many are better."""
+def shaken(public, private, shifts, draws=10):
+    """The figure of a comparison of submissions; ranks are 1 + how many are better."""
     ranks = [[1 + sum(other > one for other in part) for one in part] for part in (public, private)]
-    runs = [
-        {"label": f"제출 {i}", "public": ours, "private": theirs, "public_rank": a, "private_rank": b}
-        for i, (ours, theirs, a, b) in enumerate(zip(public, private, *ranks, strict=True))
-    ]
-    shaken = [{"label": one["label"], "shifts": of} for one, of in zip(runs, shifts, strict=True)]
-    return {"metric": "correction_recall", "runs": runs, "shake_up": {"draws": draws, "runs": shaken}}
+    boards = {
+        f"제출 {i}": Board(ours, public_rank, theirs, private_rank)
+        for i, (ours, public_rank, theirs, private_rank) in enumerate(
+            zip(public, ranks[0], private, ranks[1], strict=True)
+        )
+    }
+    runs = tuple(RunShifts(label, 0, of) for label, of in zip(boards, shifts, strict=True))
+    return draw_shake_up("correction_recall", boards, ShakeUp(draws, 0, runs))
 
 
 def test_measures_have_their_values_and_whiskers():
@@ -113,7 +117,7 @@ def test_words_of_a_run_do_not_overlap(kinds, counts):
 
 def test_ranks_shift_as_often_as_the_comparison_says():
     """Two submissions change places between the parts: the first falls by 1 in 3 draws of 10, as it does here."""
-    figure = draw_shake_up(board([0.5, 0.4], [0.3, 0.4], [{"0": 7, "1": 3}, {"-1": 3, "0": 7}]))
+    figure = shaken([0.5, 0.4], [0.3, 0.4], [{"0": 7, "1": 3}, {"-1": 3, "0": 7}])
     left, right = figure.axes
     assert [label.get_text() for label in left.get_yticklabels()] == ["제출 0", "제출 1"]
     points = {line.get_label(): list(line.get_xdata()) for line in left.lines}
@@ -132,7 +136,7 @@ def test_numbers_where_there_is_room(n, numbers):
     """n submissions may move by n - 1 either way: 15 columns for 8."""
     moves = {str(move): 1 for move in range(1 - n, n)}
     scores = list(np.linspace(0.2, 0.4, n))
-    figure = draw_shake_up(board(scores, scores[::-1], [moves] * n, draws=len(moves)))
+    figure = shaken(scores, scores[::-1], [moves] * n, draws=len(moves))
     assert bool(figure.axes[1].texts) == numbers
     assert all(float(tick).is_integer() for tick in figure.axes[1].get_xticks())
     assert 0 in figure.axes[1].get_xticks()
@@ -141,13 +145,13 @@ def test_numbers_where_there_is_room(n, numbers):
 
 
 def test_ranks_that_never_move():
-    figure = draw_shake_up(board([0.5, 0.5], [0.4, 0.4], [{"0": 10}] * 2))
+    figure = shaken([0.5, 0.5], [0.4, 0.4], [{"0": 10}] * 2)
     assert [text.get_text() for text in figure.axes[1].texts] == ["100%", "100%"]
     assert list(figure.axes[1].get_xticks()) == [0]
 
 
 def test_a_move_that_no_draw_made_is_in_sight():
-    figure = draw_shake_up(board([0.3, 0.2, 0.1], [0.1, 0.2, 0.3], [{"0": 10}] * 3))
+    figure = shaken([0.3, 0.2, 0.1], [0.1, 0.2, 0.3], [{"0": 10}] * 3)
     assert figure.axes[1].get_xlim() == (-2.5, 2.5)
 
 
@@ -155,4 +159,4 @@ def test_a_move_that_no_draw_made_is_in_sight():
 def test_figures_are_written(tmp_path):
     scored(CORRECTIONS, KINDS, "correction_recall", tmp_path / "measures.png", COUNTS)
     assert (tmp_path / "measures.png").read_bytes().startswith(b"\x89PNG")
-    assert shake_up(board([0.5, 0.4], [0.3, 0.4], [{"0": 10}] * 2)).startswith(b"\x89PNG")
+    assert png(shaken([0.5, 0.4], [0.3, 0.4], [{"0": 10}] * 2)).startswith(b"\x89PNG")

@@ -1,137 +1,256 @@
-"""What a comparison of retrieval runs tells people, in sections."""
+"""A comparison in sections, for the terminal, Markdown and HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from harness.reports.sections import Section, number, p_value, signed
+from harness.commands.compare.comparison import (
+    Board,
+    ChangedItem,
+    ChangedQuery,
+    Comparison,
+    Pair,
+    PairedResult,
+    PartDifference,
+    RetrievalComparison,
+    RetrievalScores,
+    ShownDocument,
+    TaskComparison,
+)
+from harness.reports.markup import ABSENT, number, p_value, signed
+from harness.reports.sections import Section
 
-DIFFERENCE = ["mean", "95 % interval", "p (Holm)", "win/tie/loss", "queries"]
-DETAILS = ["p uncorrected", "p of t-test", "Cohen's d"]
+GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
+PLACES = 5  # named in a note
 
 
-def title(document: Mapping[str, Any]) -> str:
-    return f"{len(document['runs'])} runs of {document['experiment']} on {document['queries']} queries"
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of differences. text: the cell of one difference."""
+
+    title: str
+    text: Callable[[PairedResult], str]
 
 
-def described(document: Mapping[str, Any], whole: bool) -> list[Section]:
-    """whole: all pairs and measures; the short form has the pairs by the metric, and the rest of the first pair."""
-    runs, metric = document["runs"], document["metric"]
-    first, several = (runs[0]["label"], runs[1]["label"]), len(runs) > 2
+def _interval(one: PairedResult) -> str:
+    low, high = one.found.low, one.found.high
+    return f"{low:+.3f} to {high:+.3f}" if low == low else ABSENT
 
-    def wanted(name: str) -> list[Mapping[str, Any]]:
-        return [one for one in document[name] if whole or (one["a"], one["b"]) == first]
 
-    pairs = [one for one in document["differences"] if one["measure"] == metric]
-    splits = [one for one in wanted("splits") if one["measure"] == metric]
-    found = [_runs(document), Section("Verdict", [*document["verdicts"], *document["notes"]], figures=["shake_up"])]
+def _effect(one: PairedResult) -> str:
+    effect = one.found.effect
+    return ABSENT if effect is None or math.isnan(effect) else f"{effect:+.2f}"
+
+
+PAIR = Column("pair", lambda one: str(one.pair))
+MEASURE = Column("measure", lambda one: one.measure)
+MEAN = Column("mean", lambda one: signed(one.found.mean))
+DIFFERENCE = Column("difference", MEAN.text)
+INTERVAL = Column("95 % interval", _interval)
+P_HOLM = Column("p (Holm)", lambda one: p_value(one.found.p_holm))
+P = Column("p", lambda one: p_value(one.found.p))
+COUNTS = Column("win/tie/loss", lambda one: f"{one.found.wins}/{one.found.ties}/{one.found.losses}")
+
+QUERIES = Column("queries", lambda one: str(one.found.n))
+P_T = Column("p of t-test", lambda one: p_value(one.found.p_t))
+EFFECT = Column("Cohen's d", _effect)
+
+SHORT = (MEAN, INTERVAL, P_HOLM, COUNTS, QUERIES)
+DETAILED = (PAIR, MEASURE, *SHORT, Column("p uncorrected", P.text), P_T, EFFECT)
+OF_FILES = (PAIR, MEASURE, DIFFERENCE, INTERVAL, P_HOLM, P, COUNTS)
+
+
+def title(comparison: Comparison) -> str:
+    runs, experiment = comparison.runs, comparison.runs[0].run.experiment
+    return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count} {comparison.unit}"
+
+
+def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section]:
+    """A comparison of retrieval runs.
+
+    details: all pairs and measures; otherwise all pairs by the metric, and more on the first pair only.
+    """
+    metric, several = comparison.metric, comparison.several
+    pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
+    columns = DETAILED if details else (Column("", (PAIR if several else MEASURE).text), *SHORT)
+    found = [_runs(comparison), _verdict(comparison)]
     if several:
-        found.append(_differences(document, f"Differences in {metric}", pairs, whole, ["differences"]))
-    if whole or not several:
-        pictures = [] if several else ["differences"]
-        found.append(_differences(document, "Differences in all measures", wanted("differences"), whole, pictures))
-    found.append((_splits if whole else _short_splits)(metric, splits))
-    if any(run["losses"] for run in runs):
-        found.append(_losses(runs))
-    return [*found, *(_changed if whole else _short_changed)(metric, wanted("changed"))]
+        heading, figures = f"Differences in {metric}", ["differences"]
+        found.append(_differences(heading, comparison.in_metric, columns, figures=figures))
+    if details or not several:
+        rows = [one for one in comparison.differences if one.pair in pairs]
+        lines = ["Holm's correction is over pairs, not measures."] if len({one.measure for one in rows}) > 1 else []
+        figures = [] if several else ["differences"]
+        found.append(_differences("Differences in all measures", rows, columns, lines, figures))
+    splits = [one for one in comparison.splits if one.pair in pairs and one.measure == metric]
+    found.append(_splits(metric, splits) if details else _short_splits(metric, splits))
+    if any(run.losses for run in comparison.runs):
+        found.append(_losses(comparison.runs))
+    changed = [one for one in comparison.changed if one.pair in pairs]
+    return [*found, *(_changed_queries if details else _short_changed_queries)(metric, changed)]
 
 
-def _runs(document: Mapping[str, Any]) -> Section:
-    metric = document["metric"]
-    fitted = any(run["out_of_fold"] for run in document["runs"])
+def file_sections(comparison: TaskComparison, details: bool) -> list[Section]:
+    """A comparison of submissions to a text task.
+
+    details: all pairs and measures; otherwise all pairs by the metric, and the items of the first pair.
+    """
+    wanted = comparison.differences if details or not comparison.several else comparison.in_metric
+    found = [
+        _submissions(comparison, details),
+        _verdict(comparison),
+        _differences("Differences", wanted, OF_FILES, figures=["differences"]),
+    ]
+    if comparison.splits:
+        found.append(_by_kind(comparison.metric, comparison.splits))
+    changed = [one for one in comparison.changed if details or one.pair == comparison.first_pair]
+    return found + _changed_items(comparison.metric, changed)
+
+
+def _runs(comparison: RetrievalComparison) -> Section:
+    metric = comparison.metric
+    fitted = any(run.out_of_fold for run in comparison.runs)
     header = ["", "id", metric, *(["as written"] if fitted else []), "run"]
     rows = []
-    for run in document["runs"]:
-        written = [number(run["as_written"][metric])] if fitted else []
-        rows.append([run["label"], run["run_id"], number(run["metrics"][metric]), *written, run["name"]])
+    for run in comparison.runs:
+        written = [number(run.as_written[metric])] if fitted else []
+        rows.append([run.label, run.run.run_id, number(run.metrics[metric]), *written, run.run.name])
     return Section("Runs", (), header, rows)
 
 
+def _submissions(comparison: TaskComparison, details: bool) -> Section:
+    names = list(comparison.runs[0].metrics)
+    header = ["", "id", *names, "public", "rank", "private", "rank", "run"]
+    rows = []
+    for run in comparison.runs:
+        means = [number(run.metrics[name]) for name in names]
+        run_id = run.run.run_id if details else run.run.run_id[:12]
+        rows.append([run.label, run_id, *means, *_board(run.board), run.run.name])
+    return Section("Submissions", [f"Public and private: {comparison.metric}."], header, rows)
+
+
+def _board(board: Board | None) -> list[str]:
+    if board is None:
+        return [ABSENT] * 4
+    return [number(board.public), str(board.public_rank), number(board.private), str(board.private_rank)]
+
+
+def _verdict(comparison: Comparison) -> Section:
+    return Section("Verdict", [*comparison.verdicts, *comparison.notes], figures=["shake_up"])
+
+
 def _differences(
-    document: Mapping[str, Any], title: str, wanted: Sequence[Mapping[str, Any]], whole: bool, pictures: Sequence[str]
+    title: str,
+    differences: Sequence[PairedResult],
+    columns: Sequence[Column],
+    lines: Sequence[str] = (),
+    figures: Sequence[str] = (),
 ) -> Section:
-    tests = {(one["a"], one["b"], one["measure"]): one for one in document["tests"]}
-    rows: list[list[str]] = []
+    """A table with one row per difference; below `lines`, each note with the differences that it is about."""
     notes: dict[str, list[str]] = {}
-    for one in wanted:
-        test = tests[one["a"], one["b"], one["measure"]]
-        interval = "–" if one["low"] is None else f"{one['low']:+.3f} to {one['high']:+.3f}"
-        counts = f"{one['wins']}/{one['ties']}/{one['losses']}"
-        pair, measure = f"{one['a']} − {one['b']}", one["measure"]
-        row = [signed(one["mean"]), interval, p_value(test["p_holm"]), counts, str(one["n"])]
-        details = [pair, measure, p_value(test["p"]), "–" if test["p_t"] is None else p_value(test["p_t"])]
-        details.append("–" if one["effect"] is None else f"{one['effect']:+.2f}")
-        rows.append(
-            [*details[:2], *row, *details[2:]] if whole else [measure if len(document["runs"]) == 2 else pair, *row]
-        )
-        if one["note"]:
-            notes.setdefault(one["note"], []).append(f"{pair} {measure}")
-    lines = [] if len({one["measure"] for one in wanted}) == 1 else ["Holm's correction is over pairs, not measures."]
-    lines += [f"{', '.join(where[:5])}{' …' if len(where) > 5 else ''}: {note}." for note, where in notes.items()]
-    header = ["pair", "measure", *DIFFERENCE, *DETAILS] if whole else ["", *DIFFERENCE]
-    return Section(title, lines, header, rows, pictures)
+    for one in differences:
+        if one.found.note:
+            notes.setdefault(one.found.note, []).append(f"{one.pair} {one.measure}")
+    noted = [f"{', '.join(at[:PLACES])}{' …' if len(at) > PLACES else ''}: {note}." for note, at in notes.items()]
+    rows = [[column.text(one) for column in columns] for one in differences]
+    return Section(title, [*lines, *noted], [column.title for column in columns], rows, figures)
 
 
-def _splits(metric: str, wanted: Sequence[Mapping[str, Any]]) -> Section:
-    parts = list(dict.fromkeys(one["part"] for one in wanted))
-    pairs: dict[str, dict[str, str]] = {}
-    for one in wanted:
-        pairs.setdefault(f"{one['a']} − {one['b']}", {})[one["part"]] = f"{signed(one['mean'])} ({one['n']})"
-    rows = [[pair, *(cells[part] for part in parts)] for pair, cells in pairs.items()]
-    return Section(
-        f"Differences in {metric} by kind of query", ["Mean difference (queries), not tested."], ["", *parts], rows
-    )
+def _splits(metric: str, splits: Sequence[PartDifference]) -> Section:
+    """One row per pair, one column per part."""
+    parts = list(dict.fromkeys(one.part for one in splits))
+    cells = {(one.pair, one.part): f"{signed(one.mean)} ({one.n})" for one in splits}
+    rows = [[str(pair), *(cells[pair, part] for part in parts)] for pair in dict.fromkeys(pair for pair, _ in cells)]
+    heading = f"Differences in {metric} by kind of query"
+    return Section(heading, ["Mean difference (queries), not tested."], ["", *parts], rows)
 
 
-def _short_splits(metric: str, wanted: Sequence[Mapping[str, Any]]) -> Section:
-    said = [f"{one['part']} {signed(one['mean'])} ({one['n']})" for one in wanted]
-    title = f"{wanted[0]['a']} − {wanted[0]['b']} in {metric} by kind of query (queries), not tested"
-    return Section(title, [", ".join(said)])
+def _short_splits(metric: str, splits: Sequence[PartDifference]) -> Section:
+    """One pair's differences in one sentence."""
+    words = [f"{one.part} {signed(one.mean)} ({one.n})" for one in splits]
+    heading = f"{splits[0].pair} in {metric} by kind of query (queries), not tested"
+    return Section(heading, [", ".join(words)])
 
 
-def _losses(runs: Sequence[Mapping[str, Any]]) -> Section:
-    kinds = list(dict.fromkeys(kind for run in runs for kind in run["losses"]))
-    rows = [[run["label"], *(number(run["losses"].get(kind)) for kind in kinds)] for run in runs]
+def _by_kind(metric: str, splits: Sequence[PartDifference]) -> Section:
+    """One row per part, one column per pair."""
+    pairs = list(dict.fromkeys(str(one.pair) for one in splits))
+    rows: dict[str, list[str]] = {}
+    for one in splits:
+        rows.setdefault(f"{one.part} ({one.n})", []).append(signed(one.mean))
+    heading = f"Differences in {metric} by kind of item"
+    return Section(heading, ["Items in brackets; not tested."], ["", *pairs], [[k, *v] for k, v in rows.items()])
+
+
+def _losses(runs: Sequence[RetrievalScores]) -> Section:
+    kinds = list(dict.fromkeys(kind for run in runs for kind in run.losses))
+    rows = [[run.label, *(number(run.losses.get(kind)) for kind in kinds)] for run in runs]
     return Section("Where the score is lost", ["Parts of 1 − modified_map@3."], ["", *kinds], rows, ["losses"])
 
 
-def _changed(metric: str, changed: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """A section for each pair: its queries with both values and both runs' first documents."""
-    pairs: dict[tuple[str, str], list[Sequence[str]]] = {}
+def _changed_queries(metric: str, changed: Sequence[ChangedQuery]) -> list[Section]:
+    """One section per pair: its queries with both values and both runs' first documents."""
+    pairs: dict[Pair, list[list[str]]] = {}
     for one in changed:
-        a, b = one["a"], one["b"]
-        values = [number(one["values"][label]) for label in (a, b)]
-        documents = [_listed(one["documents"][label]) for label in (a, b)]
-        query = f"{one['query_id']}: {one['query']}" if one["query"] else one["query_id"]
-        pairs.setdefault((a, b), []).append([query, *values, *documents])
+        labels = (one.pair.first, one.pair.second)
+        values = [number(one.values[label]) for label in labels]
+        documents = [_listed(one.documents[label]) for label in labels]
+        pairs.setdefault(one.pair, []).append([_query(one), *values, *documents])
     return [
         Section(
-            f"Queries that differ most in {metric} between {a} and {b}",
+            f"Queries that differ most in {metric} between {pair.first} and {pair.second}",
             (),
-            ["query", a, b, f"first documents of {a}", f"of {b}"],
+            ["query", pair.first, pair.second, f"first documents of {pair.first}", f"of {pair.second}"],
             rows,
-            ["queries"] if number == 0 else [],
+            ["queries"] if place == 0 else [],
         )
-        for number, ((a, b), rows) in enumerate(pairs.items())
+        for place, (pair, rows) in enumerate(pairs.items())
     ]
 
 
-def _short_changed(metric: str, changed: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """One pair's queries as lines: of each list the first document's text, of the others the ids."""
+def _short_changed_queries(metric: str, changed: Sequence[ChangedQuery]) -> list[Section]:
+    """One pair's queries as lines: the text of the first document of each list, the ids of the others."""
     lines = []
     for one in changed:
-        lines.append(f"{one['query_id']}: {one['query']}" if one["query"] else one["query_id"])
-        for label, documents in one["documents"].items():
-            first, *rest = documents or [{"doc_id": "nothing returned", "snippet": None}]
-            then = f"; {', '.join(document['doc_id'] for document in rest)}" if rest else ""
-            text = f" {first['snippet']}" if first["snippet"] else ""
-            lines.append(f"  {label} {number(one['values'][label])}  {first['doc_id']}{text}{then}")
+        lines.append(_query(one))
+        for label, documents in one.documents.items():
+            first, *rest = documents or [ShownDocument("nothing returned")]
+            others = f"; {', '.join(document.doc_id for document in rest)}" if rest else ""
+            lines.append(f"  {label} {number(one.values[label])}  {_document(first)}{others}")
     if not changed:
         return []
-    return [Section(f"Queries that differ most in {metric} between {changed[0]['a']} and {changed[0]['b']}", lines)]
+    pair = changed[0].pair
+    return [Section(f"Queries that differ most in {metric} between {pair.first} and {pair.second}", lines)]
 
 
-def _listed(documents: Sequence[Mapping[str, Any]]) -> str:
-    said = [f"{one['doc_id']} {one['snippet']}" if one["snippet"] else one["doc_id"] for one in documents]
-    return "\n".join(f"{rank}. {one}" for rank, one in enumerate(said, start=1)) or "nothing returned"
+def _changed_items(metric: str, changed: Sequence[ChangedItem]) -> list[Section]:
+    """One section per pair: its items with both values, what was given and both predictions."""
+    pairs: dict[Pair, list[list[str]]] = {}
+    for one in changed:
+        labels = (one.pair.first, one.pair.second)
+        given = "\n".join(one.texts[name] for name in GIVEN if one.texts.get(name))
+        row = [one.item_id, *(number(one.values[label]) for label in labels), given]
+        pairs.setdefault(one.pair, []).append([*row, *(one.predictions[label] or ABSENT for label in labels)])
+    return [
+        Section(
+            f"Items that differ most in {metric} between {pair.first} and {pair.second}",
+            (),
+            ["id", pair.first, pair.second, "given", f"{pair.first} says", f"{pair.second} says"],
+            rows,
+        )
+        for pair, rows in pairs.items()
+    ]
+
+
+def _query(one: ChangedQuery) -> str:
+    return f"{one.item_id}: {one.query}" if one.query else one.item_id
+
+
+def _document(one: ShownDocument) -> str:
+    return f"{one.doc_id} {one.snippet}" if one.snippet else one.doc_id
+
+
+def _listed(documents: Sequence[ShownDocument]) -> str:
+    return "\n".join(f"{rank}. {_document(one)}" for rank, one in enumerate(documents, start=1)) or "nothing returned"

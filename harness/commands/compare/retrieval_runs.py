@@ -1,37 +1,53 @@
-"""What a comparison says: runs on the same queries -> one JSON document of differences, tests, splits and changes."""
+"""Retrieval runs on the same queries, read from the tracking store and compared."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.commands.compare.comparison import (
+    ChangedQuery,
+    Pair,
+    PairedResult,
+    PartDifference,
+    RetrievalComparison,
+    RetrievalScores,
+    Settings,
+    ShownDocument,
+    Standings,
+    most_changed,
+    standings,
+    verdict,
+)
 from harness.config.components import build, check_component
 from harness.data.dataset import load
-from harness.data.files import json_lines
+from harness.data.files import json_lines, some
 from harness.data.predictions import read_predictions
-from harness.evaluation.leaderboard import leaderboards
 from harness.evaluation.measures import OOF, Family, parse
-from harness.evaluation.score_table import Table
-from harness.evaluation.significance import Difference, differences
+from harness.evaluation.score_table import Table, read_table
+from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
-from harness.tracking.tracker import LoggedRun
+from harness.tracking.run_kind import Retrieval
+from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
 
-CHANGED = 10  # queries shown of each pair
 SHOWN = 3  # documents shown of each list
-ALPHA = 0.05  # up to this p two runs are told apart
-TESTED = ("p", "p_holm", "p_t", "exact")  # what belongs to the tests of a Difference
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
-    """A run as it is compared. label: its name in tables and pictures. predictions, config: its files."""
+class ComparedRun:
+    """A run to compare.
+
+    label:       its name in tables and figures.
+    table:       its scores by query, the queries by ascending id.
+    predictions: its predictions file. config: its config.yaml.
+    """
 
     label: str
     run: LoggedRun
@@ -41,12 +57,12 @@ class Compared:
 
     @property
     def values(self) -> dict[str, np.ndarray]:
-        """measure -> float64 [Q]: out of fold, and nothing else, where the run's gate was fitted on the labels."""
+        """measure -> float64 [Q]; all out of fold if the run's gate was fitted on the labels."""
         return self.table.oof or self.table.values
 
     @property
     def losses(self) -> dict[str, float]:
-        """The parts of 1 - modified_map@3, out of fold as the values."""
+        """The parts of 1 - modified_map@3, out of fold if the values are."""
         prefix = f"{OOF if self.table.oof else ''}loss/"
         return {k.removeprefix(prefix): v for k, v in sorted(self.run.metrics.items()) if k.startswith(prefix)}
 
@@ -60,78 +76,109 @@ class Compared:
     @cached_property
     def lists(self) -> dict[str, list[str]]:
         """query_id -> its first documents."""
-        found = read_predictions(self.predictions)
-        rows = zip(found.query_ids, found.docs[:, :SHOWN].tolist(), strict=True)
-        return {query_id: [found.doc_ids[doc] for doc in docs if doc >= 0] for query_id, docs in rows}
+        predictions = read_predictions(self.predictions)
+        rows = zip(predictions.query_ids, predictions.docs[:, :SHOWN].tolist(), strict=True)
+        return {query_id: [predictions.doc_ids[doc] for doc in docs if doc >= 0] for query_id, docs in rows}
 
 
-def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison of runs whose tables have the same queries in the same order.
+def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedRun]:
+    """Download the runs. chosen: label -> run. BadInput unless all are scored on the same queries."""
+    for run in chosen.values():
+        if "data.qrels" not in run.tags:
+            raise BadInput(f"Run {run.run_id} ({run.name}) has no labels, so no scores. Set dataset.qrels=FILE.")
+    runs = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
+    first = runs[0]
+    for other in runs[1:]:
+        if extra := set(other.table.query_ids) ^ set(first.table.query_ids):
+            raise BadInput(
+                f"Runs {other.run.run_id} ({other.run.name}) and {first.run.run_id} ({first.run.name}) are scored on "
+                f"different queries: {len(extra)} are in only one of them: {some(sorted(extra))}. Score both with "
+                "missing=zero, or compare runs on the same queries."
+            )
+    return runs
 
-    config: metric, seed, resamples. Raises BadInput where not every run has the metric by query.
+
+def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComparison:
+    """Compare runs whose tables have the same queries in the same order.
+
+    Raises BadInput unless every run has the metric by query.
     """
-    names, notes = _measures(runs, config["metric"])
+    metric, labels = settings.metric, [run.label for run in runs]
+    names, notes = _shared_measures(runs, metric)
+    at = names.index(metric)
     values = np.stack([[run.values[name] for name in names] for run in runs])
-    found = differences(values, config["seed"], config["resamples"])
-    at = names.index(config["metric"])
-    verdicts, differs, tests, splits, changed = [], [], [], [], []
-    parts, some_notes = _parts(runs)
-    notes += some_notes
-    for (first, second), measured in found.items():
-        pair = {"a": runs[first].label, "b": runs[second].label}
-        verdicts.append(verdict(pair["a"], pair["b"], measured[at], config["metric"], len(found)))
-        rows = values[first] - values[second]
-        for name, one, row in zip(names, measured, rows, strict=True):
-            numbers = _plain(asdict(one))
-            key = pair | {"measure": name}
-            tests.append(key | {name: numbers.pop(name) for name in TESTED} | {"pairs": len(found)})
-            differs.append(key | numbers)
-            splits += [key | {"part": part, **_mean(row[inside])} for part, inside in parts.items()]
-        changed += _changed(runs[first], runs[second], values[first, at], values[second, at])
-    notes += _add_texts(changed, runs)
-    boards: list[dict[str, Any]] = [{} for _ in runs]
-    shifts = None
-    if "public" in parts:
-        labels, table = [run.label for run in runs], runs[0].table
-        asked = (table.public, 2 * table.needs + table.multi_turn, labels, config["metric"], config["seed"])
-        boards, shifts, said = leaderboards(partial(_masked_means, values[:, at]), *asked)
-        notes += said
-    return {
-        "metric": config["metric"],
-        "queries": values.shape[2],
-        "verdicts": verdicts,
-        "notes": notes,
-        "runs": [_described(run, names) | board for run, board in zip(runs, boards, strict=True)],
-        "differences": differs,
-        "tests": tests,
-        "splits": splits,
-        "changed": changed,
-        "shake_up": shifts,
-    }
+    found = differences(values, settings.seed, settings.resamples)
+    pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
+    parts, part_notes = _parts(runs)
+    changed = [
+        query
+        for first, second in combinations(range(len(runs)), 2)
+        for query in _changed(runs[first], runs[second], values[first, at], values[second, at])
+    ]
+    changed, text_notes = _with_texts(changed, runs)
+    ranked = _standings(runs, parts, values[:, at], settings)
+    return RetrievalComparison(
+        metric=metric,
+        count=values.shape[2],
+        verdicts=[verdict(pair, found[rows][at], metric, len(pairs), "queries") for rows, pair in pairs.items()],
+        notes=[*notes, *part_notes, *text_notes, *ranked.notes],
+        runs=[
+            RetrievalScores(
+                label=run.label,
+                run=run.run,
+                metrics={name: _mean(run.values[name]) for name in names},
+                board=board,
+                out_of_fold=bool(run.table.oof),
+                as_written={name: _mean(run.table.values[name]) for name in names},
+                losses=run.losses,
+            )
+            for run, board in zip(runs, ranked.boards, strict=True)
+        ],
+        differences=[
+            PairedResult(pair, name, one)
+            for rows, pair in pairs.items()
+            for name, one in zip(names, found[rows], strict=True)
+        ],
+        splits=[
+            PartDifference(pair, name, part, n=int((~np.isnan(gaps[inside])).sum()), mean=_mean(gaps[inside]))
+            for (first, second), pair in pairs.items()
+            for name, gaps in zip(names, values[first] - values[second], strict=True)
+            for part, inside in parts.items()
+        ],
+        changed=changed,
+        shake_up=ranked.shake_up,
+        by_query=values[:, at],
+    )
 
 
-def verdict(a: str, b: str, found: Difference, metric: str, pairs: int, items: str = "queries") -> str:
-    """One sentence for people: which of two runs is better by the metric, or that it cannot be told."""
-    if found.n < 2:
-        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n} of the {items}."
-    if found.wins + found.losses == 0:
-        return f"{a} and {b} have the same {metric} on each of {found.n} {items}."
-    p = f"p {'< 0.001' if found.p_holm < 0.001 else f'= {found.p_holm:.2g}'}"
-    p += f" after Holm over {pairs} pairs" if pairs > 1 else ""
-    if found.p_holm > ALPHA:
-        return (
-            f"No difference between {a} and {b} can be told on {found.n} {items}: {metric} of {a} − {b} is "
-            f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
-        )
-    if found.mean < 0:
-        a, b, low, high = b, a, -found.high, -found.low
-    else:
-        low, high = found.low, found.high
-    return f"{a} is better than {b} by {abs(found.mean):.3f} (95 % {low:.3f} to {high:.3f}) in {metric}, {p}."
+def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedRun:
+    folder.mkdir()
+    try:
+        table = read_table(tracker.download(run.run_id, "scores.csv", folder))
+    except BadInput as error:
+        raise BadInput(
+            f"Run {run.run_id} ({run.name}) has no scores.csv: it was made by an earlier version. Repeat the run to "
+            "compare it."
+        ) from error
+    predictions = tracker.download(run.run_id, Retrieval().predictions(run), folder)
+    return ComparedRun(label, run, _ordered(table), predictions, tracker.download(run.run_id, "config.yaml", folder))
 
 
-def _measures(runs: Sequence[Compared], metric: str) -> tuple[list[str], list[str]]:
-    """Measures that all runs have and that count the same queries in each, and notes on what is not compared."""
+def _ordered(table: Table) -> Table:
+    """The table with its queries by ascending id."""
+    order = np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp)
+    return Table(
+        query_ids=tuple(table.query_ids[row] for row in order),
+        needs=table.needs[order],
+        multi_turn=table.multi_turn[order],
+        public=table.public[order],
+        values={name: column[order] for name, column in table.values.items()},
+        oof={name: column[order] for name, column in table.oof.items()},
+    )
+
+
+def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str], list[str]]:
+    """(measures that count the same queries in every run, notes on what is not compared)."""
     first, *others = [run.values for run in runs]
     applies = [name for name, values in first.items() if not np.isnan(values).all()]
     shared = [name for name in applies if all(name in values for values in others)]
@@ -153,8 +200,8 @@ def _measures(runs: Sequence[Compared], metric: str) -> tuple[list[str], list[st
     return same, notes
 
 
-def _parts(runs: Sequence[Compared]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Kinds of queries -> which they are, bool [Q], and a note where the runs do not agree on them."""
+def _parts(runs: Sequence[ComparedRun]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """(part -> bool [Q], which queries are in it; a note if the runs have different public parts)."""
     table = next((run.table for run in runs if "data.queries" in run.run.tags), runs[0].table)
     parts = {"single-turn": ~table.multi_turn, "multi-turn": table.multi_turn}
     parts |= {"needs retrieval": table.needs, "needs none": ~table.needs}
@@ -163,27 +210,36 @@ def _parts(runs: Sequence[Compared]) -> tuple[dict[str, np.ndarray], list[str]]:
     return parts | {"public": table.public, "private": ~table.public}, []
 
 
-def _changed(first: Compared, second: Compared, ours: np.ndarray, theirs: np.ndarray) -> list[dict[str, Any]]:
-    """The queries that differ most between two runs by their values [Q], the greatest difference first."""
+def _standings(
+    runs: Sequence[ComparedRun], parts: Mapping[str, np.ndarray], values: np.ndarray, settings: Settings
+) -> Standings:
+    """values: float64 [runs, Q], the metric."""
+    if "public" not in parts:
+        return Standings((None,) * len(runs))
+    table, labels = runs[0].table, [run.label for run in runs]
+    strata = 2 * table.needs + table.multi_turn
+    return standings(partial(_masked_means, values), table.public, strata, labels, settings)
+
+
+def _changed(first: ComparedRun, second: ComparedRun, ours: np.ndarray, theirs: np.ndarray) -> list[ChangedQuery]:
+    """The queries that differ most between two runs, as yet without texts. ours, theirs: float64 [Q], the metric."""
     gaps = np.nan_to_num(ours - theirs)
-    most = [int(i) for i in np.argsort(-np.abs(gaps), kind="stable")[:CHANGED] if gaps[i]]
-    pair = {"a": first.label, "b": second.label}
     return [
-        pair
-        | {
-            "query_id": (query_id := first.table.query_ids[i]),
-            "difference": float(gaps[i]),
-            "values": {first.label: float(ours[i]), second.label: float(theirs[i])},
-            "documents": {
-                run.label: [{"doc_id": doc_id} for doc_id in run.lists.get(query_id, ())] for run in (first, second)
+        ChangedQuery(
+            pair=Pair(first.label, second.label),
+            item_id=(query_id := first.table.query_ids[row]),
+            difference=float(gaps[row]),
+            values={first.label: float(ours[row]), second.label: float(theirs[row])},
+            documents={
+                run.label: [ShownDocument(doc_id) for doc_id in run.lists.get(query_id, ())] for run in (first, second)
             },
-        }
-        for i in most
+        )
+        for row in most_changed(gaps)
     ]
 
 
-def _add_texts(changed: Sequence[dict[str, Any]], runs: Sequence[Compared]) -> list[str]:
-    """Put the query's text and snippets of documents into changed queries; a note where the data is not there."""
+def _with_texts(changed: Sequence[ChangedQuery], runs: Sequence[ComparedRun]) -> tuple[list[ChangedQuery], list[str]]:
+    """(the queries with their texts and snippets of documents, a note if the dataset cannot be read)."""
     queries: dict[str, str] = {}
     texts: dict[str, str] = {}
     for run in runs:
@@ -192,26 +248,31 @@ def _add_texts(changed: Sequence[dict[str, Any]], runs: Sequence[Compared]) -> l
             for doc_id, reference in zip(row["topk"], row.get("references") or (), strict=False):
                 if isinstance(reference, Mapping) and isinstance(text := reference.get("content"), str):
                     texts[str(doc_id)] = text
-    shown = [document for one in changed for documents in one["documents"].values() for document in documents]
-    whole = all(queries.get(one["query_id"]) for one in changed) and all(one["doc_id"] in texts for one in shown)
+    shown = {document.doc_id for one in changed for documents in one.documents.values() for document in documents}
     notes = []
-    if not whole:
+    if not (all(queries.get(one.item_id) for one in changed) and shown <= texts.keys()):
         try:
             more_queries, more_texts = _reloaded(runs)
         except (BadInput, OSError) as error:
             notes.append(f"Texts are missing below, since the data could not be read again: {error}")
         else:
             queries, texts = more_queries | {k: v for k, v in queries.items() if v}, more_texts | texts
-    for one in changed:
-        one["query"] = queries.get(one["query_id"]) or None
-    for document in shown:
-        text = texts.get(document["doc_id"])
-        document["snippet"] = None if text is None else snippet(text)
-    return notes
+
+    def document(doc_id: str) -> ShownDocument:
+        return ShownDocument(doc_id, snippet(texts[doc_id]) if doc_id in texts else None)
+
+    return [
+        replace(
+            one,
+            query=queries.get(one.item_id) or None,
+            documents={label: [document(d.doc_id) for d in documents] for label, documents in one.documents.items()},
+        )
+        for one in changed
+    ], notes
 
 
-def _reloaded(runs: Sequence[Compared]) -> tuple[dict[str, str], dict[str, str]]:
-    """query_id -> text and doc_id -> text of the runs' data set as it is now, which must be what it was then."""
+def _reloaded(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str, str]]:
+    """(query_id -> text, doc_id -> text) of the runs' dataset. BadInput if it has changed since."""
     import yaml
 
     run = next((run for run in runs if "data.documents" in run.run.tags), None)
@@ -227,33 +288,13 @@ def _reloaded(runs: Sequence[Compared]) -> tuple[dict[str, str], dict[str, str]]
     return {query.query_id: query.text for query in dataset.queries}, texts
 
 
-def _described(run: Compared, names: Sequence[str]) -> dict[str, Any]:
-    """A run in numbers. metrics: what is compared. as_written: the lists' own, where these are not the same."""
-    means = {name: _mean(run.values[name])["mean"] for name in names}
-    written = {name: _mean(run.table.values[name])["mean"] for name in names}
-    return {
-        "label": run.label,
-        "run_id": run.run.run_id,
-        "name": run.run.name,
-        "experiment": run.run.experiment,
-        "out_of_fold": bool(run.table.oof),
-        "metrics": means,
-        "as_written": written,
-        "losses": run.losses,
-    }
-
-
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """float64 [M, R]: means over the queries of `rows` [R, Q] of M runs [M, Q], NaN where a query does not count."""
     counted = rows @ ~np.isnan(values[0])
     return (rows @ np.nan_to_num(values).T).T / np.where(counted > 0, counted, np.nan)
 
 
-def _mean(values: np.ndarray) -> dict[str, Any]:
+def _mean(values: np.ndarray) -> float:
+    """The mean of what is not NaN; NaN if there is nothing."""
     counted = values[~np.isnan(values)]
-    return {"n": len(counted), "mean": float(counted.mean()) if len(counted) else None}
-
-
-def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Numbers as JSON takes them: NaN becomes None."""
-    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in numbers.items()}
+    return float(counted.mean()) if len(counted) else np.nan

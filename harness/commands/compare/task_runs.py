@@ -1,19 +1,29 @@
-"""What a comparison of submissions to a text task says: differences, tests, and how the leaderboard may shift."""
+"""Scored files of a text task, read from the tracking store and compared."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.commands.compare.retrieval_runs import verdict
+from harness.commands.compare.comparison import (
+    ChangedItem,
+    Pair,
+    PairedResult,
+    PartDifference,
+    RunScores,
+    Settings,
+    TaskComparison,
+    most_changed,
+    standings,
+    verdict,
+)
 from harness.config.components import arguments, build, check_component
-from harness.evaluation.leaderboard import Score, leaderboards
-from harness.evaluation.significance import Difference
+from harness.evaluation.leaderboard import Score
 from harness.tasks import scored_file
 from harness.tasks.statistics import differences, measure_all, strata
 from harness.tasks.task import TextTask
@@ -21,14 +31,22 @@ from harness.tracking import task_run
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
-CHANGED = 10  # items shown of each pair
 SHOWN = ("kind", "question", "source", "reference")  # columns of an item that all submissions share
-ELSEWHERE = ("columns", "runtime")  # of a task: where things are found, no rule of scoring
+ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not decide how it scores
+
+Pairs = Mapping[tuple[int, int], Pair]  # rows of two runs -> their labels
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
-    """A submission as it is compared: N items by ascending id. items: id -> the row of `items.csv`, if it is there."""
+class ComparedFile:
+    """A scored file to compare; its N items are in ascending order of their ids.
+
+    label:   its name in tables and figures.
+    config:  the run's config.
+    kinds:   kind of each item. public: bool [N].
+    counts: what is counted -> float64 [N].
+    items:   id -> the row of `items.csv`; empty if the run has no such file.
+    """
 
     label: str
     run: LoggedRun
@@ -36,95 +54,69 @@ class Compared:
     item_ids: tuple[str, ...]
     kinds: tuple[str, ...]
     public: np.ndarray
-    tallies: dict[str, np.ndarray]
+    counts: dict[str, np.ndarray]
     items: Mapping[str, Mapping[str, str]]
 
     @property
     def rules(self) -> dict[str, Any]:
-        """What decides how it was scored."""
-        return {name: one for name, one in arguments(self.config["task"]).items() if name not in ELSEWHERE}
+        """The arguments of the task that decide how it scores."""
+        return {name: value for name, value in arguments(self.config["task"]).items() if name not in ELSEWHERE}
 
 
-def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[Compared]:
-    """The submissions, by label, with their tallies; refused unless they were scored by the same rules."""
-    runs = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
-    first = runs[0]
-    for one in runs[1:]:
+def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedFile]:
+    """Download the runs. chosen: label -> run. BadInput unless all were scored by the same rules."""
+    files = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
+    first = files[0]
+    for other in files[1:]:
         for name, rule in first.rules.items():
-            if one.rules.get(name) != rule:
+            if other.rules.get(name) != rule:
                 raise BadInput(
-                    f"run {one.run.run_id} ({one.run.name}) was scored with task.{name}={one.rules.get(name)}, run "
-                    f"{first.run.run_id} ({first.run.name}) with {rule}: such scores cannot be compared."
+                    f"Run {other.run.run_id} ({other.run.name}) was scored with task.{name}={other.rules.get(name)}, "
+                    f"run {first.run.run_id} ({first.run.name}) with {rule}: such scores cannot be compared. Score "
+                    f"both files with the same task.{name}."
                 )
-        if (one.public != first.public).any():
+        if (other.public != first.public).any():
             raise BadInput(
-                f"run {one.run.run_id} ({one.run.name}) has another public part than {first.run.run_id} "
+                f"Run {other.run.run_id} ({other.run.name}) has another public part than {first.run.run_id} "
                 f"({first.run.name}). Score both with the same `public` and `seed`."
             )
-    return runs
+    return files
 
 
-def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison as one JSON document. config: metric, seed, resamples."""
-    metric, first = config["metric"], runs[0]
+def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskComparison:
+    """Compare files that were scored on the same items. Raises BadInput unless every file has the metric."""
+    first, metric, labels = files[0], settings.metric, [file.label for file in files]
     check_component(first.config["task"], "task")
     task: TextTask = build(first.config["task"], where="task")
     scored_file.check_measure(task, "metric", metric)
-    means = [measure_all(task, run.tallies) for run in runs]
-    shared = [name for name in task.measures if all(mean[name] == mean[name] for mean in means)]
-    if metric not in shared:
-        lacking = next(run for run, mean in zip(runs, means, strict=True) if mean[metric] != mean[metric])
-        raise BadInput(
-            f"metric={metric} is absent from run {lacking.run.run_id} ({lacking.run.name}). "
-            f"All runs have: {', '.join(shared)}."
-        )
-    found = differences(task, [run.tallies for run in runs], shared, config["seed"], config["resamples"])
-    pairs = {pair: {"a": runs[pair[0]].label, "b": runs[pair[1]].label} for pair in found}
-    differs = [
-        pairs[pair] | {"measure": name} | _numbers(one)
-        for pair, measures in found.items()
-        for name, one in measures.items()
-    ]
-    tested = ("p", "p_holm", "exact")
-    verdicts = [
-        verdict(pairs[pair]["a"], pairs[pair]["b"], measures[metric], metric, len(found), "items")
-        for pair, measures in found.items()
-    ]
-    labels = [run.label for run in runs]
-    boards, shifts, notes = leaderboards(
-        _scorer(task, runs, metric), first.public, strata(first.kinds), labels, metric, config["seed"]
-    )
-    if bare := [run.label for run in runs if not run.items]:
+    means = [measure_all(task, file.counts) for file in files]
+    shared = _shared_measures(task, files, means, metric)
+    found = differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples)
+    pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
+    ranked = standings(_scorer(task, files, metric), first.public, strata(first.kinds), labels, settings)
+    notes = [*ranked.notes]
+    if bare := [file.label for file in files if not file.items]:
         notes.append(f"No texts of {', '.join(bare)}: trials of a sweep keep none. Score their files to see them.")
-    return {
-        "task": task.name,
-        "metric": metric,
-        "items": len(first.item_ids),
-        "verdicts": verdicts,
-        "notes": notes,
-        "runs": [
-            {
-                "label": run.label,
-                "run_id": run.run.run_id,
-                "name": run.run.name,
-                "experiment": run.run.experiment,
-                "metrics": {name: mean[name] for name in shared},
-                **board,
-            }
-            for run, mean, board in zip(runs, means, boards, strict=True)
+    return TaskComparison(
+        task=task.name,
+        metric=metric,
+        count=len(first.item_ids),
+        verdicts=[verdict(pair, found[rows][metric], metric, len(pairs), "items") for rows, pair in pairs.items()],
+        notes=notes,
+        runs=[
+            RunScores(file.label, file.run, {name: mean[name] for name in shared}, board)
+            for file, mean, board in zip(files, means, ranked.boards, strict=True)
         ],
-        "differences": [{k: v for k, v in one.items() if k not in tested} for one in differs],
-        "tests": [
-            {k: v for k, v in one.items() if k in ("a", "b", "measure", *tested)} | {"pairs": len(found)}
-            for one in differs
+        differences=[
+            PairedResult(pair, name, one) for rows, pair in pairs.items() for name, one in found[rows].items()
         ],
-        "splits": _splits(task, runs, pairs, metric),
-        "changed": _changed(task, runs, pairs, metric),
-        "shake_up": shifts,
-    }
+        splits=_splits(task, files, pairs, metric),
+        changed=_changed(task, files, pairs, metric),
+        shake_up=ranked.shake_up,
+    )
 
 
-def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compared:
+def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedFile:
     import yaml
 
     folder.mkdir()
@@ -132,15 +124,20 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
     columns = _columns(tracker.download(run.run_id, task_run.TABLE, folder))
     try:
         items = _columns(tracker.download(run.run_id, "items.csv", folder))
-    except BadInput:  # a trial of a sweep keeps no texts
+    except BadInput:  # trials of a sweep do not save texts
         items = {"id": []}
-    rows = {row[0]: dict(zip(items, row, strict=True)) for row in zip(*items.values(), strict=True)}
     ids, kinds = columns.pop("id"), columns.pop("kind")
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    values = {name: np.array([float(cells[i]) for i in order]) for name, cells in columns.items()}
-    public = values.pop("public") == 1
-    return Compared(
-        label, run, config, tuple(ids[i] for i in order), tuple(kinds[i] for i in order), public, values, rows
+    counts = {name: np.array([float(cells[row]) for row in order]) for name, cells in columns.items()}
+    return ComparedFile(
+        label,
+        run,
+        config,
+        item_ids=tuple(ids[row] for row in order),
+        kinds=tuple(kinds[row] for row in order),
+        public=counts.pop("public") == 1,
+        counts=counts,
+        items={cells[0]: dict(zip(items, cells, strict=True)) for cells in zip(*items.values(), strict=True)},
     )
 
 
@@ -150,10 +147,23 @@ def _columns(file: Path) -> dict[str, list[str]]:
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
-def _scorer(task: TextTask, runs: Sequence[Compared], metric: str) -> Score:
-    """The metric of every run over some of the items."""
-    names = list(runs[0].tallies)
-    tables = [np.stack(list(run.tallies.values()), axis=1) for run in runs]
+def _shared_measures(
+    task: TextTask, files: Sequence[ComparedFile], means: Sequence[Mapping[str, float]], metric: str
+) -> list[str]:
+    """The measures that every file has. BadInput if the metric is not among them."""
+    shared = [name for name in task.measures if all(mean[name] == mean[name] for mean in means)]
+    if metric not in shared:
+        lacking = next(file.run for file, mean in zip(files, means, strict=True) if mean[metric] != mean[metric])
+        raise BadInput(
+            f"metric={metric} is absent from run {lacking.run_id} ({lacking.name}). All runs have: {', '.join(shared)}."
+        )
+    return shared
+
+
+def _scorer(task: TextTask, files: Sequence[ComparedFile], metric: str) -> Score:
+    """The metric of every file over some of the items."""
+    names = list(files[0].counts)
+    tables = [np.stack(list(file.counts.values()), axis=1) for file in files]
 
     def score(rows: np.ndarray) -> np.ndarray:
         summed = [dict(zip(names, (rows @ table).T, strict=True)) for table in tables]
@@ -162,50 +172,38 @@ def _scorer(task: TextTask, runs: Sequence[Compared], metric: str) -> Score:
     return score
 
 
-def _splits(
-    task: TextTask, runs: Sequence[Compared], pairs: Mapping[tuple[int, int], Mapping[str, str]], metric: str
-) -> list[dict[str, Any]]:
-    """Each pair's difference in the metric by kind of item and by part."""
-    kinds = np.array(runs[0].kinds, dtype=object)
-    parts = {kind: kinds == kind for kind in sorted(set(runs[0].kinds))} if len(set(runs[0].kinds)) > 1 else {}
-    parts |= {"public": runs[0].public, "private": ~runs[0].public}
+def _splits(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric: str) -> list[PartDifference]:
+    """The differences of each pair in the metric by kind of item and by part."""
+    kinds = np.array(files[0].kinds, dtype=object)
+    names = sorted(set(files[0].kinds))
+    parts = {kind: kinds == kind for kind in names} if len(names) > 1 else {}
+    parts |= {"public": files[0].public, "private": ~files[0].public}
     found = []
-    for (i, j), labels in pairs.items():
-        for part, rows in parts.items():
-            ours, theirs = (measure_all(task, runs[n].tallies, rows)[metric] for n in (i, j))
-            value = ours - theirs if rows.any() else np.nan
-            n = int(rows.sum())
-            found.append({**labels, "measure": metric, "part": part, "n": n, "mean": _finite(value)})
+    for rows, pair in pairs.items():
+        for part, inside in parts.items():
+            ours, theirs = (measure_all(task, files[row].counts, inside)[metric] for row in rows)
+            mean = ours - theirs if inside.any() else np.nan
+            found.append(PartDifference(pair, metric, part, n=int(inside.sum()), mean=float(mean)))
     return found
 
 
-def _changed(
-    task: TextTask, runs: Sequence[Compared], pairs: Mapping[tuple[int, int], Mapping[str, str]], metric: str
-) -> list[dict[str, Any]]:
-    """The items on which two submissions differ most, with what both said."""
+def _changed(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric: str) -> list[ChangedItem]:
+    """The items on which each pair differs most, with both predictions."""
     found = []
-    for (i, j), labels in pairs.items():
-        values = [task.measure(runs[n].tallies)[metric] for n in (i, j)]
-        gap = np.nan_to_num(values[0] - values[1])
-        for row in np.argsort(-np.abs(gap), kind="stable")[:CHANGED]:
-            if gap[row] == 0:
-                break
-            item_id = runs[i].item_ids[row]
-            items = [runs[n].items.get(item_id, {}) for n in (i, j)]
-            shown = {name: one[name] for one in reversed(items) for name in SHOWN if name in one}
-            said = {runs[n].label: one.get("prediction") for n, one in zip((i, j), items, strict=True)}
-            scored = {runs[n].label: float(value[row]) for n, value in zip((i, j), values, strict=True)}
+    for rows, pair in pairs.items():
+        values = {files[row].label: task.measure(files[row].counts)[metric] for row in rows}
+        gaps = np.nan_to_num(values[pair.first] - values[pair.second])
+        for place in most_changed(gaps):
+            item_id = files[0].item_ids[place]
+            items = {files[row].label: files[row].items.get(item_id, {}) for row in rows}
             found.append(
-                {**labels, "id": item_id, "difference": float(gap[row]), "values": scored, **shown, "predictions": said}
+                ChangedItem(
+                    pair,
+                    item_id,
+                    difference=float(gaps[place]),
+                    values={label: float(of[place]) for label, of in values.items()},
+                    texts={name: item[name] for item in reversed(items.values()) for name in SHOWN if name in item},
+                    predictions={label: item.get("prediction") for label, item in items.items()},
+                )
             )
     return found
-
-
-def _numbers(difference: Difference) -> dict[str, Any]:
-    """As JSON takes them: NaN becomes None, and what these measures do not have is left out."""
-    numbers = {name: value for name, value in asdict(difference).items() if value is not None}
-    return {name: _finite(value) if isinstance(value, float) else value for name, value in numbers.items()}
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -77,11 +77,7 @@ def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     }
 
     def show(console: Console) -> None:
-        from rich.table import Table
-
-        table = Table(box=None)
-        for column in ("MB", "days unused", "kind", "of", "key"):
-            table.add_column(column, justify="right" if column in ("MB", "days unused") else "left")
+        table = terminal.bare_table(("MB", "days unused", "kind", "of", "key"), left=("kind", "of", "key"))
         for entry in document["entries"][: config["show"]]:
             kind = entry["kind"].split("/")[0] + ("" if entry["finished"] else " (unfinished)")
             size, days = f"{entry['bytes'] / 1e6:,.1f}", f"{entry['unused_days']:.1f}"

@@ -14,6 +14,7 @@ from harness.config.components import build
 from harness.data.files import json_file
 from harness.evaluation.measures import OOF
 from harness.reports import terminal
+from harness.reports.markup import interval, number
 from harness.tracking.tracker import Tracker, mlflow_name, ranked_by
 from retrievers.base import BadInput
 
@@ -198,17 +199,14 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
 
 
 def _show_scores(console: Console, rows: Sequence[Row]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", "here", "95 % interval", "own public", "public", "drift", "private", "drift"):
-        table.add_column(name, justify="right", no_wrap=True)
+    header = ("", "here", "95 % interval", "own public", "public", "drift", "private", "drift")
+    table = terminal.bare_table(header, no_wrap=True)
     for row in rows:
         low, high = row["local_low"], row["local_high"]
-        there = [text for part in PARTS for text in (_number(row[part]), _number(row["drift"][part], "+"))]
+        there = [text for part in PARTS for text in (number(row[part]), number(row["drift"][part], "+"))]
         table.add_row(
-            f"{row['number']:>3}", (OOF if _fitted(row) else "") + _number(row["local"]),
-            "–" if low is None or high is None else f"{low:.3f} – {high:.3f}", _number(row["local_public"]),
+            f"{row['number']:>3}", (OOF if _fitted(row) else "") + number(row["local"]),
+            interval(low, high), number(row["local_public"]),
             *there,
         )  # fmt: skip
     console.print(table)
@@ -249,18 +247,12 @@ def _fitted(row: Row) -> bool:
     return bool(row["local_by"]) and row["local_by"].startswith(OOF)
 
 
-def _number(value: float | None, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.4f}"
-
-
 def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
     """The leaderboard's scores (full marks: public, hollow: private) over ours with intervals; on the line no drift."""
-    from matplotlib.figure import Figure
-
-    from harness.reports.figure import shortened, with_fonts
+    from harness.reports.figure import new_figure, save, shortened, with_fonts
 
     shown = [row for row in rows if any(drift is not None for drift in row["drift"].values())]
-    figure = Figure(figsize=(6, 4.6 + 0.2 * len(shown)), layout="constrained")
+    figure = new_figure(6, 4.6 + 0.2 * len(shown))
     axes = figure.subplots()
     for row in shown:
         colour, here = f"C{(row['number'] - 1) % 10}", row["local"]
@@ -276,4 +268,4 @@ def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
     axes.margins(0.1)
     axes.set(xlabel=f"{metric} here, with 95 % interval", ylabel="leaderboard (full: public, hollow: private)")
     figure.legend(loc="outside lower center", fontsize=8, frameon=False)
-    with_fonts(figure).savefig(file, dpi=120)
+    save(with_fonts(figure), file, quick=False)

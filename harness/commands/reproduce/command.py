@@ -221,12 +221,9 @@ def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> di
 
 def _show(console: Console, run: LoggedRun, document: Mapping[str, Any]) -> None:
     """What differs, and last the verdict."""
-    from rich.table import Table
-
     if document["versions"]:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("not as it was", "then", "now"):
-            table.add_column(title)
+        header = ("not as it was", "then", "now")
+        table = terminal.bare_table(header, left=header)
         for name, pair in document["versions"].items():
             table.add_row(name, pair["then"], pair["now"])
         console.print(table)

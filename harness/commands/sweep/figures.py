@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harness.reports.figure import _drawable, shortened, with_fonts
+from harness.reports.figure import drawable, new_figure, save, shortened, with_fonts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ class _Key(NamedTuple):
 
 def objective_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None, file: Path) -> None:
     """One panel per swept key (the 12 with the largest effect), as PNG: all trials, best and median at each value."""
-    draw_by_key(axes, objective, values, best).savefig(file, dpi=120)
+    save(draw_by_key(axes, objective, values, best), file, quick=False)
 
 
 def overview(axes: Swept, objective: str, values: np.ndarray, best: int | None, file: Path) -> bool:
@@ -76,20 +76,20 @@ def overview(axes: Swept, objective: str, values: np.ndarray, best: int | None, 
     """
     figure = draw_overview(axes, objective, values, best)
     if figure is not None:
-        figure.savefig(file, dpi=120)
+        save(figure, file, quick=False)
     return figure is not None
 
 
 def pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray, file: Path) -> None:
     """The trials by two objectives, as PNG. values: float64 [T, 2], NaN: failed. front: bool [T], the Pareto front."""
-    draw_pareto(values, names, front).savefig(file, dpi=120)
+    save(draw_pareto(values, names, front), file, quick=False)
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
     keys = _strongest([_key(name, given) for name, given in axes.items()], values)
     columns = {1: 1, 2: 2, 4: 2}.get(len(keys), 3)
     rows = math.ceil(len(keys) / columns)
-    figure = _figure(max(5.2, 3.4 * columns), 0.7 + 2.6 * rows)
+    figure = new_figure(max(5.2, 3.4 * columns), 0.7 + 2.6 * rows)
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for panel, key in zip(panels, keys, strict=False):
         _panel(panel, key, values, best, alone=len(keys) == 1)
@@ -130,7 +130,7 @@ def draw_overview(axes: Swept, objective: str, values: np.ndarray, best: int | N
 
 
 def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -> Figure:
-    figure = _figure(5.6, 4.2)
+    figure = new_figure(5.6, 4.2)
     panel = figure.subplots()
     panel.scatter(values[~front, 0], values[~front, 1], s=14, color=TRIAL, alpha=0.6, linewidths=0, label="trial")
     chosen = values[front][np.lexsort(values[front].T)]
@@ -187,7 +187,7 @@ def _heat_map(across: _Key, up: _Key, objective: str, values: np.ndarray, best: 
     less = _less_is_better(values, best)
     (np.fmin if less else np.fmax).at(cells, (row, column), values)
     width, height = np.clip([0.52 * len(columns), 0.34 * len(rows)], (3.6, 2.0), (11, 9))
-    figure = _figure(width + 2, height + 1.2)
+    figure = new_figure(width + 2, height + 1.2)
     panel = figure.subplots()
     panel.set_facecolor(EMPTY)
     image = panel.imshow(cells, cmap=COLOURS[less], aspect="auto", origin="lower")
@@ -218,7 +218,7 @@ def _parallel(keys: Sequence[_Key], objective: str, values: np.ndarray, best: in
     height = goal.shares(goal.places)
     points = _polylines(keys, done, height)
 
-    figure = _figure(max(6.0, 1.3 * (len(keys) + 1)), 4.6)
+    figure = new_figure(max(6.0, 1.3 * (len(keys) + 1)), 4.6)
     panel = figure.subplots()
     less = _less_is_better(values, best)
     _draw_trials(panel, points, height, less)
@@ -292,7 +292,7 @@ def _key(name: str, given: Sequence[str | float]) -> _Key:
         return _Key(name, places, [], _logarithmic(np.unique(places)))
     texts = [str(value) for value in given]
     known = list(dict.fromkeys(texts))
-    labels = [_drawable(text) for text in known]
+    labels = [drawable(text) for text in known]
     if len({shortened(label, 14) for label in labels}) < len(labels):
         labels = [f"{label} #{n}" for n, label in enumerate(labels, start=1)]
     return _Key(name, np.array([known.index(text) for text in texts], np.float64), labels, False)
@@ -327,19 +327,10 @@ def _less_is_better(values: np.ndarray, best: int | None) -> bool:
     return best is not None and bool(np.nanmin(values) == values[best] < np.nanmax(values))
 
 
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _wrapped(name: str, most: int) -> str:
     """A dotted name in lines of up to `most` letters, broken before dots."""
     lines = [""]
-    for n, part in enumerate(_drawable(name).split(".")):
+    for n, part in enumerate(drawable(name).split(".")):
         piece = f".{part}" if n else part
         if lines[-1] and len(lines[-1] + piece) > most:
             lines.append("")

@@ -19,7 +19,8 @@ from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.summary import SHOWN, Summary, objective_values, swept_values
 from harness.commands.sweep.trials import Context, Result, read_journal
-from harness.reports.terminal import peeked
+from harness.reports.markup import interval
+from harness.reports.terminal import bare_table, peeked
 from harness.tracking.run_kind import RETRIEVAL
 
 if TYPE_CHECKING:
@@ -56,19 +57,16 @@ def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> Non
 
 
 def _best_trials(summary: Summary) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
     keys = list(summary.axes())
-    for name in ("", *(name for name, _ in summary.objectives), "95 % interval", *keys, "run"):
-        table.add_column(name, justify="left" if name in (*keys, "run") else "right", overflow="fold")
+    header = ("", *(name for name, _ in summary.objectives), "95 % interval", *keys, "run")
+    table = bare_table(header, left=(*keys, "run"), overflow="fold")
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
         low, high = summary.interval(number)
         values = swept_values(summary.trials[number])
         table.add_row(
             str(place),
             *(f"{value:.4f}" for value in summary.values(number)),
-            "" if np.isnan(low) else f"{low:.3f} – {high:.3f}",
+            interval(low, high, absent=""),
             *(values.get(key, "") for key in keys),
             (summary.results[number].run_id or f"trial {number}")[:12],
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.commands.compare.retrieval_runs import verdict
+from harness.commands.compare.comparison import Pair, verdict
 from harness.evaluation import measures
 from harness.evaluation.significance import Difference, differences
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -167,7 +167,7 @@ def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
 
 
 def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monkeypatch):
-    from harness.commands.compare import command as compare_command
+    from harness.commands.compare import retrieval_runs
     from harness.evaluation import score_table
 
     plain = score_table.read_table
@@ -180,7 +180,7 @@ def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monk
             )
         return table
 
-    monkeypatch.setattr(compare_command, "read_table", fitted)
+    monkeypatch.setattr(retrieval_runs, "read_table", fitted)
     found = harness(*COMPARE).json
     first = found["runs"][0]
     assert first["out_of_fold"]
@@ -294,7 +294,7 @@ def told(mean, low, high, p, n=110, wins=10, losses=5):
     ],
 )  # fmt: skip
 def test_the_verdict_in_one_sentence(found, pairs, expected):
-    assert verdict("A", "B", found, "m", pairs) == expected
+    assert verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
 
 
 @pytest.mark.local

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from harness.commands.sweep.figures import draw_by_key, draw_overview, draw_pareto, objective_by_key, overview, pareto
 from harness.reports import figure as reports_figure
-from harness.reports.figure import _fonts
+from harness.reports.figure import fonts
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -198,7 +198,7 @@ DEGENERATE = {
 def test_degenerate_tables_are_drawn(tmp_path, monkeypatch, name, hangul):
     if not hangul:
         monkeypatch.setattr(reports_figure, "HANGUL", ())
-    _fonts.cache_clear()
+    fonts.cache_clear()
     swept, given_values = DEGENERATE[name]
     values = np.array(given_values)
     best = None if np.isnan(values).all() else int(np.nanargmax(values))
@@ -207,11 +207,11 @@ def test_degenerate_tables_are_drawn(tmp_path, monkeypatch, name, hangul):
     drawn = overview(swept, "modified_map@3", values, best, tmp_path / "overview.png")
     assert drawn == (name not in ("one trial", "all failed"))
     assert not drawn or is_png(tmp_path / "overview.png")
-    _fonts.cache_clear()
+    fonts.cache_clear()
 
 
 def test_letters_without_a_font_are_left_out_and_labels_stay_apart(monkeypatch):
-    monkeypatch.setattr(reports_figure, "_fonts", lambda: (("DejaVu Sans",), frozenset(map(ord, "kiwi #123…"))))
+    monkeypatch.setattr(reports_figure, "fonts", lambda: (("DejaVu Sans",), frozenset(map(ord, "kiwi #123…"))))
     (panel,) = draw_by_key({"model": KOREAN}, "map", np.array([0.1, 0.2, 0.3]), 2).axes
     assert ticks(panel.xaxis) == ["… #1", "… #2", "kiwi #3"]
 

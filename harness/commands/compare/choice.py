@@ -1,0 +1,126 @@
+"""Which runs `harness compare` compares: those named by id, or the best of the experiment."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.data.files import some
+from harness.tracking.run_kind import RunKind, require_kind
+from harness.tracking.tracker import LoggedRun, Tracker, ranked_by
+from retrievers.base import BadInput, did_you_mean
+
+LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
+RUN_ID = 32  # characters
+
+
+@dataclass(frozen=True)
+class Choice:
+    """notes: how the runs were chosen."""
+
+    runs: Sequence[LoggedRun]
+    notes: Sequence[str] = ()
+
+    @property
+    def labelled(self) -> dict[str, LoggedRun]:
+        return dict(zip(LABELS, self.runs, strict=False))
+
+
+def choose(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
+    """The runs that the config's `runs` names; otherwise the `top` best of the experiment.
+
+    BadInput unless they are finished runs of the kind, with the same data and version of the measures.
+    """
+    choice = Choice(_named(tracker, config)) if config["runs"] else _best(tracker, config, kind)
+    _check(choice.runs, kind)
+    return choice
+
+
+def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
+    """The runs whose ids are given, or beginnings of ids of the experiment's runs."""
+    words, experiment = config["runs"], config["experiment_name"]
+    if not 2 <= len(words) <= len(LABELS):
+        raise BadInput(f"runs names {len(words)} runs. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
+    known: list[LoggedRun] = []
+    named: dict[str, LoggedRun] = {}
+    for word in words:
+        if len(word) == RUN_ID:
+            run = tracker.best(experiment, config["metric"], word)
+        else:
+            known = known or tracker.runs(experiment, {})
+            run = _only_match(word, known, experiment)
+        if run.run_id in named:
+            raise BadInput(f"runs names {run.run_id} twice. Name different runs.")
+        named[run.run_id] = run
+    return list(named.values())
+
+
+def _only_match(beginning: str, known: Sequence[LoggedRun], experiment: str) -> LoggedRun:
+    matching = [run for run in known if run.run_id.startswith(beginning)]
+    if len(matching) == 1:
+        return matching[0]
+    ids = [run.run_id for run in matching or known]
+    near = "" if matching else did_you_mean(beginning, ids)
+    raise BadInput(
+        f"runs: {len(matching) or 'no'} runs of experiment {experiment!r} begin with {beginning!r}.{near} "
+        f"{'They' if matching else 'Its runs'} are {some(ids) if ids else 'none'}. Give whole ids, or set "
+        "experiment_name=..."
+    )
+
+
+def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
+    """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
+    metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
+    tracker.best(experiment, metric, select_on=select_on, task=kind.tags.get("task"))  # BadInput if there is none
+    earliest: dict[str, LoggedRun] = {}
+    for run in reversed(tracker.runs(experiment, kind.tags, "FINISHED")):
+        earliest.setdefault(run.tags.get("trial_key", run.run_id), run)
+    runs, notes = list(earliest.values()), []
+    scheme = config.get("task", {}).get("scheme")
+    if scheme in (schemes := {run.params.get("task.scheme") for run in runs}) and len(schemes) > 1:
+        runs = [run for run in runs if run.params.get("task.scheme") == scheme]
+        notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
+    logged = [(run, ranked_by(run.metrics, metric, select_on)) for run in runs]
+    ranked = [(run.metrics[name], run) for run, name in logged if name]
+    best = [run for _, run in sorted(ranked, key=lambda one: -one[0])][: config["top"]]
+    if len(best) < 2:
+        raise BadInput(
+            f"experiment {experiment!r} has {len(ranked)} different finished runs with {metric}, and top="
+            f"{config['top']}: a comparison takes at least two. Make more runs, raise top, or name runs: "
+            "'runs=[ID,ID]'."
+        )
+    part = "the public part" if select_on == "public" else f"all {kind.unit}"
+    notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric} of {part}.")
+    if len(ranked) > 2 and select_on == "all":
+        notes.append(
+            f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
+            f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
+        )
+    return Choice(best, notes)
+
+
+def _check(chosen: Sequence[LoggedRun], kind: RunKind) -> None:
+    for run in chosen:
+        if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
+            raise BadInput(f"Run {run.run_id} ({run.name}) is a record of `harness {verb}`, without scores of its own.")
+        if run.status != "FINISHED":
+            raise BadInput(f"Run {run.run_id} ({run.name}) is {run.status}: only finished runs can be compared.")
+        require_kind(kind, run, "compare it")
+        for tag, meaning in kind.shared.items():
+            _check_same(tag, meaning, run, [other for other in chosen if tag in other.tags])
+
+
+def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedRun]) -> None:
+    """BadInput if the tag of the run differs from that of the first of the `tagged` runs.
+
+    A run may lack the tag: a file that was scored without queries has no `data.queries`.
+    """
+    if tag in run.tags and run.tags[tag] != tagged[0].tags[tag]:
+        first = tagged[0]
+        raise BadInput(
+            f"Run {run.run_id} ({run.name}) has other {meaning} than run {first.run_id} ({first.name}): {tag} is "
+            f"{run.tags[tag][:12]} and {first.tags[tag][:12]}. Only runs with the same data and measures can be "
+            "compared."
+        )

@@ -1,0 +1,319 @@
+"""The result of a comparison as values, with its JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from harness.evaluation.leaderboard import Score, leaderboards
+from harness.evaluation.scores import plain
+from harness.evaluation.significance import Difference
+from harness.tracking.tracker import LoggedRun
+
+ALPHA = 0.05  # two runs differ significantly up to this p
+CHANGED = 10  # queries or items shown of each pair
+TESTED = ("p", "p_holm", "p_t", "exact")  # fields of a Difference that belong to its test
+
+
+@dataclass(frozen=True)
+class Settings:
+    """metric: what the verdicts go by. resamples: of the tests and intervals. seed: of both, and of the draws."""
+
+    metric: str
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The labels of two runs; their differences are first − second."""
+
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"{self.first} − {self.second}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"a": self.first, "b": self.second}
+
+
+@dataclass(frozen=True)
+class PairedResult:
+    """The difference of a pair in one measure, with its interval and its test."""
+
+    pair: Pair
+    measure: str
+    found: Difference
+
+    def difference_json(self) -> dict[str, Any]:
+        return self._json(lambda name: name not in TESTED)
+
+    def test_json(self) -> dict[str, Any]:
+        return self._json(lambda name: name in TESTED)
+
+    def _json(self, wanted: Callable[[str], bool]) -> dict[str, Any]:
+        """NaN becomes None; what the measure does not have is left out."""
+        numbers = {name: value for name, value in asdict(self.found).items() if wanted(name) and value is not None}
+        return self.pair.to_json() | {"measure": self.measure} | plain(numbers)
+
+
+@dataclass(frozen=True)
+class PartDifference:
+    """The difference of a pair in one measure over the n queries or items of a part. mean: NaN if there are none."""
+
+    pair: Pair
+    measure: str
+    part: str
+    n: int
+    mean: float
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"n": self.n, "mean": plain(self.mean)}
+        return self.pair.to_json() | {"measure": self.measure, "part": self.part} | numbers
+
+
+@dataclass(frozen=True)
+class Board:
+    """What a run scores on the public and the private part, None where a part is empty, and its ranks there."""
+
+    public: float | None
+    public_rank: int
+    private: float | None
+    private_rank: int
+
+
+@dataclass(frozen=True)
+class RunShifts:
+    """shifts: ranks lost from the public to the private part -> in how many draws. mean_shift: of their sizes."""
+
+    label: str
+    mean_shift: float
+    shifts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ShakeUp:
+    """How ranks shift if the public part is drawn anew. winner_loses: share of draws with another private winner."""
+
+    draws: int
+    winner_loses: float
+    runs: tuple[RunShifts, ...]
+
+
+@dataclass(frozen=True)
+class Standings:
+    """boards: one per run; None if the runs have different public parts."""
+
+    boards: tuple[Board | None, ...]
+    shake_up: ShakeUp | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """A run in numbers. metrics: measure -> mean, of the measures that are compared."""
+
+    label: str
+    run: LoggedRun
+    metrics: Mapping[str, float]
+    board: Board | None
+
+    def to_json(self) -> dict[str, Any]:
+        return self._head() | {"metrics": self.metrics} | self._board()
+
+    def _head(self) -> dict[str, Any]:
+        run = self.run
+        return {"label": self.label, "run_id": run.run_id, "name": run.name, "experiment": run.experiment}
+
+    def _board(self) -> dict[str, Any]:
+        return asdict(self.board) if self.board else {}
+
+
+@dataclass(frozen=True)
+class RetrievalScores(RunScores):
+    """A retrieval run in numbers.
+
+    out_of_fold: whether `metrics` and `losses` are out of fold, because the gate was fitted on the labels.
+    as_written:  measure -> mean over the lists as written.
+    losses:      the parts of 1 - modified_map@3.
+    """
+
+    out_of_fold: bool
+    as_written: Mapping[str, float]
+    losses: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"metrics": self.metrics, "as_written": self.as_written, "losses": self.losses}
+        return self._head() | {"out_of_fold": self.out_of_fold} | plain(numbers) | self._board()
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A query or item whose metric differs much between a pair. values: label -> the metric."""
+
+    pair: Pair
+    item_id: str
+    difference: float
+    values: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ShownDocument:
+    """snippet: None if the text is unknown."""
+
+    doc_id: str
+    snippet: str | None = None
+
+
+@dataclass(frozen=True)
+class ChangedQuery(Changed):
+    """documents: label -> the first documents. query: its text, None if unknown."""
+
+    documents: Mapping[str, Sequence[ShownDocument]]
+    query: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        documents = {label: [asdict(one) for one in shown] for label, shown in self.documents.items()}
+        numbers = {"query_id": self.item_id, "difference": self.difference, "values": self.values}
+        return self.pair.to_json() | numbers | {"documents": documents, "query": self.query}
+
+
+@dataclass(frozen=True)
+class ChangedItem(Changed):
+    """texts: kind, question, source and reference, as far as known. predictions: label -> text, None if unknown."""
+
+    texts: Mapping[str, str]
+    predictions: Mapping[str, str | None]
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"id": self.item_id, "difference": self.difference, "values": self.values}
+        return self.pair.to_json() | numbers | dict(self.texts) | {"predictions": self.predictions}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison:
+    """Two or more runs, compared pair by pair.
+
+    count:       how many queries or items the runs are scored on.
+    verdicts:    one sentence per pair. notes: what a reader must know besides.
+    differences: one per pair and measure. splits: the same by part. changed: the largest differences of each pair.
+    shake_up:    None if a part is empty, or if the runs have different public parts.
+    """
+
+    noun: ClassVar[str]  # what is compared, in the plural
+    unit: ClassVar[str]  # what is scored, in the plural
+
+    metric: str
+    count: int
+    runs: Sequence[RunScores]
+    verdicts: Sequence[str]
+    notes: Sequence[str]
+    differences: Sequence[PairedResult]
+    splits: Sequence[PartDifference]
+    changed: Sequence[Changed]
+    shake_up: ShakeUp | None
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one pair."""
+        return len(self.runs) > 2
+
+    @property
+    def first_pair(self) -> Pair:
+        return Pair(self.runs[0].label, self.runs[1].label)
+
+    @property
+    def in_metric(self) -> list[PairedResult]:
+        """The differences in the metric, one per pair."""
+        return [one for one in self.differences if one.measure == self.metric]
+
+    def with_notes(self, notes: Sequence[str]) -> Self:
+        """The comparison with more notes before its own."""
+        return replace(self, notes=[*notes, *self.notes])
+
+    def to_json(self) -> dict[str, Any]:
+        pairs = len(self.in_metric)
+        return {
+            "metric": self.metric,
+            self.unit: self.count,
+            "verdicts": [*self.verdicts],
+            "notes": [*self.notes],
+            "runs": [run.to_json() for run in self.runs],
+            "differences": [one.difference_json() for one in self.differences],
+            "tests": [one.test_json() | {"pairs": pairs} for one in self.differences],
+            "splits": [one.to_json() for one in self.splits],
+            "changed": [one.to_json() for one in self.changed],
+            "shake_up": plain(asdict(self.shake_up)) if self.shake_up else None,
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RetrievalComparison(Comparison):
+    """by_query: float64 [runs, queries], the metric of each query; NaN where it does not apply. Not in the JSON."""
+
+    noun, unit = "runs", "queries"
+    runs: Sequence[RetrievalScores]
+    changed: Sequence[ChangedQuery]
+    by_query: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TaskComparison(Comparison):
+    noun, unit = "submissions", "items"
+    changed: Sequence[ChangedItem]
+    task: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"task": self.task} | super().to_json()
+
+
+def standings(
+    score: Score, public: np.ndarray, strata: np.ndarray, labels: Sequence[str], settings: Settings
+) -> Standings:
+    """The runs on both parts of a leaderboard, and how their ranks may shift.
+
+    score:  the metric of every run over some of the queries or items.
+    public: bool [N]. strata: int [N], kinds of queries or items that the public part is drawn from alike.
+    """
+    boards, shifts, notes = leaderboards(score, public, strata, labels, settings.metric, settings.seed)
+    shake_up = None
+    if shifts:
+        runs = tuple(RunShifts(**run) for run in shifts["runs"])
+        shake_up = ShakeUp(shifts["draws"], shifts["winner_loses"], runs)
+    return Standings(tuple(Board(**board) for board in boards), shake_up, tuple(notes))
+
+
+def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -> str:
+    """One sentence: which run of a pair is better by the metric, or that the data cannot tell.
+
+    pairs: how many pairs p is corrected for. unit: what is scored, in the plural.
+    """
+    a, b = pair.first, pair.second
+    if found.n < 2:
+        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n} of the {unit}."
+    if found.wins + found.losses == 0:
+        return f"{a} and {b} have the same {metric} on each of {found.n} {unit}."
+    p = f"p {'< 0.001' if found.p_holm < 0.001 else f'= {found.p_holm:.2g}'}"
+    p += f" after Holm over {pairs} pairs" if pairs > 1 else ""
+    if found.p_holm > ALPHA:
+        return (
+            f"No difference between {a} and {b} can be told on {found.n} {unit}: {metric} of {a} − {b} is "
+            f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
+        )
+    if found.mean < 0:
+        a, b, low, high = b, a, -found.high, -found.low
+    else:
+        low, high = found.low, found.high
+    return f"{a} is better than {b} by {abs(found.mean):.3f} (95 % {low:.3f} to {high:.3f}) in {metric}, {p}."
+
+
+def most_changed(gaps: np.ndarray) -> list[int]:
+    """Rows of the largest differences [N], the largest first; none that are 0."""
+    return [int(row) for row in np.argsort(-np.abs(gaps), kind="stable")[:CHANGED] if gaps[row]]
