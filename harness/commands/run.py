@@ -15,7 +15,7 @@ from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.reports import terminal
 from harness.tracking import provenance, recording, retrieval_run, traces
-from harness.tracking.outbox import looks
+from harness.tracking.outbox import shows_private_scores
 from harness.tracking.tracker import RunRecord
 
 if TYPE_CHECKING:
@@ -43,16 +43,19 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     )
     cache = Cache(Path(config["store"]["path"]))
     light = config["tracking"]["detail"] == "light"
-    with recording.tracked(config, record) as (tracker, run_id, unfinished, folder):
+    tracker = recording.open_tracker(config)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    with recording.live_run(tracker, record, target) as live:
         outcome = steps.run(config, dataset, cache, clock)
-        record.end_tags |= retrieval_run.write_files(unfinished, config, dataset, outcome, light)
+        record.end_tags |= retrieval_run.write_files(live.folder, config, dataset, outcome, light)
         if not light:
-            retrieval_run.write_page(unfinished, record, run_id, config, dataset, outcome)
+            retrieval_run.write_page(live.folder, record, live.run_id, config, dataset, outcome)
         record.metrics |= retrieval_run.logged(outcome, config, light) | retrieval_run.machine(
             config, dataset, cache, clock
         )
-    folder = record.unsent / "files" if record.unsent else folder
-    peeks = tracker.count_private_view(config["experiment_name"]) if looks(record.metrics) and not record.unsent else 0
+    run_id, folder = live.run_id, live.folder
+    seen = shows_private_scores(record.metrics) and not record.unsent
+    peeks = tracker.count_private_view(config["experiment_name"]) if seen else 0
     traced = traces.write(config, dataset, outcome, cache, tracker, run_id) if run_id and not record.unsent else 0
     document = {
         "run_id": run_id,
@@ -91,7 +94,7 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             console.print(f"  harness export run={run_id}")
 
     terminal.emit(config["format"], document, show)
-    recording.end(record)
+    recording.exit_if_unsent(record)
     return document
 
 

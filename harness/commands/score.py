@@ -23,7 +23,7 @@ from harness.reports import run_page, terminal
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
-from harness.tracking.tracker import NOTE, RunRecord, as_note
+from harness.tracking.tracker import NOTE, DataInput, RunRecord, as_note
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         tags=provenance.provenance({}, config) | tags(config, submission),
         inputs=inputs(config, submission),
     )
-    with recording.tracked(config, record) as (tracker, run_id, unfinished, folder):
-        write(unfinished, record, config, submission)
-    folder = record.unsent / "files" if record.unsent else folder
+    tracker = recording.open_tracker(config)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    with recording.live_run(tracker, record, target) as live:
+        write(live.folder, record, config, submission)
+    run_id, folder = live.run_id, live.folder
     peeks = 0
     if not record.unsent:
         peeks = tracker.count_private_view(config["experiment_name"])
@@ -62,7 +64,7 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 3),
     }
     terminal.emit(config["format"], document, lambda console: _show(console, submission, document))
-    recording.end(record)
+    recording.exit_if_unsent(record)
     return document
 
 
@@ -141,20 +143,22 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         params=retrieval_run.params(config, invocation.choices),
         tags=provenance.provenance({"predictions": lists_digest(predictions), "qrels": labels})
         | {"harness.verb": "score", "objective": config["objective"]},
-        inputs={"qrels": (invocation.choices["dataset"], labels, where, len(qrels.grades))},
+        inputs={"qrels": DataInput(invocation.choices["dataset"], labels, where, len(qrels.grades))},
         metrics=retrieval_run.scored(scores),
     )
-    with recording.tracked(config, record) as (tracker, run_id, unfinished, _):
-        shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
-        write_text(unfinished / "config.yaml", provenance.resolved(config))
-        write_text(unfinished / "scores.csv", table_text(scores))
-        write_text(unfinished / "requirements.txt", provenance.requirements())
+    tracker = recording.open_tracker(config)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    with recording.live_run(tracker, record, target) as live:
+        shutil.copyfile(path, live.folder / f"predictions{path.suffix}")
+        write_text(live.folder / "config.yaml", provenance.resolved(config))
+        write_text(live.folder / "scores.csv", table_text(scores))
+        write_text(live.folder / "requirements.txt", provenance.requirements())
         source = {"Predictions": path.name, "Labels": where}
-        record.end_tags[NOTE] = as_note(run_page.write_scored(unfinished, scores, source, config["objective"]))
+        record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, scores, source, config["objective"]))
     if not record.unsent:
         tracker.count_private_view(config["experiment_name"])
     numbers = scores.to_json()
-    document = {"run_id": run_id, "experiment": config["experiment_name"]}
+    document = {"run_id": live.run_id, "experiment": config["experiment_name"]}
     document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
 
     def show(console: Console) -> None:
@@ -164,5 +168,5 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
 
     terminal.emit(config["format"], document, show)
-    recording.end(record)
+    recording.exit_if_unsent(record)
     return document

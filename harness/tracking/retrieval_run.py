@@ -24,7 +24,7 @@ from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.reports import run_page
 from harness.tracking.provenance import requirements, resolved
-from harness.tracking.tracker import NOTE, RunRecord, as_note
+from harness.tracking.tracker import NOTE, DataInput, RunRecord, as_note
 
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where things go and how they look, but no result.
@@ -84,15 +84,15 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
     return found
 
 
-def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, tuple[str, str, str, int]]:
-    """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
+def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, DataInput]:
+    """context -> what a run has read, as MLflow shows it."""
     sizes = {
         "documents": len(dataset.documents),
         "queries": len(dataset.queries),
         "qrels": len(dataset.qrels.grades) if dataset.qrels else 0,
     }
     return {
-        name: (f"{dataset.name}-{name}", sha256, place(source, name), sizes[name])
+        name: DataInput(f"{dataset.name}-{name}", sha256, place(source, name), sizes[name])
         for name, sha256 in dataset.fingerprints.items()
         if sha256
     }

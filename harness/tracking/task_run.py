@@ -22,8 +22,8 @@ from harness.pipeline.cache import Cache
 from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
-from harness.tracking.tracker import NOTE, LoggedRun, RunRecord, Tracker, as_note
-from retrievers.base import BadInput
+from harness.tracking.logged_run import ValidRun, logged_config, require_unchanged
+from harness.tracking.tracker import NOTE, DataInput, LoggedRun, RunRecord, Tracker, as_note
 
 TABLE = "tallies.csv"  # what is counted of each item: all that a comparison needs
 WORST = 1000  # items in the table of a run's page in MLflow
@@ -38,27 +38,19 @@ def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
     tracker.view(config["experiment_name"], "runs", {"task": task.name}, shown, ["task.scheme", "predictions"])
 
 
-def validated(tracker: Tracker, run: LoggedRun) -> tuple[str, dict[str, Any], int]:
-    """(the predictions of a run as they were scored, its resolved config, how many items they are of).
+def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
+    """A run's predictions as they were scored.
 
-    BadInput where they do not pair with the references any more, or either is not what it was.
+    BadInput if they do not pair with the references any more, or if predictions or references have changed.
     """
-    import yaml
-
+    config = logged_config(tracker, run)
+    check_component(config["task"], "task")
     with tempfile.TemporaryDirectory() as folder:
-        resolved = yaml.safe_load(tracker.download(run.run_id, "config.yaml", Path(folder)).read_text("utf-8"))
-        check_component(resolved["task"], "task")
         file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
-        cache = Cache(Path(resolved["store"]["path"]))
-        judged = task_of(resolved).judge(file, Path(resolved["references"]), [], cache)
-        for name, sha256 in fingerprints(judged).items():
-            if sha256 != run.tags[f"data.{name}"]:
-                raise BadInput(
-                    f"The {name} of run {run.run_id} have changed since ({resolved[name]}). Score the file again, or "
-                    "put them back."
-                )
+        judged = task_of(config).judge(file, Path(config["references"]), [], Cache(Path(config["store"]["path"])))
+        require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
         with opened(file) as text:
-            return text.read().decode(), resolved, len(judged.item_ids)
+            return ValidRun(text.read().decode(), config, len(judged.item_ids))
 
 
 def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:
@@ -96,10 +88,10 @@ def _rules(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _rules(value) if isinstance(value, Mapping) else value for name, value in kept.items()}
 
 
-def inputs(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, tuple[str, str, str, int]]:
-    """The data of a run as MLflow shows it: context -> (name, sha256, place, rows)."""
+def inputs(config: Mapping[str, Any], submission: ScoredFile) -> dict[str, DataInput]:
+    """context -> what a run has read, as MLflow shows it."""
     n, sha256 = len(submission.judged.item_ids), submission.fingerprints
-    return {name: (Path(config[name]).name, sha256[name], config[name], n) for name in FILES}
+    return {name: DataInput(Path(config[name]).name, sha256[name], config[name], n) for name in FILES}
 
 
 def write(

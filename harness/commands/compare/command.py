@@ -16,15 +16,15 @@ from harness.commands.compare import page as compare_page
 from harness.commands.compare import task_page, task_runs
 from harness.commands.compare.retrieval_runs import Compared, comparison
 from harness.config.check import Invocation
-from harness.config.components import build
 from harness.data.files import some, write_text
 from harness.evaluation import measures
 from harness.evaluation.score_table import Table, read_table
 from harness.reports import sections, terminal
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
-from harness.tracking import provenance, recording
-from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, ranked_by
+from harness.tracking import provenance
+from harness.tracking.recording import live_run, new_folder, open_tracker
+from harness.tracking.tracker import RETRIEVAL_RUNS, LoggedRun, RunRecord, Tracker, ranked_by
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if not task:
         measures.parse(config["metric"])
     outputs = Path(config["outputs"]).absolute()
-    tracker: Tracker = build(config["tracking"], where="tracking")
+    tracker = open_tracker(config)
     if not tracker.keeps_files:
         raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or say tracking=mlflow.")
-    tracker.connect(outputs)
     with tempfile.TemporaryDirectory() as scratch:
         chosen, notes = (_named(tracker, config), []) if config["runs"] else _best(tracker, config, task)
         _check(chosen, task)
@@ -66,10 +65,10 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         metrics=_logged(found, config["metric"]),
     )
     page: Any = task_page if task else compare_page
-    folder = recording.new_folder(outputs / "comparisons")
-    with recording.recording(tracker, record, folder) as (run_id, unfinished):
+    folder = new_folder(outputs / "comparisons")
+    with live_run(tracker, record, folder) as live:
         files = {name: str(folder / f"comparison.{name}") for name in ("md", "html", "json")}
-        document = {"run_id": run_id, "experiment": experiment, **found, "files": files}
+        document = {"run_id": live.run_id, "experiment": experiment, **found, "files": files}
         document["private_peeks"] = tracker.count_private_view(experiment)
         title, whole = page.title(document), page.described(document, whole=True)
         figures = (
@@ -77,9 +76,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             if task
             else compare_figures.figures(document, *(run.values[config["metric"]].tolist() for run in runs[:2]))
         )
-        write_text(unfinished / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-        write_text(unfinished / "comparison.md", sections.markdown(title, whole))
-        write_text(unfinished / "comparison.html", sections.html(title, whole, figures))
+        write_text(live.folder / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+        write_text(live.folder / "comparison.md", sections.markdown(title, whole))
+        write_text(live.folder / "comparison.html", sections.html(title, whole, figures))
 
     def show(console: Console) -> None:
         sections.show(console, title, page.described(document, whole=False))
@@ -98,7 +97,7 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
     found = {}
     for word in words:
         if len(word) == RUN_ID:
-            run = tracker.best(experiment, config["metric"], word)
+            run = tracker.run(word)
         else:
             known = known or tracker.runs(experiment, {})
             matching = [run for run in known if run.run_id.startswith(word)]
@@ -120,11 +119,10 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
 def _best(tracker: Tracker, config: Mapping[str, Any], task: TextTask | None) -> tuple[list[LoggedRun], list[str]]:
     """The `top` best finished runs, each configuration once, the earliest of equals first; and notes on the choice."""
     metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
-    name = task.name if task else None
-    tracker.best(experiment, metric, select_on=select_on, task=name)  # says what is wrong where there is none
+    tags = {"task": task.name} if task else RETRIEVAL_RUNS
+    tracker.require_scored(experiment, metric, select_on, tags)
     earliest: dict[str, LoggedRun] = {}
-    kind = {"task": task.name} if task else {"harness.verb": "run"}
-    for run in reversed(tracker.runs(experiment, kind, "FINISHED")):
+    for run in reversed(tracker.runs(experiment, tags, "FINISHED")):
         earliest.setdefault(run.tags.get("trial_key", run.run_id), run)
     runs, notes = list(earliest.values()), []
     scheme = config.get("task", {}).get("scheme")

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.components import build, check_component
-from harness.data.dataset import load
 from harness.data.files import json_lines
 from harness.data.predictions import read_predictions
 from harness.evaluation.leaderboard import leaderboards
@@ -21,6 +19,7 @@ from harness.evaluation.score_table import Table
 from harness.evaluation.significance import Difference, differences
 from harness.reports.markup import snippet
 from harness.tasks.statistics import Gap
+from harness.tracking.logged_run import load_unchanged, read_config
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput, did_you_mean
 
@@ -213,17 +212,10 @@ def _add_texts(changed: Sequence[dict[str, Any]], runs: Sequence[Compared]) -> l
 
 def _reloaded(runs: Sequence[Compared]) -> tuple[dict[str, str], dict[str, str]]:
     """query_id -> text and doc_id -> text of the runs' data set as it is now, which must be what it was then."""
-    import yaml
-
     run = next((run for run in runs if "data.documents" in run.run.tags), None)
     if run is None:
         raise BadInput("these runs were scored from files, which name no documents.")
-    config = yaml.safe_load(run.config.read_text("utf-8"))
-    check_component(config["dataset"], "dataset")
-    dataset = load(build(config["dataset"], where="dataset"), "dataset")
-    for name in ("documents", "queries"):
-        if dataset.fingerprints[name] != run.run.tags[f"data.{name}"]:
-            raise BadInput(f"the {name} have changed since run {run.run.run_id}.")
+    dataset = load_unchanged(run.run, read_config(run.config)["dataset"])
     texts = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()}
     return {query.query_id: query.text for query in dataset.queries}, texts
 

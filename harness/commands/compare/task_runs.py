@@ -17,6 +17,7 @@ from harness.tasks import scored_file
 from harness.tasks.statistics import Gap, gaps, measured, strata
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
+from harness.tracking.logged_run import logged_config
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -124,10 +125,8 @@ def comparison(runs: Sequence[Compared], config: Mapping[str, Any]) -> dict[str,
 
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compared:
-    import yaml
-
     folder.mkdir()
-    config = yaml.safe_load(tracker.download(run.run_id, "config.yaml", folder).read_text("utf-8"))
+    config = logged_config(tracker, run)
     columns = _columns(tracker.download(run.run_id, task_run.TABLE, folder))
     try:
         items = _columns(tracker.download(run.run_id, "items.csv", folder))

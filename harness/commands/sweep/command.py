@@ -165,8 +165,7 @@ class Sweep:
     def run(self) -> None:
         outputs = Path(self.settings["outputs"]).absolute()
         with owned(outputs / "sweeps" / self.sweep_id) as (folder, token):
-            tracker = self._tracker()
-            tracker.connect(outputs)
+            tracker = recording.open_tracker(self.settings)
             self._remember(tracker)
             record = RunRecord(
                 self.settings["experiment_name"],
@@ -207,7 +206,7 @@ class Sweep:
         record.tables = {"trials.json": summary.table()}
         record.end_tags = summary.parent_tags(self._page(tracker, summary))
         status = "KILLED" if killed else "FAILED" if failed or raised else "FINISHED"
-        recording.close(tracker, parent, record, status, self.context.folder / "parent", files)
+        recording.LiveRun(tracker, record, self.context.folder / "parent", files, run_id=parent).end(status)
         unsent = [*self.context.folder.glob("trials/*.unsent"), *([record.unsent] if record.unsent else [])]
         document = summary.to_json() | {
             "plan": self._plan(list(self.trials.values())),

@@ -21,7 +21,6 @@ from typing import Any, Literal
 from harness.commands.sweep.plan import Job, Trial
 from harness.commands.sweep.work import Retrieving, Scoring, Work
 from harness.config.canonical import digest
-from harness.config.components import build
 from harness.tracking import provenance, recording, retrieval_run, task_run
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
 from retrievers.base import BadInput
@@ -119,8 +118,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     """
     gc.set_threshold(50_000)  # logging makes many objects: looking for cycles so often took 6 % of the time
     first = job.trials[0]
-    tracker: Tracker = build(first.config["tracking"], where="tracking")
-    tracker.connect(Path(first.config["outputs"]))
+    tracker = recording.open_tracker(first.config)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner, failed = None, None
@@ -154,8 +152,9 @@ class Runner:
         folder = self.context.folder / "trials" / str(trial.number)
         _remove(folder)
         try:
-            with recording.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, written):
-                found, metrics = self.work.light(trial, written)
+            with recording.live_run(self.tracker, record, folder, adopted=adopted, direct=True) as live:
+                run_id = live.run_id
+                found, metrics = self.work.light(trial, live.folder)
                 record.end_tags |= found
                 record.metrics |= metrics
                 record.metrics["seconds/trial"] = time.perf_counter() - began
@@ -189,7 +188,8 @@ def fail(
     _remove(folder)
     run_id = None
     try:
-        with recording.recording(tracker, record, folder, adopted) as (run_id, _):
+        with recording.live_run(tracker, record, folder, adopted=adopted) as live:
+            run_id = live.run_id
             raise error or RuntimeError("unknown")
     except Exception as raised:
         result = _failed(trial, raised, run_id, 0.0)
