@@ -55,19 +55,19 @@ def one_run(folder: Path, words: list[str]) -> tuple[RunRecord, float]:
     """The record of one run with its folder of files, and the ms that making page and figures took in a second run."""
     caught: list[RunRecord] = []
     took: list[float] = []
-    plain_write, plain_close = retrieval_run.write_page, recording.close
+    plain_write, plain_end = retrieval_run.write_page, recording.LiveRun.end
 
     def write(*arguments: Any) -> None:
         began = time.perf_counter()
         plain_write(*arguments)
         took.append(1000 * (time.perf_counter() - began))
 
-    def close(tracker: Any, run_id: Any, record: RunRecord, *rest: Any) -> None:
-        caught.append(record)
-        plain_close(tracker, run_id, record, *rest)
+    def end(run: recording.LiveRun, status: str) -> None:
+        caught.append(run.record)
+        plain_end(run, status)
 
-    retrieval_run.write_page, recording.close = write, close
-    for _ in range(2):  # the first call imports and compiles
+    retrieval_run.write_page, recording.LiveRun.end = write, end  # type: ignore[method-assign]
+    for _ in range(2):  # the first imports and compiles
         with contextlib.redirect_stdout(io.StringIO()) as out:
             code = call("run", ["format=json", f"outputs={folder}", *words])
             assert code == 0, "the run failed"

@@ -15,7 +15,7 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, load_dataset, open_session
 from harness.reports import terminal
 from harness.tracking import provenance, recording, retrieval_run, traces
-from harness.tracking.outbox import looks
+from harness.tracking.outbox import shows_private_scores
 from harness.tracking.tracker import RunRecord
 
 if TYPE_CHECKING:
@@ -27,17 +27,19 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     began = time.perf_counter()
     run_config = RunConfig.of(retrieval_run.absolute(config))
     session, record = prepare(run_config, invocation)
-    with recording.tracked(run_config.document, record) as (tracker, run_id, unfinished, folder):
+    tracker = recording.open_tracker(config)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    with recording.live_run(tracker, record, target) as live:
         outcome = steps.run(run_config, session)
-        write_results(unfinished, record, run_id, run_config, session, outcome)
-    folder = record.unsent / "files" if record.unsent else folder
+        write_results(live.folder, record, live.run_id, run_config, session, outcome)
+    run_id, folder = live.run_id, live.folder
     name, sent = run_config.experiment_name, not record.unsent
     document = {
         "run_id": run_id,
         "experiment": name,
         **numbers(outcome),
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
-        "private_peeks": tracker.count_private_view(name) if looks(record.metrics) and sent else 0,
+        "private_peeks": tracker.count_private_view(name) if shows_private_scores(record.metrics) and sent else 0,
         "traces": traces.write(config, session.dataset, outcome, session.cache, tracker, run_id)
         if run_id and sent
         else 0,
@@ -46,7 +48,7 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     terminal.emit(
         config["format"], document, lambda console: show(console, document, run_config, invocation, session, outcome)
     )
-    recording.end(record)
+    recording.exit_if_unsent(record)
     return document
 
 

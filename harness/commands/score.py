@@ -46,9 +46,11 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         tags=provenance.provenance({}, config) | tags(config, scored),
         inputs=inputs(config, scored),
     )
-    with recording.tracked(config, record) as (tracker, run_id, unfinished, folder):
-        write(unfinished, record, config, scored)
-    folder = record.unsent / "files" if record.unsent else folder
+    tracker = recording.open_tracker(config)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    with recording.live_run(tracker, record, target) as live:
+        write(live.folder, record, config, scored)
+    run_id, folder = live.run_id, live.folder
     peeks = 0
     if not record.unsent:
         peeks = tracker.count_private_view(config["experiment_name"])
@@ -63,7 +65,7 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 3),
     }
     terminal.emit(config["format"], document, lambda console: _show(console, scored, document))
-    recording.end(record)
+    recording.exit_if_unsent(record)
     return document
 
 
@@ -142,17 +144,19 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         },
         metrics=retrieval_run.scored(scores),
     )
-    with recording.tracked(config, record) as (tracker, run_id, unfinished, _):
-        shutil.copyfile(path, unfinished / f"predictions{path.suffix}")
-        write_text(unfinished / "config.yaml", provenance.resolved(config))
-        write_text(unfinished / "scores.csv", table_text(scores))
-        write_text(unfinished / "requirements.txt", provenance.requirements())
+    tracker = recording.open_tracker(config)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
+    with recording.live_run(tracker, record, target) as live:
+        shutil.copyfile(path, live.folder / f"predictions{path.suffix}")
+        write_text(live.folder / "config.yaml", provenance.resolved(config))
+        write_text(live.folder / "scores.csv", table_text(scores))
+        write_text(live.folder / "requirements.txt", provenance.requirements())
         source = {"Predictions": path.name, "Labels": where}
-        record.end_tags[NOTE] = as_note(run_page.write_scored(unfinished, scores, source, config["objective"]))
+        record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, scores, source, config["objective"]))
     if not record.unsent:
         tracker.count_private_view(config["experiment_name"])
     numbers = scores.to_json()
-    document = {"run_id": run_id, "experiment": config["experiment_name"]}
+    document = {"run_id": live.run_id, "experiment": config["experiment_name"]}
     document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
 
     def show(console: Console) -> None:
@@ -162,5 +166,5 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
 
     terminal.emit(config["format"], document, show)
-    recording.end(record)
+    recording.exit_if_unsent(record)
     return document

@@ -1,4 +1,4 @@
-"""MLflow's store: opened quietly, fast on SQLite, without showing a password, and what it means when it is down."""
+"""MLflow's tracking store: opened quietly, fast on SQLite, without showing passwords; `Unreachable` if it is down."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 
-# MLflow draws bars for a handful of files, prints addresses to standard output, reports its use over the network and
+# By default MLflow draws progress bars for a handful of files, prints addresses to standard output, sends telemetry and
 # waits long for a server.
 QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 12 s; its 7 take minutes, and what a server does not take is not lost
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 12 s; the default of 7 takes minutes, and no run is lost
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
-AGAIN_SECONDS = 60.0  # before a store that did not answer is asked again
+AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Unreachable(RuntimeError):
-    """The store did not take what it was told, or did not answer."""
+    """The tracking server did not answer, or failed."""
 
 
 def redacted(uri: str | None) -> str:
-    """An address as it may be shown: without the user and password that it may carry."""
+    """An address without user and password, which may be shown."""
     parts = urlsplit(uri or "")
     if "@" not in parts.netloc:
         return uri or ""
@@ -44,9 +44,9 @@ def redacted(uri: str | None) -> str:
 
 
 def without_secrets(uri: str) -> str:
-    """A server's address without user and password, which go to MLflow by its environment variables instead.
+    """A server's address without user and password, which MLflow gets by its environment variables instead.
 
-    So no message, log or artifact can show them. A database's address must keep them.
+    So no message, log or artifact can show them. The address of a database is returned unchanged.
     """
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
@@ -57,13 +57,14 @@ def without_secrets(uri: str) -> str:
 
 
 def open_client(uri: str) -> MlflowClient:
+    """A client of a tracking store that answers. BadInput if the store cannot be used."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     import logging
 
     from mlflow.exceptions import MlflowException
 
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # each of its retries
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     from mlflow.tracking import MlflowClient
@@ -79,15 +80,15 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def make_database(database: Path) -> None:
-    """Make MLflow's SQLite database, under another name first: one whose tables are half made is broken for good."""
+    """Make MLflow's SQLite database, first under another name: an incomplete database is broken for good."""
     import sqlite3
 
     unfinished = database.with_name(f"{database.name}.unfinished")
-    for left in database.parent.glob(f"{unfinished.name}*"):  # by a killed process, its journal included
-        left.unlink()
+    for leftover in database.parent.glob(f"{unfinished.name}*"):  # of a killed process, its journal included
+        leftover.unlink()
     open_client(f"sqlite:///{unfinished}")
     unfinished.rename(database)
-    # Readers and a writer at a time: cuts the worst case with many processes from 8 s to 5 s.
+    # Write-ahead logging lets processes read while one writes: with many of them the worst case falls from 8 s to 5 s.
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
@@ -95,7 +96,7 @@ def make_database(database: Path) -> None:
 
 @functools.cache
 def _write_lazily() -> None:
-    """A commit need not wait for the disk: with write-ahead logging a killed process loses nothing all the same."""
+    """Let commits not wait for the disk: with write-ahead logging a killed process loses nothing all the same."""
     import sqlite3
 
     from sqlalchemy import event
@@ -110,7 +111,7 @@ def _write_lazily() -> None:
 
 
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
-    """Unreachable instead of what MLflow raises where its store is down; then the store is let alone for a while."""
+    """Make a tracker's method raise `Unreachable` if the server is down; then it is not called for `AGAIN_SECONDS`."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -122,8 +123,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except (MlflowException, OSError) as error:  # requests' errors are OSErrors
-            answers = isinstance(error, MlflowException) and error.get_http_status_code() < 500
-            if answers:  # and says that the mistake is ours
+            if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # it answers: our mistake
                 raise
             tracker.down_until = time.monotonic() + AGAIN_SECONDS
             raise Unreachable(f"{redacted(tracker.uri)}: {_first_line(error)}") from error

@@ -1,7 +1,7 @@
-"""Traces in MLflow's store: all of them, or an error.
+"""Traces in MLflow's tracking store: all of them, or an error.
 
-MLflow's own tracing hands each span to a queue, which drops what it cannot hold, and sends it to the one address that
-is set for the whole process. Here finished traces go to one client's store, many in a call.
+MLflow's own tracing puts each span into a queue, which drops spans when it is full, and sends them to the one address
+set for the whole process. Here finished traces go to a given client's store, many in one call.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlflow.entities import Span as Stored
+    from mlflow.entities import Span as MlflowSpan
     from mlflow.tracking import MlflowClient
     from opentelemetry.trace import SpanContext
 
 
-APART = 1000  # ns between the starts of neighbours that take no time, so that they keep their order
+GAP = 1000  # ns between consecutive spans, so that those that take no time keep their order
 
 
 @dataclass(frozen=True)
 class Span:
-    """A step of a trace. kind: MLflow's type of it, such as RETRIEVER. inputs, outputs, attributes: plain JSON.
+    """A step of a trace.
 
-    ms: how long it took; at least as long as its parts, which follow one another.
+    kind: MLflow's span type, such as RETRIEVER.
+    inputs, outputs, attributes: JSON values.
+    ms: duration in milliseconds.
+    children: the steps inside it, one after another.
     """
 
     name: str
@@ -35,44 +38,45 @@ class Span:
     outputs: Any
     attributes: Mapping[str, Any] = field(default_factory=dict)
     ms: float = 0.0
-    parts: tuple[Span, ...] = ()
+    children: tuple[Span, ...] = ()
 
     @property
     def ns(self) -> int:
-        return max(round(1e6 * self.ms), sum(part.ns + APART for part in self.parts))
+        """Duration in nanoseconds, at least that of the children."""
+        return max(round(1e6 * self.ms), sum(child.ns + GAP for child in self.children))
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened to one query. tags: by which traces are searched."""
+    """The steps of one query. tags: for searching traces."""
 
     root: Span
     tags: Mapping[str, str]
 
 
 def write(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
-    """Store at most 100 traces and link them to a run. Raises MlflowException if they are not all there afterwards."""
+    """Store at most 100 traces and link them to a run. Raises MlflowException unless all of them are stored."""
     from mlflow.tracing.client import TracingClient
 
-    stored = [_stored(trace) for trace in traces]
-    TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in stored for span in spans])
-    client.link_traces_to_run([spans[0].trace_id for spans in stored], run_id)
+    converted = [_stored(trace) for trace in traces]
+    TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in converted for span in spans])
+    client.link_traces_to_run([spans[0].trace_id for spans in converted], run_id)
 
 
-def _stored(trace: Trace) -> list[Stored]:
-    """A trace's spans as MLflow's, the root first, which carries the tags."""
+def _stored(trace: Trace) -> list[MlflowSpan]:
+    """A trace as MLflow's spans, the root first. The root has the trace's tags."""
     from mlflow.tracing.constant import SpanAttributeKey, TraceTagKey
 
     tags = {**trace.tags, TraceTagKey.TRACE_NAME: trace.root.name}
-    marks = {f"{SpanAttributeKey.TRACE_TAG_PREFIX}{name}": value for name, value in tags.items()}
-    return list(_flat(trace.root, marks, time.time_ns(), _context(secrets.randbits(128)), None))
+    tag_attributes = {f"{SpanAttributeKey.TRACE_TAG_PREFIX}{name}": value for name, value in tags.items()}
+    return list(_flat(trace.root, tag_attributes, time.time_ns(), _context(secrets.randbits(128)), None))
 
 
 def _flat(
-    span: Span, marks: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
-) -> Iterator[Stored]:
-    """A span and those within it. marks: further attributes of this one. start: ns since 1970."""
-    from mlflow.entities import Span as Stored
+    span: Span, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
+) -> Iterator[MlflowSpan]:
+    """A span and those inside it. extra: further attributes of this span. start: ns since 1970."""
+    from mlflow.entities import Span as MlflowSpan
     from mlflow.tracing.constant import SpanAttributeKey
     from mlflow.tracing.utils import generate_mlflow_trace_id_from_otel_trace_id
     from opentelemetry.sdk.resources import Resource
@@ -85,9 +89,9 @@ def _flat(
         SpanAttributeKey.INPUTS: span.inputs,
         SpanAttributeKey.OUTPUTS: span.outputs,
         **span.attributes,
-        **marks,
+        **extra,
     }
-    yield Stored(
+    yield MlflowSpan(
         ReadableSpan(
             span.name,
             context,
@@ -99,13 +103,13 @@ def _flat(
             end_time=start + span.ns,
         )
     )
-    for part in span.parts:
-        yield from _flat(part, {}, start, _context(context.trace_id), context)
-        start += part.ns + APART
+    for child in span.children:
+        yield from _flat(child, {}, start, _context(context.trace_id), context)
+        start += child.ns + GAP
 
 
 def _context(trace_id: int) -> SpanContext:
-    """A new span of a trace. Ids do not come from `random`: with a seed, a second run would overwrite the first's."""
+    """The context of a new span. Ids do not come from `random`: seeded alike, two runs would overwrite each other."""
     from opentelemetry.trace import SpanContext
 
     return SpanContext(trace_id, secrets.randbits(64), is_remote=False)

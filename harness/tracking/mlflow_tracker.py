@@ -1,11 +1,11 @@
-"""Runs in MLflow, in few calls: the one place that talks to its tracking store."""
+"""Runs in MLflow, logged and read in few calls: the only module that calls its tracking store for runs."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -15,6 +15,7 @@ from harness.tracking import mlflow_spans
 from harness.tracking.mlflow_client import make_database, open_client, reaching, redacted, without_secrets
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
+    RETRIEVAL_RUNS,
     TAG_LIMIT,
     Detail,
     Input,
@@ -32,19 +33,20 @@ if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
 
-PARAM_LIMIT = 6000  # characters that MLflow keeps of a param
-NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # what MLflow takes in no name of a param
-VIEWS = "mlflow.sharedViewState."  # tag of an experiment
+PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
+NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
+VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = ("modified_map_at_3", "oof/modified_map_at_3", "ndcg_at_10", "recall_at_100")
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
-PEEKS = "private.peeks"
+PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
 
 
 class MlflowTracker:
-    """uri: of an MLflow server or database; None = `sqlite:///<outputs>/mlflow.db`.
+    """Logs runs to an MLflow server or database.
 
-    detail: "full", or "light" for runs by the thousand: no inputs, table of queries, figure and TREC run, and of the
-    metrics the means, with interval and parts for the objective alone.
+    uri: of the server or database; None: `sqlite:///<outputs>/mlflow.db`.
+    detail: "full", or "light" for thousands of runs: without inputs, table of queries, figures and TREC run; of the
+        metrics only the means, with intervals and public and private scores for the objective alone.
     """
 
     recorded_as = "tracking/mlflow"
@@ -56,16 +58,16 @@ class MlflowTracker:
         self.down_until = 0.0  # monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
-        self._places: dict[str, str] = {}  # id of a run -> where its files are
-        self._around = ("", "")  # what stands before and after the id in the latest one's place
+        self._artifacts: dict[str, str] = {}  # run id -> URI of its files
+        self._around = ("", "")  # the latest run's URI before and after its id; the same throughout an experiment
 
     def exists(self, outputs: Path) -> bool:
-        """Whether there is anything to read: a local store is made by the first `connect`."""
-        place = (self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}").partition("sqlite:///")[2]
-        return not place or Path(place).exists()
+        """Whether there can be runs to read: a local tracking store is made by the first `connect`."""
+        database = (self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}").partition("sqlite:///")[2]
+        return not database or Path(database).exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the store, made under a lock: several processes on a fresh SQLite store break it for good."""
+        """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good."""
         self.uri = without_secrets(self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}")
         if not self.uri.startswith("sqlite:///"):
             self._client = open_client(self.uri)
@@ -84,18 +86,19 @@ class MlflowTracker:
     @property
     def client(self) -> MlflowClient:
         if self._client is None:
-            raise RuntimeError("connect() comes first")
+            raise RuntimeError("Call connect() first.")
         return self._client
 
     @reaching
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
-        """Make a RUNNING run with its tags, in one call, so that it is there or not; all else is told at the end.
+        """Make a RUNNING run with its tags in one call, so that it exists or not; all else is logged at the end.
 
-        adopted: a run that a crash left, which is taken up if its params say the same.
+        adopted: a run that a crash left behind. It is continued if its params agree with the record's, and ended as
+        KILLED if not.
         """
         if adopted is not None:
-            said = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
-            if adopted.params.items() <= said.items():
+            params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
+            if adopted.params.items() <= params.items():
                 self.client.update_run(adopted.run_id, status="RUNNING")
                 return adopted.run_id
             self.client.set_terminated(adopted.run_id, "KILLED", _now())
@@ -106,27 +109,27 @@ class MlflowTracker:
             tags={name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()},
         )
         run_id = run.info.run_id
-        self._places[run_id] = run.info.artifact_uri or ""
-        self._around = self._places[run_id].partition(run_id)[::2]
+        self._artifacts[run_id] = run.info.artifact_uri or ""
+        self._around = self._artifacts[run_id].partition(run_id)[::2]
         return run_id
 
     def place(self, run_id: str | None) -> Path | None:
-        """Where a local store keeps the files of a run that was begun or read here; None where that is not known."""
-        return _local(self._places.get(run_id or "", ""))
+        """A run's folder in a local tracking store; None if this tracker has neither begun nor read the run."""
+        return _local(self._artifacts.get(run_id or "", ""))
 
     @reaching
     def log(self, run_id: str | None, record: RunRecord) -> None:
         """Log params, metrics, inputs, files and tables."""
         if run_id is None:
-            raise RuntimeError("begin() comes first")
+            raise RuntimeError("Call begin() first.")
         tags = dict(record.end_tags)
-        if record.tables:  # by this tag MLflow's pages find tables; its own log_table appends to what is there
+        if record.tables:  # MLflow's pages find tables by this tag; its log_table would append to earlier ones
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
         self._log_batch(run_id, record.params, record.metrics, tags)
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
         if record.folder is not None:
-            self.client.log_artifacts(run_id, str(record.folder))  # one by one: several at a time took longer
+            self.client.log_artifacts(run_id, str(record.folder))  # one by one: parallel uploads took longer
         for name, table in record.tables.items():
             rows = list(zip(*table.values(), strict=True))
             text = json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
@@ -135,24 +138,23 @@ class MlflowTracker:
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         if run_id is None:
-            raise RuntimeError("begin() comes first")
+            raise RuntimeError("Call begin() first.")
         for name, value in tags.items():
             self.client.set_tag(run_id, name, value[:TAG_LIMIT])
 
     @reaching
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
-        """`log`, and close the run as FINISHED, FAILED or KILLED."""
+        """Log the record, and end the run as FINISHED, FAILED or KILLED."""
         self.log(run_id, record)
         self.client.set_terminated(str(run_id), status, record.ended or _now())
-        self._places.pop(str(run_id), None)
+        self._artifacts.pop(str(run_id), None)
 
     @reaching
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
-        """The runs of an experiment with these tags and status, the latest first; none without the experiment."""
+        """The runs of an experiment with these tags and status, the latest first; [] if there is no such experiment."""
         if (found := self.client.get_experiment_by_name(experiment)) is None:
             return []
-        asked = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
-        wanted = " AND ".join(asked + ([f"attributes.status = '{status}'"] if status else []))
+        wanted = " AND ".join(_has_tags(tags) + ([f"attributes.status = '{status}'"] if status else []))
         page = self.client.search_runs([found.experiment_id], wanted, max_results=1000)
         runs = [self._logged(run, experiment) for run in page]
         while page.token:
@@ -162,7 +164,7 @@ class MlflowTracker:
 
     @reaching
     def has(self, run_id: str) -> bool:
-        """Whether the store has such a run."""
+        """Whether the tracking store has a run with this id."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -174,24 +176,34 @@ class MlflowTracker:
         return True
 
     @reaching
-    def best(
-        self,
-        experiment: str,
-        metric: str,
-        run_id: str | None = None,
-        select_on: str = "all",
-        task: str | None = None,
-    ) -> LoggedRun:
-        """The finished run with the greatest `metric` (the earliest of equals), or the one with `run_id`.
+    def run(self, run_id: str) -> LoggedRun:
+        """The run with this id; BadInput if there is none."""
+        if not self.has(run_id):
+            raise BadInput(f"run={run_id}: no such run in {redacted(self.uri)}.")
+        run = self.client.get_run(run_id)
+        return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
 
-        What is compared is `metrics.ranked_by`: a run whose gate was fitted on labels counts with what it scores out of
-        fold. task: of the runs, which are then scored files; None: retrieval runs.
+    @reaching
+    def best(
+        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
+    ) -> LoggedRun:
+        """The finished run with these tags and the greatest `metric`, the earliest of equals; BadInput if none has it.
+
+        Runs are ranked by the score that `ranked_by` names: out of fold where a gate was fitted on labels.
         """
-        if run_id is not None:
-            if not self.has(run_id):
-                raise BadInput(f"run={run_id}: no such run in {redacted(self.uri)}.")
-            run = self.client.get_run(run_id)
-            return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
+        leaders = self._leaders(experiment, metric, select_on, tags)
+        key = min(leaders, key=lambda key: (-leaders[key].data.metrics[key], leaders[key].info.start_time))
+        return self._logged(leaders[key], experiment)
+
+    @reaching
+    def require_scored(
+        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
+    ) -> None:
+        """BadInput unless a finished run of the experiment with these tags has the metric."""
+        self._leaders(experiment, metric, select_on, tags)
+
+    def _leaders(self, experiment: str, metric: str, select_on: str, tags: Mapping[str, str]) -> dict[str, Run]:
+        """Logged name of a score -> the best of the runs that are ranked by it; BadInput if there is none."""
         found = self.client.get_experiment_by_name(experiment)
         if found is None:
             names = [one.name for one in self.client.search_experiments()]
@@ -201,42 +213,46 @@ class MlflowTracker:
             )
         part = "public/" if select_on == "public" else ""
         keys = [mlflow_name(f"{prefix}{part}{metric}") for prefix in (OOF, "")]
-        leaders = {key: led for key in keys if (led := self._leader(found.experiment_id, key, metric, select_on, task))}
+        leaders = {}
+        for key in keys:
+            runs = self._by_metric(found.experiment_id, key, tags)
+            leader = next((run for run in runs if ranked_by(run.data.metrics, metric, select_on) == key), None)
+            if leader is not None:
+                leaders[key] = leader
         if not leaders:
-            some = self.client.search_runs([found.experiment_id], finished(task), max_results=1)
-            made = f"score task={task} predictions=FILE references=FILE" if task else "run"
+            some = self.client.search_runs([found.experiment_id], finished(tags), max_results=1)
+            task = tags.get("task")
+            command = f"score task={task} predictions=FILE references=FILE" if task else "run"
             raise BadInput(
                 f"metric={metric}: no finished run of experiment {experiment!r} has it."
                 f"{did_you_mean(keys[1], [name for run in some for name in run.data.metrics])} "
-                f"Make one with `harness {made} experiment_name={experiment}`."
+                f"Make one with `harness {command} experiment_name={experiment}`."
             )
-        best = min(leaders, key=lambda key: (-leaders[key].data.metrics[key], leaders[key].info.start_time))
-        return self._logged(leaders[best], experiment)
+        return leaders
 
-    def _leader(self, experiment_id: str, key: str, metric: str, select_on: str, task: str | None) -> Run | None:
-        """The best of the finished runs that are ranked by `key`."""
+    def _by_metric(self, experiment_id: str, key: str, tags: Mapping[str, str]) -> Iterator[Run]:
+        """The finished runs that have the metric `key`, the best first, read page by page."""
         order, token = [f"metrics.`{key}` DESC", "attributes.start_time ASC"], None
         while True:
-            page = self.client.search_runs([experiment_id], finished(task), order_by=order, page_token=token)
+            page = self.client.search_runs([experiment_id], finished(tags), order_by=order, page_token=token)
             for run in page:
-                if key not in run.data.metrics:  # these come last
-                    return None
-                if ranked_by(run.data.metrics, metric, select_on) == key:
-                    return run
+                if key not in run.data.metrics:  # runs without the metric come last
+                    return
+                yield run
             if not (token := page.token):
-                return None
+                return
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
-        """Add to how many runs of an experiment have shown their private scores; return how many it is now."""
+        """Add to the number of runs of an experiment that have shown their private scores; returns the new number."""
         experiment_id = self._experiment_id(experiment)
-        seen = int(self.client.get_experiment(experiment_id).tags.get(PEEKS, "0")) + count
-        self.client.set_experiment_tag(experiment_id, PEEKS, str(seen))
+        seen = int(self.client.get_experiment(experiment_id).tags.get(PRIVATE_VIEWS, "0")) + count
+        self.client.set_experiment_tag(experiment_id, PRIVATE_VIEWS, str(seen))
         return seen
 
     @reaching
     def page(self, experiment: str) -> str:
-        """Path and fragment of the page that lists an experiment's runs, scores and choices; "" where there is none."""
+        """Path of the page that lists an experiment's runs; "" if there is no such experiment."""
         found = self.client.get_experiment_by_name(experiment)
         return _page(found.experiment_id, "runs" if f"{VIEWS}runs" in found.tags else None) if found else ""
 
@@ -244,11 +260,11 @@ class MlflowTracker:
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str], metrics: Sequence[str], params: list[str]
     ) -> str:
-        """Save a view of an experiment's runs with `tags`, the best by the first of `metrics` first; its page.
+        """Save a view of the runs with `tags`, sorted by the first of `metrics`, the best first; returns its page.
 
         metrics, params: shown as columns.
         """
-        wanted = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        wanted = " AND ".join(_has_tags(tags))
         view = _view([mlflow_name(metric) for metric in metrics], params, wanted, metrics[0].startswith(LESS_IS_BETTER))
         experiment_id = self._experiment_id(experiment)
         self.client.set_experiment_tag(experiment_id, f"{VIEWS}{name}", view)
@@ -256,37 +272,42 @@ class MlflowTracker:
 
     @reaching
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
-        """Keep traces of a run's queries."""
+        """Store traces of a run's queries."""
         mlflow_spans.write(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """A file of a run, where it lies or else in `folder`, made for it; not to be changed. BadInput without it."""
-        beside = _local(run_id.join(self._around))  # where it lies if the run is of the same experiment
-        for place in filter(None, (self.place(run_id), beside)):
-            if (place / name).is_file():
-                return place / name
+        """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
+
+        BadInput if the run has no such file.
+        """
+        guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
+        for artifacts in filter(None, (self.place(run_id), guessed)):
+            if (artifacts / name).is_file():
+                return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
             return Path(self.client.download_artifacts(run_id, name, str(folder)))
         except Exception as error:
-            raise BadInput(f"run {run_id} has no file {name!r} ({type(error).__name__}): it cannot be used.") from error
+            raise BadInput(
+                f"Run {run_id} has no file {name!r} ({type(error).__name__}). Choose another run."
+            ) from error
 
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> None:
-        """Params, metrics and tags in one call, or in as many as MLflow's limits ask for."""
+        """Log params, metrics and tags in as few calls as MLflow's limits allow."""
         from mlflow.entities import Metric, Param, RunTag
 
         now = _now()
-        marks = [RunTag(name, value[:TAG_LIMIT]) for name, value in tags.items()]
-        told = [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()]
-        found = [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()]
-        while told or found or marks:
-            told, now_told = told[100:], told[:100]
-            marks, now_marks = marks[100:], marks[:100]
-            room = 1000 - len(now_told) - len(now_marks)
-            found, now_found = found[room:], found[:room]
-            self.client.log_batch(run_id, metrics=now_found, params=now_told, tags=now_marks)
+        left_tags = [RunTag(name, value[:TAG_LIMIT]) for name, value in tags.items()]
+        left_params = [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()]
+        left_metrics = [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()]
+        while left_params or left_metrics or left_tags:
+            some_params, left_params = left_params[:100], left_params[100:]
+            some_tags, left_tags = left_tags[:100], left_tags[100:]
+            room = 1000 - len(some_params) - len(some_tags)
+            some_metrics, left_metrics = left_metrics[:room], left_metrics[room:]
+            self.client.log_batch(run_id, metrics=some_metrics, params=some_params, tags=some_tags)
 
     def _log_inputs(self, run_id: str, inputs: Mapping[str, Input]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -315,36 +336,41 @@ class MlflowTracker:
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                tags = {"mlflow.experimentKind": "custom_model_development"}  # the pages for runs, not for prompts
+                tags = {
+                    "mlflow.experimentKind": "custom_model_development"
+                }  # shows the pages for runs, not those for prompts
                 tags[f"{VIEWS}runs"] = _view(SHOWN_METRICS, SHOWN_PARAMS)
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
                 return self._experiments.setdefault(name, created)
-            except MlflowException:  # made by another process in the meantime
+            except MlflowException:  # another process has just made it
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
                     raise
         if found.lifecycle_stage != "active":
-            raise BadInput(f"experiment_name={name!r} is deleted in {redacted(self.uri)}. Restore it or take another.")
+            raise BadInput(
+                f"experiment_name={name!r} is deleted in {redacted(self.uri)}. Restore it, or choose another name."
+            )
         return self._experiments.setdefault(name, found.experiment_id)
 
     def _logged(self, run: Run, experiment: str) -> LoggedRun:
         data, info = run.data, run.info
-        self._places[info.run_id] = info.artifact_uri or ""
+        self._artifacts[info.run_id] = info.artifact_uri or ""
         return LoggedRun(
             info.run_id, info.run_name or "", experiment, info.status, data.metrics, data.params, data.tags
         )
 
 
 def _local(uri: str) -> Path | None:
-    """The folder that a file URI names."""
+    """The folder of a file URI; None for other URIs."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def _view(metrics: Sequence[str], params: Sequence[str], wanted: str = "", ascending: bool | None = None) -> str:
-    """What MLflow's pages keep of a view that is shared: which runs, in which order, with which columns.
+    """A saved view as MLflow's pages read it: which runs, in which order, with which columns.
 
-    ascending: by the first of the metrics; None = the latest run first.
+    wanted: MLflow's filter of the runs.
+    ascending: whether the lowest value of the first metric comes first; None: the latest run comes first.
     """
     order = "attributes.start_time" if ascending is None else f"metrics.`{metrics[0]}`"
     columns = [*(f"params.`{name}`" for name in params), *(f"metrics.`{name}`" for name in metrics)]
@@ -354,7 +380,7 @@ def _view(metrics: Sequence[str], params: Sequence[str], wanted: str = "", ascen
 
 
 def _page(experiment_id: str, view: str | None) -> str:
-    """The pages about runs and their charts, instead of those about agents."""
+    """Path of an experiment's page: the one for runs and charts, not the one for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
@@ -368,7 +394,10 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-def finished(task: str | None) -> str:
-    """MLflow's filter for finished runs: those of `harness run` and sweeps, or every scored file of a text task."""
-    kind = f"tags.task = '{task}'" if task else "tags.`harness.verb` = 'run'"
-    return f"attributes.status = 'FINISHED' AND {kind}"
+def finished(tags: Mapping[str, str]) -> str:
+    """MLflow's filter for finished runs with these tags."""
+    return " AND ".join(["attributes.status = 'FINISHED'", *_has_tags(tags)])
+
+
+def _has_tags(tags: Mapping[str, str]) -> list[str]:
+    return [f"tags.`{name}` = '{value}'" for name, value in tags.items()]

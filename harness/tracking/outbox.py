@@ -1,4 +1,4 @@
-"""Runs that their tracking store was not there to take: kept whole, and sent later by the verb `doctor sync`."""
+"""Runs that could not be logged because the tracking server was down: saved whole until `doctor sync` uploads them."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from harness.tracking.mlflow_client import redacted
 from harness.tracking.tracker import RunRecord, Tracker
 
 ENDING = ".unsent"
-RECORD = "record.json"  # beside the folder `files`, what was written of the run
+RECORD = "record.json"
+FILES = "files"  # folder beside the record: the run's files
 
 
-def keep(
-    tracker: Tracker, run_id: str | None, record: RunRecord, status: str, folder: Path, files: Path | None
-) -> Path:
-    """Keep a run's record and files in `<folder>.unsent`, or the next free name; returns it.
+def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str, folder: Path) -> Path:
+    """Save a run in `<folder>.unsent`, or in the next free `<folder>-n.unsent`; returns that folder.
 
-    run_id: None where the store did not even take the run's begin. files: None where they lie where the store keeps
-    them.
+    record: its `folder` is moved here; None if the files are in the tracking store.
+    run_id: None if the run could not even begin in the tracking store.
     """
-    place = next(_free_names(folder))
-    place.mkdir(parents=True)
-    if files is not None:
-        files.rename(place / "files")
+    held = next(_free_names(folder))
+    held.mkdir(parents=True)
+    if record.folder is not None:
+        record.folder.rename(held / FILES)
     content = dataclasses.asdict(dataclasses.replace(record, folder=None, ended=int(time.time() * 1000)))
     about = {"run_id": run_id, "status": status, "store": redacted(tracker.uri), "detail": tracker.detail}
-    write_text(place / RECORD, json.dumps(about | {"record": content}, ensure_ascii=False, indent=1) + "\n")
-    return place
+    write_text(held / RECORD, json.dumps(about | {"record": content}, ensure_ascii=False, indent=1) + "\n")
+    return held
 
 
-def looks(metrics: Mapping[str, float]) -> bool:
-    """Whether a run that logs these has shown private scores."""
+def shows_private_scores(metrics: Mapping[str, float]) -> bool:
+    """Whether scores of the private part are among logged metrics."""
     return any("private/" in name for name in metrics)
 
 
 def _free_names(folder: Path) -> Iterator[Path]:
     for n in itertools.count(1):
-        place = folder.with_name(f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}")
-        if not place.exists():
-            yield place
+        candidate = folder.with_name(f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}")
+        if not candidate.exists():
+            yield candidate

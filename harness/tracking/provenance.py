@@ -15,21 +15,24 @@ from harness.evaluation import measures
 
 @functools.cache
 def requirements() -> str:
-    """`name==version` of every installed distribution, a line each; the first on the path where there are several."""
-    found: dict[str, str] = {}
-    for one in importlib.metadata.distributions():
-        head = (one.read_text("METADATA") or one.read_text("PKG-INFO") or "").partition("\n\n")[0]
+    """`name==version` of every installed distribution, one per line; of duplicates the first on the path."""
+    versions: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
         fields = dict(re.findall(r"^(Name|Version): *(\S+)", head, re.MULTILINE))
         if len(fields) == 2:
-            found.setdefault(fields["Name"], fields["Version"])
-    return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
+            versions.setdefault(fields["Name"], fields["Version"])
+    return "".join(f"{name}=={versions[name]}\n" for name in sorted(versions, key=str.lower))
 
 
-PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run makes use of
+PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run uses
 
 
 def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Tags that say with what a run was made: data, code and versions, those of its parts' packages with `config`."""
+    """Tags with what a run was made of: data, code, versions.
+
+    config: also gives the versions of the packages that its components use.
+    """
     import platform
     import subprocess
 
@@ -44,22 +47,26 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
         )
         tags |= {"git.commit": commit, "mlflow.source.git.commit": commit, "git.dirty": str(bool(changed)).lower()}
     except (OSError, subprocess.SubprocessError):
-        tags["git.commit"] = "none"  # not a checkout, or no git here
+        tags["git.commit"] = "none"  # not a checkout, or git is missing
     return tags
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:
-    """The packages that compute the results of a run's parts, as their classes name them."""
+    """The packages that compute the results of a run's components, as their classes declare them."""
     if "task" in config:
-        parts = [config["task"]]
+        components = [config["task"]]
     else:
-        parts = [*config["retriever"].values(), config["gate"], *(config[group] for group in active_groups(config))]
-    found: set[str] = set()
-    while parts:
-        part = parts.pop()
-        found |= set(getattr(target_class(part, "config"), "packages", ()))
-        parts += [inner for inner in part.values() if isinstance(inner, Mapping) and "_target_" in inner]
-    return found | ({"torch"} if "transformers" in found else set())
+        components = [
+            *config["retriever"].values(),
+            config["gate"],
+            *(config[group] for group in active_groups(config)),
+        ]
+    names: set[str] = set()
+    while components:
+        node = components.pop()
+        names |= set(getattr(target_class(node, "config"), "packages", ()))
+        components += [inner for inner in node.values() if isinstance(inner, Mapping) and "_target_" in inner]
+    return names | ({"torch"} if "transformers" in names else set())
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
@@ -69,8 +76,6 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def _version(package: str) -> str:
-    import importlib.metadata
-
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -78,11 +83,11 @@ def _version(package: str) -> str:
 
 
 def resolved(config: Mapping[str, Any]) -> str:
-    """The resolved config as YAML, without the tracking address, which may carry a password."""
+    """The resolved config as YAML, without `tracking`, whose address may contain a password."""
     return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in config.items() if name != "tracking")
 
 
-@functools.lru_cache(maxsize=1000)  # trials have most of their config in common
+@functools.lru_cache(maxsize=1000)  # trials share most of their config
 def _yaml(node: str) -> str:
     import yaml
 

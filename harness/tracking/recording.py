@@ -1,4 +1,4 @@
-"""The life of a logged run: its folder, its beginning, and its end in every case."""
+"""The life of a logged run: it begins, files are written to its folder, and it ends, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,87 +21,122 @@ from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 log = logging.getLogger(__name__)
 
 
-@contextmanager
-def tracked(config: Mapping[str, Any], record: RunRecord) -> Iterator[tuple[Tracker, str | None, Path, Path]]:
-    """Open the run, give (tracker, run id, folder to write to, its name afterwards), and close the run."""
-    outputs = Path(config["outputs"]).absolute()
+def open_tracker(config: Mapping[str, Any]) -> Tracker:
+    """The config's tracker, connected. config: `tracking` and `outputs`, the folder of a local tracking store."""
     tracker: Tracker = build(config["tracking"], where="tracking")
-    tracker.connect(outputs)
-    folder = new_folder(outputs / "runs")
-    with recording(tracker, record, folder) as (run_id, unfinished):
-        yield tracker, run_id, unfinished, folder
+    tracker.connect(Path(config["outputs"]).absolute())
+    return tracker
 
 
-def end(record: RunRecord) -> None:
-    """Exit code 1 for a run that is not logged, though it has all its numbers."""
-    if record.unsent:
-        raise SystemExit(1)
+@dataclass
+class LiveRun:
+    """A run that has begun and has not ended.
 
-
-@contextmanager
-def recording(
-    tracker: Tracker, record: RunRecord, folder: Path, adopted: LoggedRun | None = None, direct: bool = False
-) -> Iterator[tuple[str | None, Path]]:
-    """Open a run, or take up the one that a crash left; give (run id, folder to write to); close the run.
-
-    It ends FINISHED, or FAILED or KILLED with the traceback. What is written becomes `folder` when the run is over:
-    what is half-written never looks like a result. direct: it may be written straight to where the tracker keeps it,
-    and then there is no `folder`; the run that is not FINISHED says that it is half-written. A store that is down
-    does not keep the run from its end: what it did not take is kept, see `record.unsent`.
+    tracker: where the run is logged.
+    record: what is logged; the caller fills it until the run ends.
+    target: the folder that the files have once the run is finished.
+    folder: where the files are now; during the run `<target>.unfinished`, so that half-written files never look like
+        a result.
+    run_id: None if nothing is logged, or if the tracking server was down at the beginning.
+    in_store: whether `folder` belongs to the tracking store. Then there is no `target`, and the run's status shows
+        whether its files are complete.
+    outage: why the tracking server could not be reached at the beginning.
     """
-    run_id, down = None, None
+
+    tracker: Tracker
+    record: RunRecord
+    target: Path
+    folder: Path
+    run_id: str | None
+    in_store: bool = False
+    outage: Unreachable | None = None
+
+    def finish(self) -> None:
+        """End the run as FINISHED and give its folder the final name."""
+        self.end("FINISHED")
+        if self.record.unsent:
+            self.folder = self.record.unsent / outbox.FILES
+        elif not self.in_store:
+            self.folder = self.folder.rename(self.target)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run as FAILED, or KILLED if it was interrupted, with the traceback of `error` among its files."""
+        status = "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
+        write_text(self.folder / "traceback.txt", "".join(traceback.format_exception(error)))
+        if not self.in_store:
+            self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
+        try:
+            self.end(status)
+        except Exception as lost:  # the caller raises the first error, which matters more
+            log.warning("The run could not be ended as %s: %s", status, lost)
+
+    def end(self, status: str) -> None:
+        """Log everything and end the run. If the tracking server is down, save the run for `harness doctor sync`."""
+        self.record.folder = None if self.in_store else self.folder
+        try:
+            if self.outage:
+                raise self.outage
+            self.tracker.finish(self.run_id, self.record, status)
+        except Unreachable as error:
+            self.record.unsent = outbox.hold(
+                self.tracker, self.record, run_id=self.run_id, status=status, folder=self.target
+            )
+            log.warning(
+                "MLflow is unreachable (%s). The run is saved in %s; upload it with `harness doctor sync`.",
+                error,
+                self.record.unsent,
+            )
+
+
+def begin(
+    tracker: Tracker, record: RunRecord, target: Path, *, adopted: LoggedRun | None = None, direct: bool = False
+) -> LiveRun:
+    """Begin a run, and make the folder for its files. An unreachable tracking server does not stop the run.
+
+    target: the folder that the files have once the run is finished.
+    adopted: a run that a crash left behind; it is continued instead of beginning a new one.
+    direct: whether files may be written straight to where a local tracking store keeps them.
+    """
+    run_id, outage = None, None
     record.began = int(time.time() * 1000)
     try:
         run_id = tracker.begin(record, adopted)
     except Unreachable as error:
-        down = error
-    place = tracker.place(run_id) if direct else None
-    written = place or folder.with_name(folder.name + ".unfinished")
-    written.mkdir(parents=True, exist_ok=True)
-    try:
-        yield run_id, written
-    except BaseException as error:
-        failed = "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
-        write_text(written / "traceback.txt", traceback.format_exc())
-        final = place or written.rename(folder.with_name(f"{folder.name}.{failed.lower()}"))
-        try:
-            close(tracker, run_id, record, failed, folder, None if place else final, down)
-        except Exception as lost:  # the first error is the one to tell; its traceback is in the folder
-            log.warning("the run could not be closed as %s: %s", failed, lost)
-        raise
-    close(tracker, run_id, record, "FINISHED", folder, None if place else written, down)
-    if not place and not record.unsent:
-        written.rename(folder)
+        outage = error
+    stored = tracker.place(run_id) if direct else None
+    folder = stored or target.with_name(target.name + ".unfinished")
+    folder.mkdir(parents=True, exist_ok=True)
+    return LiveRun(tracker, record, target, folder, run_id, in_store=stored is not None, outage=outage)
 
 
-def close(
-    tracker: Tracker,
-    run_id: str | None,
-    record: RunRecord,
-    status: str,
-    folder: Path,
-    files: Path | None,
-    down: Unreachable | None = None,
-) -> None:
-    """End a run; if its store is down, keep what it did not take in `<folder>.unsent`, for `harness doctor sync`.
+@contextmanager
+def live_run(
+    tracker: Tracker, record: RunRecord, target: Path, *, adopted: LoggedRun | None = None, direct: bool = False
+) -> Iterator[LiveRun]:
+    """`begin` a run and end it: FINISHED, or FAILED or KILLED if the block raises. Arguments as for `begin`.
 
-    files: where what was written lies; None where that is where the store keeps it. down: known from the run's begin.
+    A run that could not be logged ends all the same; `record.unsent` says where it is saved.
     """
-    record.folder = files
+    run = begin(tracker, record, target, adopted=adopted, direct=direct)
     try:
-        if down:
-            raise down
-        tracker.finish(run_id, record, status)
-    except Unreachable as error:
-        record.unsent = outbox.keep(tracker, run_id, record, status, folder, files)
-        log.warning("Not logged, since %s. Kept in %s; `harness doctor sync` sends it.", error, record.unsent)
+        yield run
+    except BaseException as error:
+        run.fail(error)
+        raise
+    run.finish()
 
 
-def new_folder(runs: Path) -> Path:
-    """A fresh `<runs>/<time>[-n]`, claimed by making its unfinished twin."""
+def exit_if_unsent(record: RunRecord) -> None:
+    """Exit with code 1 if the run could not be logged, although its numbers are complete."""
+    if record.unsent:
+        raise SystemExit(1)
+
+
+def new_folder(parent: Path) -> Path:
+    """A fresh `<parent>/<time>[-n]`, reserved by making `<time>[-n].unfinished`."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     for n in itertools.count(1):
-        folder = runs / (stamp if n == 1 else f"{stamp}-{n}")
+        folder = parent / (stamp if n == 1 else f"{stamp}-{n}")
         if not any(folder.with_name(folder.name + ending).exists() for ending in ("", ".failed", ".killed", ".unsent")):
             try:
                 folder.with_name(folder.name + ".unfinished").mkdir(parents=True)

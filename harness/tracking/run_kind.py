@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.data.submissions import validate_against, validate_submission, with_contents
 from harness.evaluation.measures import Family, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
+from harness.tracking.logged_run import ValidRun, load_unchanged, logged_config
 from harness.tracking.tracker import LESS_IS_BETTER, LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -18,10 +21,12 @@ VERSION = {"version.measures": "version of the measures"}
 
 
 class RunKind(Protocol):
-    """name: `retrieval`, or the task's name, which is the tag `task` of its runs. unit: what is scored, in the plural.
+    """What differs between runs of retrieval and runs of a text task.
 
-    tags: those that its scored runs have. shared: tag -> what it stands for, of tags that comparable runs have in
-    common.
+    name: `retrieval`, or the name of the text task, which its runs have as tag `task`.
+    unit: what is scored, in the plural.
+    tags: the tags of its scored runs.
+    shared: tag -> what it identifies; comparable runs have the same values of these tags.
     """
 
     name: str
@@ -30,7 +35,7 @@ class RunKind(Protocol):
     shared: Mapping[str, str]
 
     def check_measure(self, key: str, name: str) -> None:
-        """BadInput, which names the config key, unless runs of the kind can have the measure."""
+        """BadInput, which names the config key, for a measure that runs of this kind cannot have."""
 
     def check_objective(self, config: Mapping[str, Any], name: str) -> None:
         """BadInput unless runs of this config have the number, so that a sweep can have it as an objective."""
@@ -39,19 +44,30 @@ class RunKind(Protocol):
         """Whether the measure is a mean over queries, with a value for each query in a run's scores.csv."""
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The config with its files named from the root, so that a run is found again from any folder."""
+        """The config with absolute file names, which hold from any folder."""
 
     def params(self, config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
-        """The choices and plain values that decide a result."""
+        """The params of a run: its choices and the plain values that decide a result."""
 
     def predictions(self, run: LoggedRun) -> str:
         """The name of a run's predictions file among its artifacts."""
 
     def save_view(self, tracker: Tracker, config: Mapping[str, Any]) -> None:
-        """Save how the experiment's page in MLflow lists runs of the kind."""
+        """Save how the experiment's page in MLflow lists runs of this kind."""
+
+    def check_export(self, config: Mapping[str, Any]) -> None:
+        """BadInput for options of `harness export` that do not apply to this kind."""
+
+    def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
+        """A run's predictions for export. BadInput if they are not valid, or if the run's data have changed.
+
+        against: a sample submission, whose ids the predictions must have in the same order.
+        """
 
 
 class Retrieval:
+    """Runs of `harness run`, of sweeps, and scored files of ranked lists."""
+
     name, unit = RETRIEVAL, "queries"
     tags: Mapping[str, str] = {"harness.verb": "run"}
     shared: Mapping[str, str] = {"data.qrels": "labels", "data.queries": "queries"} | VERSION
@@ -77,7 +93,20 @@ class Retrieval:
         return f"predictions{Path(run.params['predictions']).suffix if made_elsewhere else '.jsonl'}"
 
     def save_view(self, tracker: Tracker, config: Mapping[str, Any]) -> None:
-        """The tracker's own view lists retrieval runs."""
+        """Nothing to do: the view that the tracker makes with an experiment lists retrieval runs."""
+
+    def check_export(self, config: Mapping[str, Any]) -> None:
+        parse(config["metric"])
+
+    def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
+        config = logged_config(tracker, run)
+        dataset = load_unchanged(run, config["dataset"])
+        with tempfile.TemporaryDirectory() as folder:
+            rows = tracker.download(run.run_id, "predictions.jsonl", Path(folder))
+            validate_submission(rows, [query.query_id for query in dataset.queries], dataset.by_id, config["top_k"])
+            if against:
+                validate_against(rows, Path(against))
+            return ValidRun(with_contents(rows, dataset.by_id), config, len(dataset.queries), dataset)
 
 
 class Text:
@@ -111,13 +140,20 @@ class Text:
     def save_view(self, tracker: Tracker, config: Mapping[str, Any]) -> None:
         task_run.save_view(tracker, config)
 
+    def check_export(self, config: Mapping[str, Any]) -> None:
+        if config["model"] or config["against"]:
+            raise BadInput(f"model and against are about retrieval: leave them out with task={self.name}.")
+
+    def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
+        return task_run.validated(tracker, run)
+
 
 def kind_of(config: Mapping[str, Any]) -> RunKind:
-    """The kind of run that a config describes: of the text task that it names, or of retrieval."""
+    """The kind of run that a config is about: the text task that it names, or retrieval."""
     return Text(scored_file.task_of(config)) if "task" in config else Retrieval()
 
 
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
-    """BadInput unless the run is of the kind. purpose: what it is wanted for, such as `export it`."""
+    """BadInput for a run of another kind. purpose: what the run is needed for, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:
         raise BadInput(f"Run {run.run_id} ({run.name}) is of task={found}. Say task={found} to {purpose}.")

@@ -22,8 +22,8 @@ from harness.pipeline.cache import Cache
 from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
+from harness.tracking.logged_run import ValidRun, logged_config, require_unchanged
 from harness.tracking.tracker import NOTE, Input, LoggedRun, RunRecord, Tracker, as_note
-from retrievers.base import BadInput
 
 TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
 WORST = 1000  # items in the table of a run's page in MLflow
@@ -38,27 +38,19 @@ def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
     tracker.view(config["experiment_name"], "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
 
 
-def validated(tracker: Tracker, run: LoggedRun) -> tuple[str, dict[str, Any], int]:
-    """(the predictions of a run as they were scored, its resolved config, the number of items).
+def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
+    """A run's predictions as they were scored.
 
-    BadInput if they no longer pair with the references, or if either has changed since.
+    BadInput if they no longer pair with the references, or if predictions or references have changed.
     """
-    import yaml
-
+    config = logged_config(tracker, run)
+    check_component(config["task"], "task")
     with tempfile.TemporaryDirectory() as folder:
-        config = yaml.safe_load(tracker.download(run.run_id, "config.yaml", Path(folder)).read_text("utf-8"))
-        check_component(config["task"], "task")
         file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
-        cache = Cache(Path(config["store"]["path"]))
-        judged = task_of(config).judge(file, Path(config["references"]), [], cache)
-        for name, sha256 in fingerprints(judged).items():
-            if sha256 != run.tags[f"data.{name}"]:
-                raise BadInput(
-                    f"The {name} of run {run.run_id} have changed since it was scored ({config[name]}). Score the file "
-                    "again, or restore them."
-                )
+        judged = task_of(config).judge(file, Path(config["references"]), [], Cache(Path(config["store"]["path"])))
+        require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
         with opened(file) as content:
-            return content.read().decode(), config, len(judged.item_ids)
+            return ValidRun(content.read().decode(), config, len(judged.item_ids))
 
 
 def params(config: Mapping[str, Any], choice: str | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Traces on request: what every step of a run did with a query, to be looked at in MLflow.
+"""Traces on request: what every step of a run did with a query, for MLflow's pages.
 
-Queries are searched in a batch, so that a trace is made afterwards, of the run's outcome: what it shows is what was
-predicted, and nothing is searched again.
+Queries are searched in batches, so a trace is made afterwards, from the run's outcome: it shows what was predicted, and
+nothing is searched again.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from harness.tracking.mlflow_spans import Span, Trace
 from harness.tracking.tracker import Tracker
 from retrievers.base import BadInput, Qrels, Ranking
 
-DOCUMENTS = 10  # shown of a ranking
+DOCUMENTS = 10  # shown per ranking
 CONTENT = 300  # characters shown of a document's text
-BATCH = 20  # traces in a call: about a megabyte
-PERFECT = 1 - 1e-9  # a score that rounding has kept from 1 is no error
-BATCHED = "mean of the run's queries, which are searched in a batch"
+BATCH = 20  # traces per call: about a megabyte
+PERFECT = 1 - 1e-9  # a score that only rounding keeps below 1 is no error
+BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
 def check(config: Mapping[str, Any], labelled: bool) -> None:
-    """BadInput where the traces that are asked for cannot be kept or chosen."""
-    asked, objective = config["trace"], config["objective"]
-    if asked == "none":
+    """BadInput if the traces that `trace` asks for cannot be stored or selected. labelled: whether there are labels."""
+    trace, objective = config["trace"], config["objective"]
+    if trace == "none":
         return
     if not build(config["tracking"], where="tracking").keeps_files:
-        raise BadInput(f"trace={asked} needs MLflow, which keeps the traces: leave out tracking=none, or trace.")
-    if asked == "errors" and not labelled:
-        raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or say trace=all.")
-    if asked == "errors" and (parse(objective).family is Family.POOLED or objective not in config["metrics"]):
+        raise BadInput(f"trace={trace} needs MLflow, which stores the traces: leave out tracking=none, or trace.")
+    if trace == "errors" and not labelled:
+        raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
+    if trace == "errors" and (parse(objective).family is Family.POOLED or objective not in config["metrics"]):
         raise BadInput(
-            f"trace=errors needs an objective that scores each query, which {objective} does not, or is not among "
-            "metrics=[...]. Choose another, such as objective=modified_map@3, or say trace=all."
+            f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
+            "Choose another, such as objective=modified_map@3, or use trace=all."
         )
 
 
 def write(
     config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache, tracker: Tracker, run_id: str
 ) -> int:
-    """Write the traces that the config asks for, and return how many. They are linked to the run."""
+    """Write the traces that `trace` asks for, and link them to the run; returns how many."""
     if not (rows := chosen(config, outcome)):
         return 0
     tracer = Tracer(config, dataset, outcome, cache)
@@ -63,23 +63,23 @@ def write(
 
 
 def chosen(config: Mapping[str, Any], outcome: Outcome) -> list[int]:
-    """Rows of the queries to trace: all, or with trace=errors the labelled ones that the objective scores below 1."""
+    """Rows of the queries to trace: all, or with trace=errors the labelled queries whose objective is below 1."""
     rows = range(len(outcome.queries))
     if config["trace"] == "none":
         return []
     if config["trace"] == "all":
         return list(rows)
-    scored = _by_query(outcome, config["objective"])
-    return [row for row in rows if scored.get(outcome.queries[row].query_id, 1.0) < PERFECT]
+    scores = _by_query(outcome, config["objective"])
+    return [row for row in rows if scores.get(outcome.queries[row].query_id, 1.0) < PERFECT]
 
 
 class Tracer:
-    """Makes the traces of a run. Tokens are taken from the store, where its retrievers left them."""
+    """Makes the traces of a run. Tokens come from the cache, where the run's retrievers put them."""
 
     def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
         self.config, self.dataset, self.outcome = config, dataset, outcome
         self.steps = active_groups(config)
-        self.fused = fuse(config["fusion"], outcome.rankings, config["depth"])  # an outcome has it reranked alone
+        self.fused = fuse(config["fusion"], outcome.rankings, config["depth"])  # an outcome has only the reranked lists
         self.scores = _by_query(outcome, config["objective"])
         self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
         texts = [query.text for query in outcome.queries]
@@ -90,7 +90,7 @@ class Tracer:
         }
 
     def trace(self, row: int, run_id: str) -> Trace:
-        """The trace of the query of that row."""
+        """The trace of the query in a row of the outcome."""
         query, final = self.outcome.queries[row], self.outcome.final
         turns = [{"role": turn.role, "content": turn.content} for turn in self.dataset.queries[row].turns]
         tags = {"query_id": query.query_id, "run_id": run_id}
@@ -99,35 +99,41 @@ class Tracer:
         if query.query_id in self.losses:
             tags["loss"] = self.losses[query.query_id]
         inputs = {"query": query.text, "messages": turns}
-        found = Span("retrieval", "CHAIN", inputs, self._documents(final, row), self._about(final, row),
-                     parts=self._steps(row))  # fmt: skip
-        return Trace(found, tags)
+        root = Span(
+            "retrieval",
+            "CHAIN",
+            inputs,
+            outputs=self._documents(final, row),
+            attributes=self._about(final, row),
+            children=self._steps(row),
+        )
+        return Trace(root, tags)
 
     def _steps(self, row: int) -> tuple[Span, ...]:
-        """What the run does one after the other."""
-        found = [self._retriever(name, row) for name in self.outcome.rankings]
+        """The steps of the run, in order."""
+        spans = [self._retriever(name, row) for name in self.outcome.rankings]
         if "fusion" in self.steps:
-            found.append(self._ranked("fusion", "CHAIN", {"rankings": list(self.outcome.rankings)}, self.fused, row))
+            spans.append(self._ranked("fusion", "CHAIN", {"rankings": list(self.outcome.rankings)}, self.fused, row))
         if "rerank" in self.steps:
             head = [doc_id for doc_id, _ in self.fused.top(self.config["rerank"]["depth"]).row(row)]
             inputs = {"query": self.outcome.queries[row].text, "documents": head}
-            found.append(self._ranked("rerank", "RERANKER", inputs, self.outcome.candidates, row))
-        return (*found, self._gate(row))
+            spans.append(self._ranked("rerank", "RERANKER", inputs, self.outcome.candidates, row))
+        return (*spans, self._gate(row))
 
     def _retriever(self, name: str, row: int) -> Span:
         inputs = {"query": self.outcome.queries[row].text}
-        parts: tuple[Span, ...] = ()
+        children: tuple[Span, ...] = ()
         if name in self.tokens:
-            parts = (Span("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
-        return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, parts)
+            children = (Span("tokenise", "PARSER", inputs, self.tokens[name][row], {"duration": "not measured"}),)
+        return self._ranked(name, "RETRIEVER", inputs, self.outcome.rankings[name], row, children)
 
     def _ranked(
-        self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, parts: tuple[Span, ...] = ()
+        self, name: str, kind: str, inputs: Any, ranking: Ranking, row: int, children: tuple[Span, ...] = ()
     ) -> Span:
-        """A step that ranks documents, of which the first are shown, and where the relevant ones stand."""
+        """A step that ranks documents: shows the first ones, and the ranks of the relevant ones."""
         ms = self.outcome.measured.get(f"{MS}/{name}")
         about = {"duration": "not measured" if ms is None else BATCHED, **self._about(ranking, row)}
-        return Span(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, parts)
+        return Span(name, kind, inputs, self._documents(ranking, row), about, ms or 0.0, children)
 
     def _gate(self, row: int) -> Span:
         gate, decision = self.config["gate"], self.outcome.decision
@@ -141,23 +147,25 @@ class Tracer:
         return Span("gate", "GUARDRAIL", inputs, {"retrieve": shown > 0, "shown_at_most": shown}, about)
 
     def _documents(self, ranking: Ranking, row: int) -> list[dict[str, Any]]:
-        """The first documents of a query as MLflow's `Document`s; relevance: the grade, where the query is labelled."""
+        """The first documents of a query as MLflow's `Document`s. relevance: the grade, if the query is labelled."""
         grades = self._grades(row)
-        found = []
+        shown = []
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
             document = self.dataset.by_id[doc_id]
-            graded = {} if grades is None else {"relevance": grades.get(doc_id, 0)}  # first: a list has room for one
+            graded = (
+                {} if grades is None else {"relevance": grades.get(doc_id, 0)}
+            )  # first: a list shows only one entry
             about = {**graded, "rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
-            found.append({"page_content": _cut(document.text), "metadata": about, "id": doc_id})
-        return found
+            shown.append({"page_content": _cut(document.text), "metadata": about, "id": doc_id})
+        return shown
 
     def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
-        """How many documents there are, and relevant_at: document -> its rank, None where it is not among them."""
-        found: dict[str, Any] = {"documents": int(ranking.lengths[row])}
+        """documents: how many there are. relevant_at: relevant document -> its rank, None if it is not among them."""
+        about: dict[str, Any] = {"documents": int(ranking.lengths[row])}
         if (grades := self._grades(row)) is not None:
             ranks = {doc_id: rank for rank, (doc_id, _) in enumerate(ranking.row(row), start=1)}
-            found["relevant_at"] = {doc_id: ranks.get(doc_id) for doc_id in grades}
-        return found
+            about["relevant_at"] = {doc_id: ranks.get(doc_id) for doc_id in grades}
+        return about
 
     def _grades(self, row: int) -> Mapping[str, float] | None:
         qrels = self.dataset.qrels
@@ -166,13 +174,13 @@ class Tracer:
 
 def _tokens(node: Mapping[str, Any], texts: Sequence[str], cache: Cache) -> list[list[str]]:
     with watch("tokens") as progress:
-        kept = CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)
-        found: list[list[str]] = kept(texts).lists()
-    return found
+        tokenizer = CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)
+        tokens: list[list[str]] = tokenizer(texts).lists()
+    return tokens
 
 
 def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
-    """query_id -> the objective, of the queries that it scores."""
+    """query_id -> the objective, for the queries that it scores."""
     if not outcome.scores or objective not in outcome.scores.values:
         return {}
     pairs = zip(outcome.scores.query_ids, outcome.scores.values[objective].tolist(), strict=True)
@@ -180,13 +188,13 @@ def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:
 
 
 def _losses(outcome: Outcome, qrels: Qrels) -> dict[str, str]:
-    """query_id -> the kind of its loss, as `metrics.losses` names it, of the queries that lose anything."""
+    """query_id -> the kind of its loss, as `losses.losses` names it, for the queries that lose anything."""
     assert outcome.scores
     scored = outcome.scores.query_ids
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     keep = outcome.decision.keep[np.array([place[query_id] for query_id in scored], int)]
-    found = losses(judge(outcome.final, qrels, scored), judge(outcome.candidates, qrels, scored), keep)
-    lost = ((kind, values > 0) for kind, values in found.items())
+    by_kind = losses(judge(outcome.final, qrels, scored), judge(outcome.candidates, qrels, scored), keep)
+    lost = ((kind, values > 0) for kind, values in by_kind.items())
     return {query_id: kind for kind, any_lost in lost for query_id, one in zip(scored, any_lost, strict=True) if one}
 
 

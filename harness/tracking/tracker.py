@@ -1,4 +1,4 @@
-"""What is kept of a run, and what a tracker does with it. MLflow's is in mlflow_tracker.py."""
+"""What a run logs, and the protocol of what logs it. MLflow's implementation is in mlflow_tracker.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from retrievers.base import BadInput
 if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
-LESS_IS_BETTER = ("ms_per_query", "loss/")  # numbers of a run that these begin
+LESS_IS_BETTER = ("ms_per_query", "loss/")  # prefixes of the names of metrics where a lower value is better
+RETRIEVAL_RUNS = {"harness.verb": "run"}  # tag of the runs of `harness run` and of trials of a sweep
 
 
 def mlflow_name(name: str) -> str:
@@ -22,20 +23,23 @@ def mlflow_name(name: str) -> str:
 
 
 def ranked_by(logged: Container[str], name: str, select_on: str = "all") -> str | None:
-    """The logged name of the number by which runs are ranked, None where they have none.
+    """The logged name of the score that ranks a run; None if the run does not have it.
 
-    It is out of fold where a gate was fitted on labels, and of the public part where select_on is "public".
+    The out-of-fold score if a gate was fitted on labels; with select_on="public" the score of the public part.
+
+    logged: names of the run's metrics, in MLflow's spelling.
+    name: a measure, such as `ndcg@10`.
     """
     part = "public/" if select_on == "public" else ""
-    return next((one for one in (mlflow_name(f"{OOF}{part}{name}"), mlflow_name(part + name)) if one in logged), None)
+    return next((key for key in (mlflow_name(f"{OOF}{part}{name}"), mlflow_name(part + name)) if key in logged), None)
 
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
-TAG_LIMIT = 8000  # characters that MLflow stores of a tag
+TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """A description that fits into a tag, cut at the end of a line."""
+    """A description, cut at the end of a line if it is too long for a tag."""
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
 
@@ -51,12 +55,14 @@ class Input:
 
 @dataclass
 class RunRecord:
-    """One run as it is logged. Names are ours (`ndcg@10`); MLflow's spelling is the tracker's business.
+    """One run as it is logged. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
 
-    inputs: by context: "documents", "queries", "qrels"; or "predictions", "references".
-    tables: file name -> column -> values. folder: its files become the run's artifacts. end_tags: tags known when the
-    run ends. began, ended: ms since 1970; 0 = the time of the call. unsent: where the run is saved because the tracking
-    server was down.
+    end_tags: tags that are known when the run ends.
+    inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
+    tables: file name -> column -> values.
+    folder: its files become the run's artifacts.
+    began, ended: milliseconds since 1970; 0: the time of the call.
+    unsent: the folder where the run is saved because the tracking server was down.
     """
 
     experiment: str
@@ -84,7 +90,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run read back. `metrics` and `params` carry MLflow's names."""
+    """A run as the tracking store has it. `metrics` and `params` have MLflow's names."""
 
     run_id: str
     name: str
@@ -99,10 +105,17 @@ Detail = Literal["full", "light"]
 
 
 class Tracker(Protocol):
-    uri: str | None  # of the store, known when it is connected
-    artifacts: str | None  # where a local store keeps files
+    """Where runs are logged and read. Methods raise `Unreachable` if the tracking server is down.
+
+    uri: of the tracking store; known once it is connected.
+    artifacts: URI of the folder where a local tracking store keeps files; None for others.
+    keeps_files: whether logged files are copied to the tracking store, so that the run's own folder may be deleted.
+    """
+
+    uri: str | None
+    artifacts: str | None
     detail: Detail
-    keeps_files: bool  # whether what is logged is kept by the tracker, so that the folder may go
+    keeps_files: bool
 
     def exists(self, outputs: Path) -> bool: ...
     def connect(self, outputs: Path) -> None: ...
@@ -112,9 +125,13 @@ class Tracker(Protocol):
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None: ...
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None: ...
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]: ...
+    def run(self, run_id: str) -> LoggedRun: ...
     def best(
-        self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all", task: str | None = None
+        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
     ) -> LoggedRun: ...
+    def require_scored(
+        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
+    ) -> None: ...
     def has(self, run_id: str) -> bool: ...
     def count_private_view(self, experiment: str, count: int = 1) -> int: ...
     def page(self, experiment: str) -> str: ...
@@ -125,8 +142,11 @@ class Tracker(Protocol):
     def download(self, run_id: str, name: str, folder: Path) -> Path: ...
 
 
+NO_RUNS = "tracking=none keeps no runs to choose from. Leave tracking out, or use tracking=mlflow."
+
+
 class NoTracker:
-    """Nothing is logged and MLflow is not imported. detail: as in MlflowTracker, of the files alone."""
+    """Logs nothing and does not import MLflow. detail: as for `MlflowTracker`, for the files of a run."""
 
     recorded_as = "tracking/none"
     uri = artifacts = None
@@ -159,10 +179,18 @@ class NoTracker:
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         pass
 
+    def run(self, run_id: str) -> LoggedRun:
+        raise BadInput(NO_RUNS)
+
     def best(
-        self, experiment: str, metric: str, run_id: str | None = None, select_on: str = "all", task: str | None = None
+        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
     ) -> LoggedRun:
-        raise BadInput("tracking=none keeps no runs to choose from. Leave tracking out, or say tracking=mlflow.")
+        raise BadInput(NO_RUNS)
+
+    def require_scored(
+        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
+    ) -> None:
+        raise BadInput(NO_RUNS)
 
     def has(self, run_id: str) -> bool:
         return False
@@ -179,7 +207,7 @@ class NoTracker:
         return ""
 
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
-        raise BadInput("tracking=none keeps no traces. Leave trace out, or say tracking=mlflow.")
+        raise BadInput("tracking=none cannot store traces. Leave trace out, or use tracking=mlflow.")
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        raise BadInput("tracking=none keeps no files. Leave tracking out, or say tracking=mlflow.")
+        raise BadInput("tracking=none stores no files. Leave tracking out, or use tracking=mlflow.")

@@ -115,7 +115,7 @@ def test_a_deleted_experiment_is_said(tracker, tmp_path):
 
 @pytest.mark.local
 def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
-    """Its tables are made under another name; a journal that is left must not be played into the next one."""
+    """Its tables are made under another name; a leftover journal must not be applied to the next database."""
     (tmp_path / "mlflow.db.unfinished").write_bytes(b"half of a database")
     (tmp_path / "mlflow.db.unfinished-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" * 64)
     tracker = MlflowTracker()

@@ -1,4 +1,4 @@
-"""Runs whose store is down are kept whole, and sent when it is back."""
+"""Runs whose tracking store is down are saved whole, and uploaded when it is back."""
 
 import json
 import os
@@ -52,13 +52,13 @@ def runs(tmp_path, verb="run"):
 
 
 @pytest.mark.parametrize("call", ["create_run", "log_batch", "set_terminated"])
-def test_a_run_is_kept_and_sent_whole(harness, toy, tmp_path, store, call):
-    """Whichever call the store fails at: at the begin, at the params (so at the begin, too), at the end."""
+def test_a_run_is_saved_and_uploaded_whole(harness, toy, tmp_path, store, call):
+    """Whichever call the store fails at: at the beginning, while logging, at the end."""
     store(call)
     kept = harness(*RUN, "gate=score", "gate.threshold=1")
     assert kept.code == 1
     found = json.loads(kept.out)
-    assert found["metrics"]["modified_map@3"] == 1.0  # the numbers are told all the same
+    assert found["metrics"]["modified_map@3"] == 1.0  # the numbers are printed all the same
     [place] = (tmp_path / "outputs" / "runs").glob("*.unsent")
     assert (place / "files" / "predictions.jsonl").read_text("utf-8")
     assert found["files"]["folder"] == str(place / "files")
@@ -108,19 +108,19 @@ def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed(harness, toy
     assert "traceback.txt" in {file.path for file in tracker.client.list_artifacts(run.run_id)}
 
 
-def test_sending_may_be_broken_off(harness, toy, tmp_path, store):
+def test_an_upload_may_be_interrupted(harness, toy, tmp_path, store):
     """The run is made once: its id is noted before the rest is sent."""
     store("create_run")
     harness(*RUN)
     store("set_terminated")
     assert harness("doctor sync").code == 1
     store()
-    assert "takes no runs" in harness("doctor sync", "tracking=none").err
+    assert "cannot store runs" in harness("doctor sync", "tracking=none").err
     assert harness("doctor sync").code == 0
     assert [run.status for run in runs(tmp_path)[0]] == ["FINISHED"]
 
 
-def test_an_error_of_ours_is_no_outage(harness, toy, monkeypatch, store):
+def test_a_refused_call_is_no_outage(harness, toy, monkeypatch, store):
     def refuse(*_, **__):
         raise MlflowException("bad name", INVALID_PARAMETER_VALUE)
 
@@ -166,16 +166,16 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
     places = sorted((tmp_path / "outputs" / "runs").glob("*.unsent"))
     assert len(places) == 3
     store()
-    asked = []
+    opened = []
 
     def refuse(self, outputs):
-        asked.append(self.uri)
+        opened.append(self.uri)
         raise BadInput("cannot be used")
 
     with monkeypatch.context() as patch:
         patch.setattr(MlflowTracker, "connect", refuse)
         down = harness("doctor sync", "format=json")
-    assert (down.code, len(asked)) == (1, 1)
+    assert (down.code, len(opened)) == (1, 1)
     assert [one["folder"] for one in json.loads(down.out)["left"]] == [str(place) for place in places]
     (places[0] / "record.json").write_text("{")
     some = json.loads(harness("doctor sync", "format=json").out)
@@ -183,7 +183,7 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
     assert [one["folder"] for one in some["left"]] == [str(places[0])]
 
 
-def test_what_was_meant_for_another_store_goes_there(harness, toy, tmp_path, store):
+def test_a_run_goes_to_the_store_it_was_meant_for(harness, toy, tmp_path, store):
     store("create_run")
     harness(*RUN, "tracking.uri=sqlite:///other.db")
     store()
@@ -197,7 +197,7 @@ def test_what_was_meant_for_another_store_goes_there(harness, toy, tmp_path, sto
 
 @pytest.mark.slow
 def test_a_server_that_dies_in_a_run_gets_it_when_it_is_back(harness, toy, tmp_path, monkeypatch):
-    """A real one, killed while the run is at work; user and password are kept nowhere."""
+    """A real one, killed while the run is at work; user and password are saved nowhere."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     plain = steps.run
     with serving(tmp_path) as (address, process):
@@ -215,7 +215,7 @@ def test_a_server_that_dies_in_a_run_gets_it_when_it_is_back(harness, toy, tmp_p
     assert "s3cret" not in kept.out + kept.err
     down = harness("doctor sync")
     assert down.code == 1
-    assert "Still kept" in down.out
+    assert "Still unsent" in down.out
     with serving(tmp_path, int(address.rpartition(":")[2])):
         [sent] = harness("doctor sync", "format=json").json["sent"]
         tracker = MlflowTracker(address)

@@ -197,8 +197,8 @@ def test_a_rerankers_span_has_what_it_was_given_and_what_came_of_it(tmp_path):
     qrels = Qrels({"q": {"z": 1.0, "elsewhere": 1.0}})
     dataset = Dataset("d", documents, (Query.of("q", "text"),), qrels)
     root = Tracer(config, dataset, outcome, Cache(tmp_path)).trace(0, "run").root
-    assert [span.name for span in root.parts] == ["a", "b", "fusion", "rerank", "gate"]
-    a, b, fused, rerank, gate = root.parts
+    assert [span.name for span in root.children] == ["a", "b", "fusion", "rerank", "gate"]
+    a, b, fused, rerank, gate = root.children
     assert [[one["id"] for one in span.outputs] for span in (fused, rerank, root)] == [
         ["x", "y", "z"], ["y", "x", "z"], ["y", "x"],
     ]  # fmt: skip
@@ -209,7 +209,7 @@ def test_a_rerankers_span_has_what_it_was_given_and_what_came_of_it(tmp_path):
     assert root.ns > 42e6
     assert gate.inputs == {"signal": None}
     assert gate.outputs == {"retrieve": True, "shown_at_most": 2}
-    assert a.parts == ()
+    assert a.children == ()
     assert {len(one["page_content"]) for one in a.outputs} == {CONTENT}
 
 
@@ -227,14 +227,20 @@ def test_a_ranking_shows_its_first_documents(traced, toy):
 spans = st.recursive(
     st.builds(Span, st.just("s"), st.just("TOOL"), st.none(), st.none(), ms=st.floats(0, 1e4)),
     lambda inner: st.builds(
-        Span, st.just("s"), st.just("TOOL"), st.none(), st.none(), ms=st.floats(0, 1e4), parts=st.tuples(inner, inner)
+        Span,
+        st.just("s"),
+        st.just("TOOL"),
+        st.none(),
+        st.none(),
+        ms=st.floats(0, 1e4),
+        children=st.tuples(inner, inner),
     ),
     max_leaves=8,
 )
 
 
 @given(spans)
-def test_parts_follow_one_another_within_the_span_that_they_are_part_of(root):
+def test_children_follow_one_another_within_their_span(root):
     stored = mlflow_spans._stored(Trace(root, {}))
     within = {span.span_id: span for span in stored}
     assert len(within) == len(stored)
@@ -253,7 +259,7 @@ def arrive(tracker, traces, calls_of):
     """Write so many traces, and read all of them back."""
     run_id = tracker.begin(RunRecord("many", "r"))
     experiment_id = tracker.client.get_run(run_id).info.experiment_id
-    root = Span("retrieval", "CHAIN", {"query": "물"}, [], parts=(Span("bm25", "RETRIEVER", {}, []),))
+    root = Span("retrieval", "CHAIN", {"query": "물"}, [], children=(Span("bm25", "RETRIEVER", {}, []),))
     for first in range(0, traces, calls_of):
         numbers = range(first, first + calls_of)
         written = [Trace(root, {"query_id": str(n)}) for n in numbers]

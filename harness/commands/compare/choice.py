@@ -73,7 +73,7 @@ def _only_match(beginning: str, known: Sequence[LoggedRun], experiment: str) -> 
 def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
     metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
-    tracker.best(experiment, metric, select_on=select_on, task=kind.tags.get("task"))  # BadInput if there is none
+    tracker.require_scored(experiment, metric, select_on, kind.tags)
     earliest: dict[str, LoggedRun] = {}
     for run in reversed(tracker.runs(experiment, kind.tags, "FINISHED")):
         earliest.setdefault(run.tags.get("trial_key", run.run_id), run)

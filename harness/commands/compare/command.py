@@ -14,7 +14,6 @@ from harness.commands.compare import figures, page, retrieval_runs, task_runs
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
-from harness.config.components import build
 from harness.data.files import write_text
 from harness.evaluation import measures
 from harness.reports import sections, terminal
@@ -77,10 +76,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     comparer = comparer_of(kind)
     comparer.check_metric(config["metric"])
     outputs = Path(config["outputs"]).absolute()
-    tracker: Tracker = build(config["tracking"], where="tracking")
+    tracker = recording.open_tracker(config)
     if not tracker.keeps_files:
         raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or set tracking=mlflow.")
-    tracker.connect(outputs)
     choice = choose(tracker, config, kind)
     settings = Settings(config["metric"], resamples=config["resamples"], seed=config["seed"])
     with tempfile.TemporaryDirectory() as folder:
@@ -88,14 +86,14 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     comparison = report.comparison
     record = _record(comparison, kind, settings)
     target = recording.new_folder(outputs / "comparisons")
-    with recording.recording(tracker, record, target) as (run_id, unfinished):
+    with recording.live_run(tracker, record, target) as live:
         files = {name: str(target / f"comparison.{name}") for name in ("md", "html", "json")}
-        document = {"run_id": run_id, "experiment": record.experiment, **comparison.to_json(), "files": files}
+        document = {"run_id": live.run_id, "experiment": record.experiment, **comparison.to_json(), "files": files}
         document["private_peeks"] = tracker.count_private_view(record.experiment)
         title, details = page.title(comparison), report.sections(True)
-        write_text(unfinished / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-        write_text(unfinished / "comparison.md", sections.markdown(title, details))
-        write_text(unfinished / "comparison.html", sections.html(title, details, report.figures()))
+        write_text(live.folder / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+        write_text(live.folder / "comparison.md", sections.markdown(title, details))
+        write_text(live.folder / "comparison.html", sections.html(title, details, report.figures()))
 
     def show(console: Console) -> None:
         sections.show(console, title, report.sections(False))

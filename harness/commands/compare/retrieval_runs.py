@@ -25,14 +25,13 @@ from harness.commands.compare.comparison import (
     standings,
     verdict,
 )
-from harness.config.components import build, check_component
-from harness.data.dataset import load
 from harness.data.files import json_lines, some
 from harness.data.predictions import read_predictions
 from harness.evaluation.measures import OOF, Family, parse
 from harness.evaluation.score_table import Table, read_table
 from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
+from harness.tracking.logged_run import load_unchanged, read_config
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
@@ -273,17 +272,10 @@ def _with_texts(changed: Sequence[ChangedQuery], runs: Sequence[ComparedRun]) ->
 
 def _reloaded(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str, str]]:
     """(query_id -> text, doc_id -> text) of the runs' dataset. BadInput if it has changed since."""
-    import yaml
-
     run = next((run for run in runs if "data.documents" in run.run.tags), None)
     if run is None:
         raise BadInput("these runs were scored from files, which name no documents.")
-    config = yaml.safe_load(run.config.read_text("utf-8"))
-    check_component(config["dataset"], "dataset")
-    dataset = load(build(config["dataset"], where="dataset"), "dataset")
-    for name in ("documents", "queries"):
-        if dataset.fingerprints[name] != run.run.tags[f"data.{name}"]:
-            raise BadInput(f"the {name} have changed since run {run.run.run_id}.")
+    dataset = load_unchanged(run.run, read_config(run.config)["dataset"])
     texts = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()}
     return {query.query_id: query.text for query in dataset.queries}, texts
 

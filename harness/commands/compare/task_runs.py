@@ -28,6 +28,7 @@ from harness.tasks import scored_file
 from harness.tasks.statistics import differences, measure_all, strata
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
+from harness.tracking.logged_run import logged_config
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -117,10 +118,9 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
 
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedFile:
-    import yaml
 
     folder.mkdir()
-    config = yaml.safe_load(tracker.download(run.run_id, "config.yaml", folder).read_text("utf-8"))
+    config = logged_config(tracker, run)
     columns = _columns(tracker.download(run.run_id, task_run.TABLE, folder))
     try:
         items = _columns(tracker.download(run.run_id, "items.csv", folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from harness.config.components import build
 from harness.data.files import write_text
 from harness.progress import watch
 from harness.reports import terminal
-from harness.tracking.outbox import ENDING, RECORD, looks
+from harness.tracking.outbox import ENDING, FILES, RECORD, shows_private_scores
+from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
 
@@ -21,41 +23,33 @@ if TYPE_CHECKING:
 
 
 def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Send every run that is kept under `outputs` to the store that it was meant for, or to `tracking.uri`."""
+    """Upload every run that is saved in `outputs` to the tracking store it was meant for, or to `tracking.uri`."""
     outputs = Path(config["outputs"]).absolute()
     if not build(config["tracking"], where="tracking").keeps_files:
-        raise BadInput("tracking=none takes no runs. Leave tracking out, or name a store: tracking.uri=...")
+        raise BadInput("tracking=none cannot store runs. Leave tracking out, or name a server: tracking.uri=...")
     elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in invocation.overrides)
-    waiting = sorted(place.parent for place in outputs.rglob(f"*{ENDING}/{RECORD}"))
-    trackers: dict[tuple[str, str], Tracker | BadInput] = {}
+    unsent = sorted(record.parent for record in outputs.rglob(f"*{ENDING}/{RECORD}"))
+    trackers = _Trackers(config, elsewhere)
     sent, left = [], []
     with watch("sync") as progress:
-        for n, place in enumerate(waiting):
-            progress(n, len(waiting), "runs")
+        for n, folder in enumerate(unsent):
+            progress(n, len(unsent), "runs")
             try:
-                about = json.loads((place / RECORD).read_text("utf-8"))
-                node = dict(config["tracking"]) | {"detail": about["detail"]}
-                if not elsewhere:
-                    node["uri"] = about["store"]
-                store = (str(node.get("uri")), about["detail"])
-                if store not in trackers:
-                    trackers[store] = _connected(node, outputs)
-                if isinstance(tracker := trackers[store], BadInput):
-                    raise tracker
-                run_id = _send(tracker, place, about)
-            except Exception as error:  # one that cannot be sent does not keep the others from it
-                left.append({"folder": str(place), "why": f"{type(error).__name__}: {error}"})
+                about = json.loads((folder / RECORD).read_text("utf-8"))
+                run_id = _upload(trackers.of(about), folder, about)
+            except Exception as error:  # one failure does not stop the other uploads
+                left.append({"folder": str(folder), "why": f"{type(error).__name__}: {error}"})
             else:
                 sent.append({"run_id": run_id, "name": about["record"]["name"], "status": about["status"]})
     document = {"sent": sent, "left": left}
 
     def show(console: Console) -> None:
         for one in sent:
-            console.print(f"Sent {one['run_id']}: {one['name']} ({one['status']})")
+            console.print(f"Uploaded {one['run_id']}: {one['name']} ({one['status']})")
         for one in left:
-            console.print(f"Still kept: {one['folder']}: {one['why']}", style="red")
-        if not waiting:
-            console.print(f"Nothing waits in {outputs}.")
+            console.print(f"Still unsent: {one['folder']}: {one['why']}", style="red")
+        if not unsent:
+            console.print(f"No unsent runs in {outputs}.")
 
     terminal.emit(config["format"], document, show)
     if left:
@@ -63,29 +57,45 @@ def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     return document
 
 
-def _connected(node: dict[str, Any], outputs: Path) -> Tracker | BadInput:
-    """The tracker of a store, or why it cannot be used: waiting for a server once is enough."""
-    tracker: Tracker = build(node, where="tracking")
-    try:
-        tracker.connect(outputs)
-    except BadInput as error:
-        return error
-    return tracker
+class _Trackers:
+    """Connected trackers, one for each tracking store and level of detail. A server that is down is tried only once.
+
+    config: of the command. elsewhere: whether all runs go to its `tracking`, not to the stores they were meant for.
+    """
+
+    def __init__(self, config: Mapping[str, Any], elsewhere: bool) -> None:
+        self._config, self._elsewhere = config, elsewhere
+        self._opened: dict[tuple[str, str], Tracker | BadInput] = {}
+
+    def of(self, about: Mapping[str, Any]) -> Tracker:
+        """The tracker for a saved run. BadInput if its tracking store cannot be used."""
+        node = dict(self._config["tracking"]) | {"detail": about["detail"]}
+        if not self._elsewhere:
+            node["uri"] = about["store"]
+        key = (str(node.get("uri")), about["detail"])
+        if key not in self._opened:
+            try:
+                self._opened[key] = open_tracker({**self._config, "tracking": node})
+            except BadInput as error:
+                self._opened[key] = error
+        if isinstance(tracker := self._opened[key], BadInput):
+            raise tracker
+        return tracker
 
 
-def _send(tracker: Tracker, place: Path, about: dict[str, Any]) -> str:
-    """Log what is kept in `place`, and free the place; returns the run's id. May be called again after it failed."""
-    record, files, run_id = RunRecord.from_json(about["record"]), place / "files", about["run_id"]
+def _upload(tracker: Tracker, folder: Path, about: dict[str, Any]) -> str:
+    """Log a saved run and delete its folder; returns the run's id. After a failure it may be called again."""
+    record, files, run_id = RunRecord.from_json(about["record"]), folder / FILES, about["run_id"]
     record.folder = files if files.is_dir() else None
     if run_id is None or not tracker.has(run_id):
         run_id = about["run_id"] = tracker.begin(record)
-        write_text(place / RECORD, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+        write_text(folder / RECORD, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
     tracker.finish(run_id, record, about["status"])
-    if looks(record.metrics):
+    if shows_private_scores(record.metrics):
         tracker.count_private_view(record.experiment)
-    ended = "" if about["status"] == "FINISHED" else f".{about['status'].lower()}"
-    folder = place.with_name(place.name.removesuffix(ENDING) + ended)
-    if record.folder and not folder.exists():
-        files.rename(folder)
-    shutil.rmtree(place)
+    ending = "" if about["status"] == "FINISHED" else f".{about['status'].lower()}"
+    final = folder.with_name(folder.name.removesuffix(ENDING) + ending)
+    if record.folder and not final.exists():
+        files.rename(final)
+    shutil.rmtree(folder)
     return run_id

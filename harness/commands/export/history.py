@@ -1,4 +1,4 @@
-"""The verbs `export record` and `export history`: what the leaderboard answered, beside what was measured here."""
+"""`harness export record` and `export history`: scores of the leaderboard beside our own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
 from harness.config.check import Invocation
-from harness.config.components import build
 from harness.data.files import json_file
 from harness.evaluation.measures import OOF
 from harness.reports import terminal
 from harness.reports.markup import interval, number
-from harness.tracking.tracker import Tracker, mlflow_name, ranked_by
+from harness.tracking.recording import open_tracker
+from harness.tracking.tracker import mlflow_name, ranked_by
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Enter the leaderboard's scores for a file that was exported; a score for the same part takes its place."""
+    """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one."""
     scores = {part: float(config[part]) for part in PARTS if config[part] is not None}
     if not scores:
-        raise BadInput("Nothing to record. Give what the leaderboard answered: public=0.81, private=0.80 or both.")
-    file, ledger = Path(config["submission"]).absolute(), _ledger(config)
+        raise BadInput("Nothing to record. Give the leaderboard's scores: public=0.81, private=0.80 or both.")
+    file, ledger = Path(config["submission"]).absolute(), Ledger.of(config)
     if (sha256 := digest_file(file)) is None:
-        raise BadInput(f"submission={config['submission']}: there is no such file. Name the one that was sent in.")
-    tracker = _tracker(config)
+        raise BadInput(f"submission={config['submission']}: there is no such file. Name the file that was submitted.")
+    tracker = open_tracker(config)
     with ledger.locked():
         ledger.settle(tracker)
         known = ledger.submissions()
@@ -54,15 +54,15 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         for part, score in submission.answers.items():
             console.print(f"  leaderboard, {part} part: {score:.4f}{_drift(row, part)}")
         for part, score in replaced.items():
-            console.print(f"The {part} score was {score:.4f} until now: it is replaced.")
+            console.print(f"The previous {part} score, {score:.4f}, is replaced.")
 
     terminal.emit(config["format"], document, show)
     return document
 
 
 def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """All submissions, how far the leaderboard is from our scores, and whether it puts them in the same order."""
-    ledger = _ledger(config)
+    """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
+    ledger = Ledger.of(config)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
         with ledger.locked():
@@ -77,61 +77,53 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "agreement": {part: _agreement(rows, part) for part in PARTS},
         "picture": None,
     }
-    if max(found["submissions"] for found in document["agreement"].values()) >= 2:
+    if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
     terminal.emit(config["format"], document, lambda console: _show(console, document))
     return document
 
 
-def _ledger(config: Mapping[str, Any]) -> Ledger:
-    return Ledger(Path(config["outputs"]).absolute() / "submissions")
-
-
-def _tracker(config: Mapping[str, Any]) -> Tracker:
-    tracker: Tracker = build(config["tracking"], where="tracking")
-    tracker.connect(Path(config["outputs"]).absolute())
-    return tracker
-
-
 def _settle(ledger: Ledger, config: Mapping[str, Any]) -> None:
-    """Finish what a crash left, if the tracking store answers: the history can be read without it."""
+    """Complete what a crash left pending, if the tracking server answers; the history can be read without it."""
     try:
-        tracker = _tracker(config)
+        tracker = open_tracker(config)
     except BadInput as error:
-        log.warning("A step that was interrupted waits for the tracking store: %s", error)
+        log.warning("An interrupted step stays pending until the tracking server answers: %s", error)
         return
     ledger.settle(tracker)
 
 
 def _refuse(file: Path, sha256: str, ledger: Ledger) -> Mapping[str, float]:
-    """Say why the ledger does not know a file: it has changed, in its place or after it was moved, or is foreign."""
-    beside = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
+    """Raise BadInput that says why a file is not in the ledger: it has changed, moved or not, or was never exported."""
+    exported_as = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
     for one in reversed(ledger.submissions().values()):
-        if one.sha256 == beside or any(line["file"] == str(file) for line in one.exports):
+        if one.sha256 == exported_as or any(line["file"] == str(file) for line in one.exports):
             raise BadInput(
                 f"submission={file} has changed since it was exported as {one.about}: its sha256 was "
-                f"{one.sha256[:12]}… and is {sha256[:12]}…. Name the file as it was sent in; "
-                f"`harness export run={one.exports[0]['run_id']} submission=FILE` makes it again."
+                f"{one.sha256[:12]}… and is {sha256[:12]}…. Name the file that was submitted; "
+                f"`harness export run={one.exports[0]['run_id']} submission=FILE` writes it again."
             )
     raise BadInput(
-        f"submission={file} is not in {ledger.file}: it was not exported to this folder of outputs. `harness export "
-        "run=ID` enters a run's file, the same as before if it was exported by an earlier version."
+        f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. `harness export "
+        "run=ID` enters a run's file; a file that an earlier version exported comes out the same."
     )
 
 
 def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     """One submission as `export history` shows it.
 
-    local: the mean over all labelled queries here, out of fold where a gate was fitted on them, by the measure of the
-    latest submission, with its interval; None without it or on other queries. value: what the run was chosen by.
-    drift: the leaderboard's score minus ours, by part.
+    local: our mean over all labelled queries by the measure of the latest submission, out of fold where a gate was
+        fitted on labels; None if the run lacks the measure or used other queries than the latest submission.
+    local_low, local_high: its interval.
+    value: the score that ranked the run when it was exported.
+    drift: part of the leaderboard -> its score minus `local`.
     """
     first, newest = submission.exports[0], latest.exports[0]
     numbers = first["metrics"] if first["queries"] == newest["queries"] else {}
-    by = ranked_by(numbers, newest["metric"])
-    out_of_fold, name = (OOF if (by or "").startswith(OOF) else ""), mlflow_name(newest["metric"])
-    local = numbers.get(by)
+    local_by = ranked_by(numbers, newest["metric"])
+    out_of_fold, name = (OOF if (local_by or "").startswith(OOF) else ""), mlflow_name(newest["metric"])
+    local = numbers.get(local_by)
     answers = {part: submission.answers.get(part) for part in PARTS}
     digests = {place: digest_file(place) for place in submission.files}
     file = next((place for place in submission.files if digests[place] == submission.sha256), submission.files[0])
@@ -144,7 +136,7 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
         "state": state,
         **{name: first[name] for name in ("metric", "ranked_by", "value")},
         "local": local,
-        "local_by": by,
+        "local_by": local_by,
         "local_low": numbers.get(f"{out_of_fold}interval_low/{name}"),
         "local_high": numbers.get(f"{out_of_fold}interval_high/{name}"),
         "local_public": numbers.get(f"{out_of_fold}public/{name}"),
@@ -154,10 +146,12 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
 
 
 def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
-    """How the leaderboard's part and our scores go together, over the submissions that have both.
+    """How the leaderboard's scores on a part agree with ours, over the submissions that have both.
 
-    drift: mean, least and greatest. tau: Kendall's tau-b of the two orders, from three submissions on; None where it
-    is undefined, as with equal scores. swapped: pairs [a, b], a above b here and below it there.
+    drift: mean, least and greatest.
+    tau: Kendall's tau-b of the two orders; None for fewer than three submissions, and where it is undefined, such as
+        with all scores equal.
+    swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
     """
     both = [row for row in rows if row["drift"][part] is not None]
     drifts = [row["drift"][part] for row in both]
@@ -168,14 +162,14 @@ def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
         from scipy.stats import kendalltau
 
         tau = float(kendalltau([row["local"] for row in both], [row[part] for row in both]).statistic)
-    found = {"mean": sum(drifts) / len(drifts), "least": min(drifts), "greatest": max(drifts)} if drifts else None
-    return {"submissions": len(both), "drift": found, "tau": tau, "pairs": len(pairs), "swapped": swapped}
+    drift = {"mean": sum(drifts) / len(drifts), "least": min(drifts), "greatest": max(drifts)} if drifts else None
+    return {"submissions": len(both), "drift": drift, "tau": tau, "pairs": len(pairs), "swapped": swapped}
 
 
 def _show(console: Console, document: Mapping[str, Any]) -> None:
     rows = document["submissions"]
     if not rows:
-        console.print("No submission was exported yet: harness export metric=modified_map@3 submission=best.csv")
+        console.print("No submissions yet. Export one: harness export metric=modified_map@3 submission=best.csv")
         return
     for row in rows:
         console.print(f"{row['number']:>3}  {minute(row['time'])} UTC, run {row['run_id'][:8]} {row['run_name']}")
@@ -183,16 +177,16 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
     console.print()
     _show_scores(console, rows)
     console.print()
-    console.print(f"here: {document['metric']} over all labelled queries, own public: over the public part of these;")
-    console.print("public, private: the leaderboard's; drift: its score − ours.")
+    console.print(f"here: {document['metric']} over all labelled queries; own public: over the public part of them;")
+    console.print("public, private: the leaderboard's scores; drift: its score − ours.")
     if any(_fitted(row) for row in rows):
-        console.print(f"{OOF}: out of fold, where a gate was fitted on these labels.")
+        console.print(f"{OOF}: out of fold, because a gate was fitted on these labels.")
     if any(row["local"] is None for row in rows):
-        console.print("Where nothing stands under `here`, the run has no such score, or is about other queries.")
+        console.print("A blank under `here`: the run has no such score, or used other queries.")
     if not any(row[part] is not None for row in rows for part in PARTS):
-        console.print("No answer yet. Record one: harness export record submission=FILE public=SCORE")
-    for part, found in document["agreement"].items():
-        for sentence in _said(rows, part, found):
+        console.print("No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE")
+    for part, agreement in document["agreement"].items():
+        for sentence in _in_words(rows, part, agreement):
             console.print(sentence)
     if document["picture"]:
         console.print(f"Picture: {document['picture']}")
@@ -203,42 +197,43 @@ def _show_scores(console: Console, rows: Sequence[Row]) -> None:
     table = terminal.bare_table(header, no_wrap=True)
     for row in rows:
         low, high = row["local_low"], row["local_high"]
-        there = [text for part in PARTS for text in (number(row[part]), number(row["drift"][part], "+"))]
+        board = [text for part in PARTS for text in (number(row[part]), number(row["drift"][part], "+"))]
         table.add_row(
             f"{row['number']:>3}", (OOF if _fitted(row) else "") + number(row["local"]),
             interval(low, high), number(row["local_public"]),
-            *there,
+            *board,
         )  # fmt: skip
     console.print(table)
 
 
-def _said(rows: Sequence[Row], part: str, found: Mapping[str, Any]) -> list[str]:
-    """What the submissions with a score on one part of the leaderboard tell, in words."""
-    if not found["submissions"]:
+def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> list[str]:
+    """Sentences about how the leaderboard's scores on a part agree with ours."""
+    if not agreement["submissions"]:
         return []
-    drift, by = found["drift"], {row["number"]: row for row in rows}
-    over = f"over {found['submissions']} submissions" if found["submissions"] > 1 else "in one submission"
-    said = [
+    drift, by = agreement["drift"], {row["number"]: row for row in rows}
+    over = f"over {agreement['submissions']} submissions" if agreement["submissions"] > 1 else "in one submission"
+    sentences = [
         f"Drift on the {part} leaderboard, {over}: mean {drift['mean']:+.4f}, "
         f"from {drift['least']:+.4f} to {drift['greatest']:+.4f}."
     ]
-    if found["pairs"]:
-        tau = "" if found["tau"] is None else f", Kendall's tau {found['tau']:.2f}"
-        said.append(
-            f"Order there: {len(found['swapped'])} of {found['pairs']} pairs the other way round than here{tau}."
+    if agreement["pairs"]:
+        tau = "" if agreement["tau"] is None else f", Kendall's tau {agreement['tau']:.2f}"
+        sentences.append(
+            f"Order on the leaderboard: {len(agreement['swapped'])} of {agreement['pairs']} pairs "
+            f"in the opposite order{tau}."
         )
-    if found["swapped"]:
-        a, b = (by[number] for number in found["swapped"][0])
-        said.append(
-            f"Better here was not better there: {a['number']} is above {b['number']} here ({a['local']:.4f} > "
-            f"{b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f}). Whether our queries can tell them "
-            f"apart: harness compare 'runs=[{a['run_id'][:8]},{b['run_id'][:8]}]'"
+    if agreement["swapped"]:
+        a, b = (by[number] for number in agreement["swapped"][0])
+        sentences.append(
+            f"Better here was not better there: submission {a['number']} is above {b['number']} here "
+            f"({a['local']:.4f} > {b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f}). "
+            f"To test whether our queries separate them: harness compare 'runs=[{a['run_id'][:8]},{b['run_id'][:8]}]'"
         )
-    return said
+    return sentences
 
 
 def _drift(row: Row, part: str) -> str:
-    """The words beside a leaderboard's score."""
+    """Our own score and the drift, as shown beside a leaderboard's score."""
     drift = row["drift"][part]
     return "" if drift is None else f", here {row['local']:.4f} ({row['local_by']}): drift {drift:+.4f}"
 
@@ -248,7 +243,7 @@ def _fitted(row: Row) -> bool:
 
 
 def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
-    """The leaderboard's scores (full marks: public, hollow: private) over ours with intervals; on the line no drift."""
+    """Draw the leaderboard's scores (filled: public, hollow: private) over ours, with a line of no drift."""
     from harness.reports.figure import new_figure, save, shortened, with_fonts
 
     shown = [row for row in rows if any(drift is not None for drift in row["drift"].values())]
@@ -259,13 +254,13 @@ def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
         low, high = (here if row[end] is None else row[end] for end in ("local_low", "local_high"))
         label = shortened(f"{row['number']}  {row['run_name']}", 70)
         for part in (part for part in PARTS if row["drift"][part] is not None):
-            there = row[part]
-            axes.plot([low, high], [there, there], color=colour, alpha=0.4, zorder=1)
-            axes.plot(here, there, "o", color=colour, mfc=colour if part == "public" else "white", label=label)
-            axes.annotate(str(row["number"]), (high, there), (5, -3), textcoords="offset points", color=colour)
+            board = row[part]
+            axes.plot([low, high], [board, board], color=colour, alpha=0.4, zorder=1)
+            axes.plot(here, board, "o", color=colour, mfc=colour if part == "public" else "white", label=label)
+            axes.annotate(str(row["number"]), (high, board), (5, -3), textcoords="offset points", color=colour)
             label = "_"  # once in the legend
     axes.axline((shown[0]["local"],) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
     axes.margins(0.1)
-    axes.set(xlabel=f"{metric} here, with 95 % interval", ylabel="leaderboard (full: public, hollow: private)")
+    axes.set(xlabel=f"{metric} here, with 95 % interval", ylabel="leaderboard (filled: public, hollow: private)")
     figure.legend(loc="outside lower center", fontsize=8, frameon=False)
     save(with_fonts(figure), file, quick=False)

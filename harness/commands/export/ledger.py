@@ -1,8 +1,9 @@
-"""The ledger of submissions: what was exported, and what the leaderboard answered.
+"""The ledger of submissions: what was exported, and which scores the leaderboard gave.
 
-`<folder>/ledger.jsonl` holds one JSON object a line and only grows. A submission is the sha256 of its file, so that a
-file is known wherever it was moved to. A step is written to `<folder>/pending` before it is taken and removed when the
-ledger, the file's provenance and the run's tags have it: `settle` finishes what a crash left, and does no step twice.
+`<folder>/ledger.jsonl` has one JSON object per line, and lines are only added. A submission is identified by the sha256
+of its file, so that a moved file is still recognised. Each step is first written to `<folder>/pending`, and removed
+from there when the ledger, the file's provenance and the run's tags have it. After a crash `settle` completes pending
+steps; no step is done twice.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ PARTS = ("public", "private")  # of a leaderboard
 
 @dataclass(frozen=True)
 class Submission:
-    """One content that was exported.
+    """Exported predictions, identified by their content.
 
-    number: from 1, in the order of the exports. exports: its lines, the first of which made it a submission; others
-    are copies under other names, and other runs that predict the same. answers: part of the leaderboard -> score.
-    files: where it was, the latest first.
+    number: from 1, in the order of the exports.
+    exports: their lines in the ledger; the first made the submission. Further ones are copies under other names, or
+        other runs with the same predictions.
+    answers: part of the leaderboard -> score.
+    files: paths where the content was written, the latest first.
     """
 
     number: int
@@ -45,25 +48,30 @@ class Submission:
 
     @property
     def runs(self) -> dict[str, Line]:
-        """run id -> its latest export."""
+        """run id -> the line of its latest export."""
         return {line["run_id"]: line for line in self.exports}
 
     @property
     def about(self) -> str:
-        """What it is called in messages."""
+        """How messages refer to the submission."""
         first = self.exports[0]
         return f"submission {self.number} ({minute(first['time'])}, run {first['run_id']}, {first['run_name']})"
 
 
 class Ledger:
-    """folder: `<outputs>/submissions`. All but reading happens inside `with ledger.locked():`."""
+    """The ledger of a folder, `<outputs>/submissions`. Everything except reading needs `with ledger.locked():`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file, self.pending = folder, folder / "ledger.jsonl", folder / "pending"
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Ledger:
+        """The ledger in a config's outputs."""
+        return cls(Path(config["outputs"]).absolute() / "submissions")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out, and cut off what a killed one left of a line."""
+        """Keep other processes out, and repair the last line if a killed process left it incomplete."""
         from filelock import FileLock
 
         self.pending.mkdir(parents=True, exist_ok=True)
@@ -72,7 +80,7 @@ class Ledger:
             yield
 
     def submissions(self) -> dict[str, Submission]:
-        """sha256 -> submission, in the order of the exports; BadInput, with file and line, for another line."""
+        """sha256 -> submission, in the order of the exports. BadInput, with file and line, for an invalid line."""
         found: dict[str, Submission] = {}
         for number, line in json_lines(self.file) if self.file.exists() else ():
             sha256, event, file = (str(line.get(name)) for name in ("sha256", "event", "file"))
@@ -84,44 +92,46 @@ class Ledger:
                 answers = {part: line[part] for part in PARTS if part in line}
                 found[sha256] = replace(one, answers={**one.answers, **answers}, files=files)
             else:
-                raise BadInput(f"{self.file}:{number}: neither an export nor an answer to one. Put the line right.")
+                raise BadInput(
+                    f"{self.file}:{number}: neither an export nor the answer to one. Correct or remove the line."
+                )
         return found
 
     def begin(self, line: Line, provenance: str | None = None) -> None:
-        """Note a step that is about to be taken. provenance: of an export, which `settle` puts beside the file."""
+        """Write a pending step. provenance: of an export; `settle` writes it beside the exported file."""
         step = json.dumps({"line": line, "provenance": provenance}, ensure_ascii=False, allow_nan=False)
         write_text(self.pending / f"{line['time'].replace(':', '')}.json", step + "\n")
 
     def settle(self, tracker: Tracker) -> None:
-        """Finish the steps that were begun: provenance, ledger, tags of the runs.
+        """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
 
-        An export whose file was not written is forgotten. A run that is gone is warned of; where the tracking store
-        does not answer, the step stays for the next command.
+        An export whose file was never written is dropped. A missing run is logged as a warning. While the tracking
+        server is down, a step stays pending for the next command.
         """
         for path in sorted(self.pending.glob("*.json")):
             step = json.loads(path.read_text("utf-8"))
             line = step["line"]
-            export, known = line["event"] == "export", self._knows(line)
-            stands = digest_file(line["file"]) == line["sha256"] if export else line["sha256"] in self.submissions()
-            if not (stands or known):
-                log.warning("An interrupted %s is forgotten: %s", line["event"], line.get("file") or line["sha256"])
+            export, entered = line["event"] == "export", self._has(line)
+            valid = digest_file(line["file"]) == line["sha256"] if export else line["sha256"] in self.submissions()
+            if not (valid or entered):
+                log.warning("Dropped an interrupted %s: %s", line["event"], line.get("file") or line["sha256"])
                 path.unlink()
                 continue
-            if export and stands:
+            if export and valid:
                 write_text(provenance_of(Path(line["file"])), step["provenance"])
-            if not known:
+            if not entered:
                 self._append(line)
             submission = self.submissions()[line["sha256"]]
-            if all(_tell(tracker, submission, run_id) for run_id in submission.runs):
+            if all(_update_run(tracker, submission, run_id) for run_id in submission.runs):
                 path.unlink()
 
-    def _knows(self, line: Line) -> bool:
-        """Whether the ledger has the line; the same file of the same run is exported once."""
+    def _has(self, line: Line) -> bool:
+        """Whether the ledger has the line; for an export, one of the same content, run and file."""
         if not self.file.exists():
             return False
         names = ("event", "sha256", "run_id", "file") if line["event"] == "export" else tuple(line)
-        said = [line[name] for name in names]
-        return any([other.get(name) for name in names] == said for _, other in json_lines(self.file))
+        wanted = [line[name] for name in names]
+        return any([other.get(name) for name in names] == wanted for _, other in json_lines(self.file))
 
     def _append(self, line: Line) -> None:
         with self.file.open("ab") as file:
@@ -130,7 +140,7 @@ class Ledger:
             os.fsync(file.fileno())
 
     def _mend(self) -> None:
-        """End the last line, or cut it off where it was torn: the step that wrote it is still pending."""
+        """End the last line, or cut it off if it is incomplete: the step that wrote it is still pending."""
         content = self.file.read_bytes() if self.file.exists() else b""
         torn = content[content.rfind(b"\n") + 1 :]
         if not torn:
@@ -138,20 +148,22 @@ class Ledger:
         try:
             json.loads(torn)
         except ValueError:
-            log.warning("%s ended in a torn line, which is cut off: %.80s", self.file, torn.decode(errors="replace"))
+            log.warning(
+                "%s ended with an incomplete line, which was removed: %.80s", self.file, torn.decode(errors="replace")
+            )
             os.truncate(self.file, len(content) - len(torn))
             return
-        with self.file.open("ab") as file:  # whole, but for its end: written by hand
+        with self.file.open("ab") as file:  # complete except for its line end: edited by hand
             file.write(b"\n")
 
 
-def _tell(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Bring a run's tags and metrics to what the ledger says; False where that has to be tried again."""
+def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
+    """Write to a run's tags and metrics what the ledger has; False if the server is down, to be tried again later."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(line[name]) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}
     try:
-        run = tracker.best(line["experiment"], line["metric"], run_id)
+        run = tracker.run(run_id)
         record = RunRecord(
             run.experiment,
             run.name,
@@ -161,25 +173,25 @@ def _tell(tracker: Tracker, submission: Submission, run_id: str) -> bool:
         if record.end_tags or record.metrics:
             tracker.log(run_id, record)
     except Unreachable as error:
-        log.warning("The run of %s will be told by the next command: %s", submission.about, error)
+        log.warning("MLflow is unreachable: the next command will update the run of %s: %s", submission.about, error)
         return False
-    except Exception as error:  # MLflow's own among them: the store answers that there is no such run to write to
-        log.warning("The ledger has %s, but its run cannot be told: %s", submission.about, error)
+    except Exception as error:  # MLflow's own included: there is no such run, or it was deleted
+        log.warning("The ledger has %s, but its run could not be updated: %s", submission.about, error)
     return True
 
 
 def now() -> str:
-    """UTC, ISO 8601, with microseconds: no two steps of a ledger have the same."""
+    """UTC, ISO 8601, with microseconds, so that no two steps of a ledger have the same time."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 def minute(time: str) -> str:
-    """`2026-07-01 12:30` of a ledger's time."""
+    """A time of the ledger as `2026-07-01 12:30`."""
     return time[:16].replace("T", " ")
 
 
 def digest_file(path: str | Path) -> str | None:
-    """sha256 of a file, None where there is none."""
+    """sha256 of a file; None if there is no such file."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -187,4 +199,5 @@ def digest_file(path: str | Path) -> str | None:
 
 
 def provenance_of(submission: Path) -> Path:
+    """The provenance file of a submission's file."""
     return submission.with_name(submission.name + ".provenance.json")

@@ -1,7 +1,8 @@
-"""A run as an MLflow model that serves: packed, registered, and loaded where every file is what it was.
+"""A run as an MLflow model that can be served: packaged, registered, and loaded only if every file is unchanged.
 
-The package is one folder with a manifest: the run's config, what its gate learnt, the documents, the indexes, and the
-random queries that the gate's signal `background` compares with. What answers is the Searcher, as for `harness search`.
+The package is one folder with a manifest: the run's config, the rule that its gate has learnt, the documents, the
+indexes, and the random queries that the gate's signal `background` compares with. The Searcher answers requests, as for
+`harness search`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from harness.pipeline.cached_parts import link
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.tracking import provenance, retrieval_run
+from harness.tracking.logged_run import ValidRun, read_config
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -33,60 +36,104 @@ from retrievers.base import BadInput, Document, Query, Turn
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
     from mlflow.models import ModelSignature
+    from mlflow.tracking import MlflowClient
     from pandas import DataFrame
 
 
 ALIAS = "champion"
-NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # what MLflow takes in no name of a logged model
-ASKED = ("query", "messages", "query_id")  # columns of a request
+NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refuses in the name of a logged model
+COLUMNS = ("query", "messages", "query_id")  # of a request
 
 
-def log_model(
-    tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, name: str
-) -> dict[str, Any]:
-    """Pack a run, register it under `name` and give the new version the alias `champion`.
+@dataclass(frozen=True)
+class ServedRun:
+    """What a package is made of.
 
-    config: the run's, resolved. dataset: its data, as it was. store: where its indexes are, or are built. BadInput
-    where the run would not be the same run today: then its model would not answer as it did.
+    config: of the run, resolved.
+    dataset: the run's data, unchanged.
+    queries: those that the run searched for.
+    cache: where the run's indexes are; missing ones are built there.
+    gate: file of the rule that the run's gate has learnt or been given; None for other gates.
+    """
+
+    run: LoggedRun
+    config: Mapping[str, Any]
+    dataset: Dataset
+    queries: tuple[Query, ...]
+    cache: Cache
+    gate: Path | None
+
+    @property
+    def served_config(self) -> Mapping[str, Any]:
+        """The config that answers: its gate applies the rule instead of learning it again."""
+        return _with_rule(self.config, self.gate) if self.gate else self.config
+
+
+def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
+    """Package a run, register it under `name` and give the new version the alias `champion`.
+
+    valid: the run's config and unchanged data.
+    cache: where the run's indexes are; missing ones are built there.
+
+    BadInput if the run would have another trial key today: then its model might not answer as the run did.
     """
     if not isinstance(tracker, MlflowTracker):
-        raise BadInput("tracking=none keeps no models. Leave tracking out, or say tracking=mlflow.")
+        raise BadInput("tracking=none stores no models. Leave tracking out, or use tracking=mlflow.")
+    if valid.dataset is None:
+        raise ValueError("only retrieval runs make models")
+    config, dataset = valid.config, valid.dataset
     queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
-    _refuse_changed(run, config, dataset, queries)
+    _require_same_key(run, config, dataset, queries)
     client = tracker.client
-    _registered(tracker, name)
-    experiment = client.get_run(run.run_id).info.experiment_id
-    with tempfile.TemporaryDirectory() as folder:
-        packed, requirements = _packed(tracker, run, config, dataset, queries, cache, Path(folder))
-        plain = NOT_IN_MODEL_NAMES.sub("_", name)
-        logged = client.create_logged_model(experiment, plain, run.run_id, model_type="retrieval")
+    _register(tracker, name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        served = ServedRun(run, config, dataset, queries, cache, _gate_file(tracker, run, config, folder))
+        packed = _pack(served, folder)
+        logged = client.create_logged_model(
+            client.get_run(run.run_id).info.experiment_id,
+            NOT_IN_MODEL_NAMES.sub("_", name),
+            run.run_id,
+            model_type="retrieval",
+        )
         try:
-            saved = _saved(packed, requirements, queries[0], logged, Path(folder) / "model")
+            saved = _save(served, packed, logged, folder / "model")
             client.log_model_artifacts(logged.model_id, str(saved))
         except BaseException:
             client.finalize_logged_model(logged.model_id, "FAILED")
             raise
         size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
     client.finalize_logged_model(logged.model_id, "READY")
+    version = _new_version(client, run, logged, name)
+    uri = f"models:/{name}@{ALIAS}"
+    serve = f"MLFLOW_TRACKING_URI='{redacted(tracker.uri)}' mlflow models serve -m '{uri}' --env-manager local -p 5001"
+    return {
+        "name": name,
+        "version": version,
+        "alias": ALIAS,
+        "uri": uri,
+        "model_id": logged.model_id,
+        "bytes": size,
+        "serve": serve,
+    }
+
+
+def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name: str) -> int:
+    """The number of a new version of the registered model, to which the alias now refers."""
     from mlflow.entities import LoggedModelOutput
 
     client.log_outputs(run.run_id, [LoggedModelOutput(logged.model_id, 0)])
     version = client.create_model_version(
         name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
     )
-    client.set_registered_model_alias(name, ALIAS, version.version)  # last: it never names what is half there
-    uri = f"models:/{name}@{ALIAS}"
-    serve = f"MLFLOW_TRACKING_URI='{redacted(tracker.uri)}' mlflow models serve -m '{uri}' --env-manager local -p 5001"
-    told = {"name": name, "version": int(version.version), "alias": ALIAS, "uri": uri, "model_id": logged.model_id}
-    return told | {"bytes": size, "serve": serve}
+    client.set_registered_model_alias(name, ALIAS, version.version)  # last: it never refers to an incomplete model
+    return int(version.version)
 
 
 def load(folder: Path) -> Searcher:
-    """The searcher of a package. BadInput, which names the file, where one has changed or is missing."""
-    import yaml
-
+    """The searcher of a package. BadInput, which names the file, if one has changed or is missing."""
     verify(folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
+    config: Mapping[str, Any] = read_config(folder / "config.yaml")
     if (folder / "gate.json").exists():
         config = _with_rule(config, folder / "gate.json")
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
@@ -97,29 +144,31 @@ def load(folder: Path) -> Searcher:
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
-    """One row a query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
+    """One row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
 
-    table: columns `query`, a text, or `messages`, a conversation as a list of {role, content}, and `query_id` (left
-    out: the row's number from 0). BadInput, which names the row, for anything else.
+    table: columns `query`, a text, or `messages`, a conversation as a list of {role, content}; and optionally
+        `query_id`, by default the number of the row from 0.
+
+    BadInput, which names the row, for anything else.
     """
     from pandas import DataFrame
 
-    if unknown := [name for name in table.columns if name not in ASKED]:
-        raise BadInput(f"The column {unknown[0]!r} is unknown. Known: {', '.join(ASKED)}.")
+    if unknown := [name for name in table.columns if name not in COLUMNS]:
+        raise BadInput(f"The column {unknown[0]!r} is unknown. Known: {', '.join(COLUMNS)}.")
     if not len(table):
-        raise BadInput("There is no query. Give a row for each, with `query` or `messages`.")
-    rows = [{k: v for k, v in row.items() if _given(v)} for row in table.to_dict("records")]
+        raise BadInput("There is no query. Give one row per query, with `query` or `messages`.")
+    rows = [{k: v for k, v in row.items() if _has_value(v)} for row in table.to_dict("records")]
     queries = [Query(where := f"row {place}", _turns(row, where)) for place, row in enumerate(rows)]
-    found, documents = searcher.search(queries), searcher.documents
-    signal = found.decision.signal
+    outcome, documents = searcher.search(queries), searcher.documents
+    signal = outcome.decision.signal
     answers = [
         {
             "query_id": row.get("query_id", str(place)),
-            "retrieve": bool(found.decision.keep[place]),
+            "retrieve": bool(outcome.decision.keep[place]),
             "signal": None if signal is None else float(signal[place]),
             "documents": [
                 {"doc_id": doc_id, "score": score, "title": documents[doc_id].title, "text": documents[doc_id].text}
-                for doc_id, score in found.final.row(place)
+                for doc_id, score in outcome.final.row(place)
             ],
         }
         for place, row in enumerate(rows)
@@ -127,20 +176,20 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     return DataFrame(answers)
 
 
-def _refuse_changed(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, queries: tuple[Query, ...]) -> None:
-    now = retrieval_run.trial_key(
-        RunConfig.of(config), dataset.fingerprints, digest_texts(query.text for query in queries)
-    )
+def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, queries: tuple[Query, ...]) -> None:
+    """BadInput unless the run would have the same trial key today."""
+    texts = digest_texts(query.text for query in queries)
+    now = retrieval_run.trial_key(RunConfig.of(config), dataset.fingerprints, texts)
     if now != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.run_id} would not be the same run today: its labels, a file that its config names, a model, a "
-            "package or this program has another content or version, and so the model might not answer as the run did. "
+            "package or this program has changed, so the exported model might not answer as the run did. "
             "Run the experiment again, and export that run."
         )
 
 
-def _registered(tracker: MlflowTracker, name: str) -> None:
-    """Make the registered model if there is none of that name; BadInput if none can be called so."""
+def _register(tracker: MlflowTracker, name: str) -> None:
+    """Make the registered model unless there is one of that name. BadInput if MLflow refuses the name."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -152,42 +201,33 @@ def _registered(tracker: MlflowTracker, name: str) -> None:
             raise
 
 
-def _packed(
-    tracker: Tracker,
-    run: LoggedRun,
-    config: Mapping[str, Any],
-    dataset: Dataset,
-    queries: tuple[Query, ...],
-    cache: Cache,
-    folder: Path,
-) -> tuple[Path, list[str]]:
-    """(the package, made in `folder`; the requirements of what it serves)."""
-    gate = _gate_file(tracker, run, config, folder)
-    served = _with_rule(config, gate) if gate else config
-    searcher = Searcher(RunConfig.of(served), dataset, cache, tuple)
-    drawn = random_queries([document.indexed_text for document in dataset.documents], queries)
+def _pack(served: ServedRun, folder: Path) -> Path:
+    """The package of a run, made in `folder`."""
+    documents = served.dataset.documents
+    searcher = Searcher(RunConfig.of(served.served_config), served.dataset, served.cache, tuple)
+    drawn = random_queries([document.indexed_text for document in documents], served.queries)
 
-    def fill(into: Path) -> None:
+    def fill(package: Path) -> None:
         files = {
-            "config.yaml": provenance.resolved(config),
+            "config.yaml": provenance.resolved(served.config),
             "documents.jsonl": json_text(
-                {"doc_id": one.doc_id, "text": one.text, "title": one.title} for one in dataset.documents
+                {"doc_id": one.doc_id, "text": one.text, "title": one.title} for one in documents
             ),
             "background.jsonl": json_text({"query_id": one.query_id, "text": one.text} for one in drawn),
         }
-        if gate:
-            files["gate.json"] = gate.read_text("utf-8")
+        if served.gate:
+            files["gate.json"] = served.gate.read_text("utf-8")
         for name, text in files.items():
-            (into / name).write_text(text, "utf-8")
-        for kept in dict.fromkeys(searcher.folders):
-            shutil.copytree(kept, into / "store" / kept.parent.name / kept.name, copy_function=_linked)
+            (package / name).write_text(text, "utf-8")
+        for cached in dict.fromkeys(searcher.folders):
+            shutil.copytree(cached, package / "store" / cached.parent.name / cached.name, copy_function=_linked)
 
-    made = Cache(folder).folder("packages", {"run": run.run_id}, fill)
-    return made.rename(folder / "package"), _requirements(served)
+    made = Cache(folder).folder("packages", {"run": served.run.run_id}, fill)
+    return made.rename(folder / "package")
 
 
 def _gate_file(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], folder: Path) -> Path | None:
-    """gate.json of a gate that has learnt, in this run or in another; None for others."""
+    """The rule of a gate that learnt it in this run, or reads it from a file; None for other gates."""
     if build(config["gate"], where="gate").learns:
         return tracker.download(run.run_id, "gate.json", folder)
     return Path(config["gate"]["file"]) if "file" in config["gate"] else None
@@ -201,19 +241,20 @@ def _linked(source: str, target: str) -> None:
     link(Path(source), Path(target))
 
 
-def _saved(packed: Path, requirements: list[str], example: Query, logged: LoggedModel, path: Path) -> Path:
-    """The folder of an MLflow model, `path`, around a package."""
+def _save(served: ServedRun, packed: Path, logged: LoggedModel, path: Path) -> Path:
+    """The folder of an MLflow model, `path`, around a run's package."""
     import mlflow.pyfunc
     from mlflow.models import Model
     from pandas import DataFrame
 
+    example = served.queries[0]
     mlflow.pyfunc.save_model(
         path=str(path),
         python_model=str(Path(__file__).with_name("model_code.py")),
         artifacts={"package": str(packed)},
         signature=_signature(),
         input_example=DataFrame([{"query": example.text, "query_id": example.query_id}]),
-        pip_requirements=requirements,
+        pip_requirements=_requirements(served.served_config),
         mlflow_model=Model(logged.artifact_location, logged.source_run_id, model_id=logged.model_id),
     )
     return path
@@ -231,33 +272,33 @@ def _signature() -> ModelSignature:
         rows(role="string", content="string"),
         rows(doc_id="string", score="double", title="string", text="string"),
     )
-    asked: dict[str, Any] = {"query": DataType.string, "messages": messages, "query_id": DataType.string}
-    told: dict[str, Any] = {
+    request: dict[str, Any] = {"query": DataType.string, "messages": messages, "query_id": DataType.string}
+    response: dict[str, Any] = {
         "query_id": DataType.string,
         "retrieve": DataType.boolean,
         "signal": DataType.double,
         "documents": documents,
     }
     return ModelSignature(
-        Schema([ColSpec(kind, name, required=False) for name, kind in asked.items()]),
-        Schema([ColSpec(kind, name, required=name != "signal") for name, kind in told.items()]),
+        Schema([ColSpec(kind, name, required=False) for name, kind in request.items()]),
+        Schema([ColSpec(kind, name, required=name != "signal") for name, kind in response.items()]),
     )
 
 
 def _requirements(config: Mapping[str, Any]) -> list[str]:
-    """This package, what it needs and what decides the results of a config's parts, each as it is installed here.
+    """This package, its dependencies, and what decides the results of a config, in the installed versions.
 
-    This package lies on no index: to make an environment anew, pip needs its wheel (`PIP_FIND_LINKS=dist`).
+    This package is not on PyPI: to rebuild the environment, pip needs its wheel (`PIP_FIND_LINKS=dist`).
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     ours, dense = "retrieval-harness", {"extra": "dense"}
-    parts = {**config["retriever"], "rerank": config["rerank"]}
+    components = {**config["retriever"], "rerank": config["rerank"]}
     if "encoder" in build(config["gate"], where="gate").parts:
-        parts["encoder"] = config["encoder"]
-    said = flatten({name: identity(node) for name, node in parts.items()})
-    names = {canonicalize_name(name.rpartition(".packages.")[2]) for name in said if ".packages." in name}
+        components["encoder"] = config["encoder"]
+    identities = flatten({name: identity(node) for name, node in components.items()})
+    names = {canonicalize_name(name.rpartition(".packages.")[2]) for name in identities if ".packages." in name}
     needed = [Requirement(line) for line in importlib.metadata.requires(ours) or ()]
     base = {canonicalize_name(one.name) for one in needed if one.marker is None}
     extra = {canonicalize_name(one.name) for one in needed if one.marker and one.marker.evaluate(dense)} - base
@@ -268,15 +309,15 @@ def _requirements(config: Mapping[str, Any]) -> list[str]:
 
 
 def _turns(row: Mapping[str, Any], where: str) -> tuple[Turn, ...]:
-    """The conversation of a row; one turn of the user for a `query`."""
+    """The conversation of a row; for a `query` a single turn of the user."""
     if ("query" in row) == ("messages" in row):
         raise BadInput(f"{where}: give either `query`, a text, or `messages`, a list of {{role, content}}.")
     if "query" in row:
         return (Turn("user", field(row, "query", str, where)),)
-    said = row["messages"]
-    return turns({"messages": said if isinstance(said, str) else list(said)}, where, "messages")
+    messages = row["messages"]
+    return turns({"messages": messages if isinstance(messages, str) else list(messages)}, where, "messages")
 
 
-def _given(value: Any) -> bool:
-    """Whether a cell holds something: pandas fills columns with None or NaN."""
+def _has_value(value: Any) -> bool:
+    """Whether a cell has a value: pandas fills empty ones with None or NaN."""
     return not (value is None or (isinstance(value, float) and value != value))

@@ -1,4 +1,4 @@
-"""What MLflow runs to serve a model: it is copied into the model (models from code) and calls what is installed."""
+"""The code that MLflow runs to serve a model: copied into the model (models from code), it calls this package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Retrieval(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: DataFrame, params: dict[str, Any] | None = None
     ) -> DataFrame:
-        """Answered with 400 where the request is wrong, with 503 where a language model that the gate asks is away."""
+        """Answer requests: status 400 for wrong ones, 503 if a language model that the gate calls is down."""
         try:
             return answer(self._searcher, model_input)
         except BadInput as error:

@@ -1,4 +1,4 @@
-"""Whether predictions and metrics are those that a run made: hashes, stored rows, the first differences."""
+"""The proof that predictions and metrics are those of a run: hashes, stored rows, the first differences."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from harness.data.files import json_lines, json_text, unique_rows
 from harness.tracking.tracker import mlflow_name
 from retrievers.base import BadInput, Document
 
-SAME = 1e-12  # two metrics that differ by more are different
-LISTED = 10  # differing queries that are told
+TOLERANCE = 1e-12  # metrics that differ by more are different
+LISTED = 10  # differing queries that are shown
 Row = dict[str, Any]  # of a submission
 
 
 @dataclass
 class Proof:
-    """What was found out about a run.
+    """The results of checking a run.
 
-    then:    sha256 of the predictions that it made. stored: of those in its file. now: of those made again. None where
-             it is not known.
-    rows:    of the file, without the documents' texts.
-    wrong:   sentences; none where nothing is wrong.
-    differences: {queries: how many are predicted now in another way than in the file, first: [{query_id, query, then,
-             now}, ...]}, then and now as [[document, score], ...], None without a row.
-    metrics: {compared: how many numbers, differ: [{name, then, now}, ...]}, by their logged names.
+    then, stored, now: sha256 of the predictions that the run made, of those in its file, and of those made again; None
+        where unknown.
+    rows: of the file, without the documents' texts.
+    wrong: sentences about what is wrong.
+    differences: {queries: number of queries whose predictions now differ from the file, first: [{query_id, query, then,
+        now}, ...]}; then and now are [[document, score], ...], or None without a row.
+    metrics: {compared: how many, differ: [{name, then, now}, ...]}, by their logged names.
     """
 
     then: str | None
@@ -39,39 +39,39 @@ class Proof:
     differences: dict[str, Any] = field(default_factory=lambda: {"queries": 0, "first": []})
     metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": []})
 
-    def hold_stored(self, stored: str) -> None:
-        """Compare the stored predictions with what the run says of them."""
+    def check_stored(self, stored: str) -> None:
+        """Compare the sha256 of the stored predictions with the one that the run logged."""
         self.stored = stored
         if self.then and stored != self.then:
-            self.wrong.append("The stored predictions are not those that the run made: their file has been changed.")
+            self.wrong.append("The stored predictions are not those that the run made: their file has changed.")
 
-    def hold_rows(self, file: Path, documents: Mapping[str, Document]) -> None:
-        """Compare a stored file of submission rows, byte by byte, with what the run says of it and with the texts."""
+    def check_rows(self, file: Path, documents: Mapping[str, Document]) -> None:
+        """Compare a stored file of submission rows, byte by byte, with the logged hash and the documents' texts."""
         try:
             self.rows = bare_rows(file)
         except BadInput as error:
             self.wrong.append(f"The stored predictions cannot be read: {error}")
             return
-        self.hold_stored(rows_sha256(self.rows))
-        whole = (json_text(rows).encode() for rows in (self.rows, _filled(self.rows, documents)))
-        if not self.wrong and file.read_bytes() not in whole:
-            self.wrong.append("The stored predictions hold other texts than those of the documents.")
+        self.check_stored(rows_sha256(self.rows))
+        expected = (json_text(rows).encode() for rows in (self.rows, _with_texts(self.rows, documents)))
+        if not self.wrong and file.read_bytes() not in expected:
+            self.wrong.append("The stored predictions contain other texts than the documents.")
 
-    def hold_repeated(self, rows: Sequence[Row]) -> None:
-        """Compare rows that were made again, without the documents' texts, with those that the run made."""
+    def check_repeated(self, rows: Sequence[Row]) -> None:
+        """Compare rows that were made again with those that the run made, both without the documents' texts."""
         self.now = rows_sha256(rows)
         if self.rows:
             self.differences = _differences(self.rows, rows)
         if self.now != (self.then or self.stored):
-            self.wrong.append("The predictions made now are not those that the run made.")
+            self.wrong.append("The predictions made now differ from those that the run made.")
 
-    def hold_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Compare numbers with those that the run logged, by MLflow's names; one that it did not log is left out."""
+    def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
+        """Compare metrics with those that the run logged, by MLflow's names; others are left out."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
         differ = [
             {"name": name, "then": then[name], "now": value}
             for name, value in logged.items()
-            if abs(then[name] - value) > SAME
+            if abs(then[name] - value) > TOLERANCE
         ]
         self.metrics = {"compared": len(logged), "differ": differ}
         if differ:
@@ -83,20 +83,20 @@ def rows_sha256(rows: Iterable[Row]) -> str:
 
 
 def bare_rows(file: Path) -> list[Row]:
-    """The rows of a submission without the documents' texts. BadInput where the file is damaged."""
+    """The rows of a submission without the documents' texts. BadInput if the file is damaged."""
     rows = []
     for where, _, _, row in unique_rows(file, json_lines(file), "eval_id"):
         entry(row, "topk", list, where)
         references = entry(row, "references", list, where)
         if not all(isinstance(one, dict) for one in references):
-            raise BadInput(f"{where}: references holds something else than objects.")
+            raise BadInput(f"{where}: every entry of references must be an object.")
         bare = [{key: value for key, value in one.items() if key != "content"} for one in references]
         rows.append({**row, "references": bare})
     return rows
 
 
-def _filled(rows: Iterable[Row], documents: Mapping[str, Document]) -> Iterable[Row]:
-    """The rows with the documents' texts, None where there is no such document."""
+def _with_texts(rows: Iterable[Row], documents: Mapping[str, Document]) -> Iterable[Row]:
+    """The rows with the documents' texts; None where there is no such document."""
     for row in rows:
         found = [documents.get(str(doc_id)) for doc_id in row["topk"]]
         pairs = zip(row["references"], found, strict=False)

@@ -104,7 +104,7 @@ class Ending:
         self.record.metrics = dict(numbers) | summary.parent_metrics()
         self.record.tables = {"trials.json": summary.table()}
         self.record.end_tags = summary.parent_tags(self._page(summary))
-        recording.close(tracker, self.parent, self.record, status, folder / "parent", files)
+        recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
     def _page(self, summary: Summary) -> str:
         """Where the tracker's pages list the trials, best first; "" if there are none, or no such pages."""

@@ -21,7 +21,6 @@ from typing import Any, Literal
 from harness.commands.sweep.plan import Job, Trial
 from harness.commands.sweep.work import trial_runner
 from harness.config.canonical import digest
-from harness.config.components import build
 from harness.tracking import provenance, recording
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
@@ -126,8 +125,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     """
     gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
-    tracker: Tracker = build(first.config["tracking"], where="tracking")
-    tracker.connect(Path(first.config["outputs"]))
+    tracker = recording.open_tracker(first.config)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner, failed = None, None
@@ -160,8 +158,9 @@ class Runner:
         folder = self.context.folder / "trials" / str(trial.number)
         _remove(folder)
         try:
-            with recording.recording(self.tracker, record, folder, adopted, direct=True) as (run_id, unfinished):
-                self.trials.write_light(trial, unfinished, record)
+            with recording.live_run(self.tracker, record, folder, adopted=adopted, direct=True) as live:
+                run_id = live.run_id
+                self.trials.write_light(trial, live.folder, record)
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
             return _failed(trial, error, run_id, time.perf_counter() - began)
@@ -193,7 +192,8 @@ def fail(
     _remove(folder)
     run_id = None
     try:
-        with recording.recording(tracker, record, folder, adopted) as (run_id, _):
+        with recording.live_run(tracker, record, folder, adopted=adopted) as live:
+            run_id = live.run_id
             raise error or RuntimeError("unknown")
     except Exception as raised:
         result = _failed(trial, raised, run_id, 0.0)

@@ -1,4 +1,4 @@
-"""What the leaderboard answered beside our own scores: recorded, kept on the run, set against each other."""
+"""Scores of the leaderboard beside our own: recorded, logged on the run, compared."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def tracker(tmp_path):
     return found
 
 
-def test_an_answer_is_kept_in_the_ledger_and_on_the_run(harness, submitted, tmp_path):
+def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, tmp_path):
     found = harness(*RECORD, "public=0.81", "format=json").json
     assert (found["number"], found["run_id"], found["sha256"]) == (1, submitted["run_id"], submitted["sha256"])
     assert (found["public"], found["private"], found["local"], found["replaced"]) == (0.81, None, 1.0, {})
@@ -41,7 +41,7 @@ def test_an_answer_is_kept_in_the_ledger_and_on_the_run(harness, submitted, tmp_
     lines = (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines()
     assert harness(*moved, "public=0.82").json["replaced"] == {}
     assert (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines() == lines
-    run = tracker(tmp_path).best("e", "mrr", submitted["run_id"])
+    run = tracker(tmp_path).run(submitted["run_id"])
     assert (run.metrics["leaderboard/public"], run.metrics["leaderboard/private"]) == (0.82, 0.75)
     assert run.tags["submission.sha256"] == submitted["sha256"]
     [row] = harness("export history", "format=json").json["submissions"]
@@ -49,12 +49,12 @@ def test_an_answer_is_kept_in_the_ledger_and_on_the_run(harness, submitted, tmp_
 
     said = harness(*moved[:2], "public=0.7").out
     assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map_at_3): drift -0.3000" in said
-    assert "The public score was 0.8200 until now: it is replaced." in said
+    assert "The previous public score, 0.8200, is replaced." in said
 
     tracker(tmp_path).client.delete_run(submitted["run_id"])
     done = harness(*moved, "public=0.9")
     assert done.json["public"] == 0.9
-    assert "its run cannot be told" in done.err
+    assert "its run could not be updated" in done.err
     assert harness("export history", "format=json").json["submissions"][0]["public"] == 0.9
 
 
@@ -73,7 +73,7 @@ def test_a_changed_file_is_refused(harness, submitted, tmp_path):
     (tmp_path / "moved-best.csv").rename(tmp_path / "other.csv")
     done = harness("export record", "submission=other.csv", "public=0.5")
     assert done.code == 2
-    assert "was not exported to this folder of outputs" in done.err
+    assert "was not exported to this outputs folder" in done.err
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_pat
 
     said = harness("export history").out
     assert "2 is above 1 here (0.8000 > 0.7000) and below it there (0.7400 < 0.7500)" in said
-    assert "Order there: 1 of 2 pairs" not in said
-    assert "Order there: 1 of 1 pairs the other way round than here." in said
+    assert "Order on the leaderboard: 1 of 2 pairs" not in said
+    assert "Order on the leaderboard: 1 of 1 pairs in the opposite order." in said
     assert "mean -0.0050, from -0.0600 to +0.0500" in said
     assert max(map(len, said.split("\n\n")[1].splitlines())) <= 80  # the table fits a terminal
 

@@ -20,7 +20,7 @@ from retrievers.base import BadInput
 
 
 class Store:
-    """A tracking store of runs: what they were told, by run id."""
+    """A tracking store: the tags and metrics of its runs, by run id."""
 
     def __init__(self, *run_ids):
         self.tags = {run_id: {} for run_id in run_ids}
@@ -28,12 +28,12 @@ class Store:
         self.calls = 0
         self.down = False
 
-    def best(self, experiment, metric, run_id):
+    def run(self, run_id):
         if self.down:
             raise Unreachable("http://127.0.0.1:1 does not answer")
         if run_id not in self.tags:
             raise BadInput(f"run={run_id}: no such run")
-        return LoggedRun(run_id, "name", experiment, "FINISHED", self.metrics[run_id], {}, self.tags[run_id])
+        return LoggedRun(run_id, "name", "e", "FINISHED", self.metrics[run_id], {}, self.tags[run_id])
 
     def log(self, run_id, record):
         self.calls += 1
@@ -76,7 +76,7 @@ def settled(ledger, store):
 
 
 def lines(ledger):
-    """What the ledger's file holds."""
+    """The parsed lines of the ledger's file."""
     text = ledger.file.read_text("utf-8") if ledger.file.exists() else ""
     return [json.loads(line) for line in text.splitlines()]
 
@@ -111,7 +111,7 @@ def test_the_same_content_is_one_submission(ledger, tmp_path):
     ]  # fmt: skip
     assert [one.number for one in ledger.submissions().values()] == [1, 2]
     answered(ledger, store, digest, public=0.5)
-    assert {run: told["leaderboard/public"] for run, told in store.metrics.items()} == {"r1": 0.5, "r2": 0.5}
+    assert {run: scores["leaderboard/public"] for run, scores in store.metrics.items()} == {"r1": 0.5, "r2": 0.5}
 
 
 def dies(*_):
@@ -151,7 +151,7 @@ STEPS = {
     "before the provenance": (export_ledger, "write_text", 3, True),
     "before the line": (Ledger, "_append", dies, True),
     "in the line": (Ledger, "_append", tears, True),
-    "before the tags": (Store, "best", dies, True),
+    "before the tags": (Store, "run", dies, True),
     "before the metrics": (Store, "log", dies, True),
     "before the step is closed": (Path, "unlink", dies_in_pending, True),
 }
@@ -248,14 +248,14 @@ def test_exports_at_the_same_time_wait_for_each_other(ledger, tmp_path):
     assert [one.number for one in settled(ledger, store).values()] == list(range(1, 9))
 
 
-def test_a_store_that_is_down_is_told_by_the_next_command(ledger, tmp_path, caplog):
+def test_a_store_that_is_down_is_updated_by_the_next_command(ledger, tmp_path, caplog):
     store = Store("r1")
     digest = exported(ledger, store, tmp_path / "a.csv", "a")
     store.down = True
     answered(ledger, store, digest, public=0.7)
     answered(ledger, store, digest, public=0.8)
     assert ledger.submissions()[digest].answers == {"public": 0.8}
-    assert "will be told by the next command" in caplog.text
+    assert "the next command will update the run" in caplog.text
     (tmp_path / "a.csv").unlink()  # what was entered stays, whatever happens to the file
     store.down = False
     assert settled(ledger, store)[digest].answers == {"public": 0.8}
@@ -263,7 +263,7 @@ def test_a_store_that_is_down_is_told_by_the_next_command(ledger, tmp_path, capl
     assert len(lines(ledger)) == 3
     calls = store.calls
     settled(ledger, store)
-    assert store.calls == calls  # nothing new, nothing said
+    assert store.calls == calls  # nothing new, nothing logged
 
 
 def test_a_run_that_is_gone_is_warned_of(ledger, tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""A logged run is made again and predicts the same, or what differs is named; nothing changed is believed."""
+"""A logged run is run again and predicts the same, or what differs is named; changed files are always found."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ def run_id(harness, toy):
 
 @pytest.fixture
 def prove(capsys, tmp_path):
-    """The verb's function, without the command line, which costs more than all the rest: prove(run_id) -> document."""
+    """The command's function without the slow command line: prove(run_id) -> document."""
     nowhere = dict.fromkeys(("path", "documents", "queries", "qrels", "corpus", "qa"))
 
     def call(run_id, **values):
@@ -114,7 +114,7 @@ def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
     # By the documents shown: three modified measures, hit@1 and @3, recall@3, two precisions, f1, mrr, map and ndcg@3.
     assert found["metrics"]["compared"] >= 12
     assert "reproduced" not in client.get_run(run_id).data.tags
-    assert "verified, nothing was run" in harness("reproduce", f"run={run_id}", "verify_only=true").out
+    assert "verified without running" in harness("reproduce", f"run={run_id}", "verify_only=true").out
 
 
 def test_the_cache_is_believed_on_request_alone(harness, run_id, monkeypatch):
@@ -127,7 +127,7 @@ def test_the_cache_is_believed_on_request_alone(harness, run_id, monkeypatch):
 CHANGES = [
     ("documents", "documents.jsonl", "100도", "101도"),
     ("queries", "eval.jsonl", "왜", "뭐"),
-    ("qrels", "qrels.jsonl", '"d3": 2', '"d3": 3'),
+    ("labels", "qrels.jsonl", '"d3": 2', '"d3": 3'),
 ]
 
 
@@ -140,12 +140,12 @@ def test_changed_data_are_refused_by_name(prove, toy, run_id):
             with pytest.raises(BadInput) as refused:
                 prove(run_id, verify_only=verify_only)
         said = str(refused.value)
-        assert f"the {part} ({toy}) were " in said
-        assert not [other for other, *_ in CHANGES if other != part and f"the {other} (" in said]
+        assert f"the {part} have changed ({toy}: sha256 " in said
+        assert not [other for other, *_ in CHANGES if other != part and f"the {other} have changed" in said]
         assert len(re.findall(r"[0-9a-f]{12}…", said)) == 2
     assert prove(run_id)["reproduced"]
     (toy / "qrels.jsonl").unlink()
-    with pytest.raises(BadInput, match=r"the qrels \(.*\) were [0-9a-f]{12}… and are not there"):
+    with pytest.raises(BadInput, match=r"the labels have changed \(.*: sha256 [0-9a-f]{12}… then, none now\)"):
         prove(run_id)
 
 
@@ -180,8 +180,8 @@ TAMPERED = [
     (one_row(topk=["d1"]), "are not those that the run made"),
     (one_row(standalone_query="?"), "are not those that the run made"),
     (lambda file: write_rows(file, rows_of(file)[1:]), "are not those that the run made"),
-    (lambda file: file.write_text(file.read_text("utf-8").replace("섭씨", "화씨"), "utf-8"), "hold other texts"),
-    (lambda file: file.write_text(file.read_text("utf-8").replace(", ", ",  ", 1), "utf-8"), "hold other texts"),
+    (lambda file: file.write_text(file.read_text("utf-8").replace("섭씨", "화씨"), "utf-8"), "contain other texts"),
+    (lambda file: file.write_text(file.read_text("utf-8").replace(", ", ",  ", 1), "utf-8"), "contain other texts"),
     (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read: .*broken JSON"),
     (one_row(references=[5]), "cannot be read: .*objects"),
     (one_row(topk=None), "cannot be read: .*topk"),
@@ -227,7 +227,7 @@ def test_another_config_predicts_differently_and_is_shown(harness, prove, run_id
     assert client.get_run(run_id).data.tags["reproduced"].endswith(" different")
     done = harness("reproduce", f"run={run_id}")
     assert done.code == 1
-    assert "not proved: sha256 of the predictions then " in done.out
+    assert "not reproduced: sha256 of the predictions then " in done.out
 
 
 def test_a_number_that_is_not_the_logged_one_is_named(harness, prove, run_id, client):
@@ -251,12 +251,12 @@ def test_other_versions_are_told_and_do_not_refuse(harness, prove, run_id, clien
     assert re.search(r"version.numpy +1.26.0 +\d", harness("reproduce", f"run={run_id}").out)
 
 
-def test_a_run_without_a_hash_is_held_against_its_file(harness, prove, run_id, client):
+def test_a_run_without_a_hash_is_compared_with_its_file(harness, prove, run_id, client):
     client.delete_tag(run_id, retrieval_run.PREDICTED)
     found = prove(run_id)
     assert found["predictions"]["then"] is None
     assert found["predictions"]["stored"] == found["predictions"]["now"]
-    assert "with no hash of the run's" in harness("reproduce", f"run={run_id}", "verify_only=true").out
+    assert "the run logged no hash" in harness("reproduce", f"run={run_id}", "verify_only=true").out
     one_row(topk=["d9"])(stored(run_id))
     assert prove(run_id)["differences"]["queries"] == 1
 
@@ -271,7 +271,7 @@ UNFIT = [
     ({"gate": {"_target_": "os.system", "command": "touch hacked"}}, "os.system.*not allowed"),
     ({"gate": GATE | {"more": {"_target_": "subprocess.Popen", "args": ["id"]}}}, "subprocess.Popen.*not allowed"),
     ({"gate": GATE | {"source": "bm25"}}, "gate.source is unknown"),
-    ({"retriever": 5}, "holds no config"),
+    ({"retriever": 5}, "`retriever` is not a group of keys"),
     ({"dataset": {"_target_": "harness.data.source.Nowhere"}}, "no 'Nowhere'"),
 ]
 
@@ -288,7 +288,7 @@ def test_a_config_that_does_not_fit_is_refused(prove, run_id):
 def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path):
     for text in ("a: [", "- 5", "!!python/object/apply:os.system ['touch hacked']", "\xff\xfe"):
         stored(run_id, "config.yaml").write_text(text, "latin-1")
-        with pytest.raises(BadInput, match="its file is damaged"):
+        with pytest.raises(BadInput, match=r"config\.yaml of the run is damaged"):
             prove(run_id)
     assert not (tmp_path / "hacked").exists()
 
@@ -310,7 +310,7 @@ def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
     with pytest.raises(BadInput, match="is FAILED: only finished"):
         prove(run_id)
     other = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
-    for verb, expected in [("sweep", "a record of `harness sweep`"), ("", "something else than the harness")]:
+    for verb, expected in [("sweep", "made by `harness sweep`"), ("", "another program than the harness")]:
         client.set_tag(other, "harness.verb", verb)
         with pytest.raises(BadInput, match=expected):
             prove(other)
@@ -334,7 +334,7 @@ def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
     stored(run_id, "predictions.csv").write_text("no predictions")
     assert "cannot be read" in prove(run_id, verify_only=True)["wrong"][0]
     (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
-    with pytest.raises(BadInput, match=r"the qrels \("):
+    with pytest.raises(BadInput, match=r"the labels have changed \("):
         prove(run_id, verify_only=True)
 
 
@@ -375,7 +375,7 @@ def row(query_id, *topk):
 def test_the_first_ten_differences_are_listed():
     then = [row(i, "a") for i in range(12)]
     proof = Proof(rows_sha256(then), rows=then)
-    proof.hold_repeated([row(0, "a"), *(row(i, "b") for i in range(1, 13))])
+    proof.check_repeated([row(0, "a"), *(row(i, "b") for i in range(1, 13))])
     assert proof.differences["queries"] == 12  # 1 to 11, and 12, which had no row
     assert [one["query_id"] for one in proof.differences["first"]] == [str(i) for i in range(1, 11)]
     assert len(proof.wrong) == 1
@@ -383,9 +383,9 @@ def test_the_first_ten_differences_are_listed():
 
 def test_metrics_may_differ_by_rounding_alone():
     proof = Proof(None)
-    proof.hold_metrics({"ndcg_at_3": 0.5, "seconds/index": 3.0}, {"ndcg@3": 0.5 + 9e-13, "mrr": 0.1})
+    proof.check_metrics({"ndcg_at_3": 0.5, "seconds/index": 3.0}, {"ndcg@3": 0.5 + 9e-13, "mrr": 0.1})
     assert (proof.metrics, proof.wrong) == ({"compared": 1, "differ": []}, [])
-    proof.hold_metrics({"ndcg_at_3": 0.5}, {"ndcg@3": 0.5 + 2e-12})
+    proof.check_metrics({"ndcg_at_3": 0.5}, {"ndcg@3": 0.5 + 2e-12})
     assert [one["name"] for one in proof.metrics["differ"]] == ["ndcg_at_3"]
 
 

@@ -1,0 +1,106 @@
+"""Logged runs read back: the one that a command is about, its config, and its data if they are still the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config.components import build, check_component
+from harness.data.dataset import Dataset, load
+from harness.tracking.retrieval_run import place
+from harness.tracking.tracker import RETRIEVAL_RUNS, LoggedRun, Tracker
+from retrievers.base import BadInput
+
+CONFIG = "config.yaml"
+PUT_BACK = "Put the data back, or run the experiment again."
+NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
+
+
+@dataclass(frozen=True)
+class ValidRun:
+    """A logged run whose data are unchanged and whose predictions are valid.
+
+    predictions: text of the file to submit.
+    config: of the run, resolved.
+    count: number of queries or items.
+    dataset: None for a text task.
+    """
+
+    predictions: str
+    config: Mapping[str, Any]
+    count: int
+    dataset: Dataset | None = None
+
+
+def chosen_run(tracker: Tracker, config: Mapping[str, Any], tags: Mapping[str, str] = RETRIEVAL_RUNS) -> LoggedRun:
+    """The run with the id `config["run"]`; without one the best finished run with these tags by `config["metric"]`."""
+    if config["run"] is not None:
+        return tracker.run(config["run"])
+    return tracker.best(config["experiment_name"], config["metric"], config["select_on"], tags)
+
+
+def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
+    """The resolved config that a run has logged. BadInput if it is missing or damaged."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_config(tracker.download(run.run_id, CONFIG, Path(folder)))
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A config as `provenance.resolved` writes it. BadInput, which names the file, if it is damaged."""
+    import yaml
+
+    try:
+        config = yaml.safe_load(file.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file.name} of the run is damaged: {' '.join(str(error).split())}") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{file.name} of the run is damaged: it holds no config.")
+    return config
+
+
+def load_unchanged(
+    run: LoggedRun,
+    source: Mapping[str, Any],
+    names: Sequence[str] = ("documents", "queries"),
+    remedy: str = PUT_BACK,
+) -> Dataset:
+    """Load the data of a run again. BadInput if they cannot be read, or if documents, queries or labels have changed.
+
+    source: the config node of the dataset.
+    names: what must be unchanged; with "qrels" alone, only the labels are read.
+    remedy: what the person can do about it.
+    """
+    check_component(source, "dataset")
+    reader = build(source, where="dataset")
+    name = run.params.get("dataset", "dataset")
+    try:
+        dataset = Dataset(name, (), (), reader.qrels()) if tuple(names) == ("qrels",) else load(reader, name)
+    except BadInput as error:
+        raise BadInput(f"The data of run {run.run_id} cannot be read any more: {error} {remedy}") from None
+    require_unchanged(
+        run, {name: dataset.fingerprints[name] for name in names}, {name: place(source, name) for name in names}, remedy
+    )
+    return dataset
+
+
+def require_unchanged(
+    run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
+) -> None:
+    """BadInput, which names everything that has changed, unless data are what a run has logged.
+
+    fingerprints: name -> sha256 of the data now; None where there are none. places: name -> where the data were read.
+    """
+    changed = [
+        f"the {NAMES.get(name, name)} have changed ({places[name]}: sha256 {_short(then)} then, {_short(now)} now)"
+        for name, now in fingerprints.items()
+        if now != (then := run.tags.get(f"data.{name}"))
+    ]
+    if changed:
+        raise BadInput(f"Run {run.run_id} used other data: {'; '.join(changed)}. {remedy}")
+
+
+def _short(sha256: str | None) -> str:
+    return f"{sha256[:12]}…" if sha256 else "none"

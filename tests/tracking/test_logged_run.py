@@ -1,0 +1,47 @@
+"""Logged runs read back: which run a command is about, and that changed data are refused by name."""
+
+import pytest
+
+from harness.tracking.logged_run import chosen_run, read_config, require_unchanged
+from harness.tracking.tracker import LoggedRun
+from retrievers.base import BadInput
+
+RUN = LoggedRun("r1", "n", "e", "FINISHED", {}, {}, {"data.documents": "a" * 64, "data.qrels": "b" * 64})
+PLACES = {"documents": "docs.jsonl", "queries": "eval.jsonl", "qrels": "qrels.jsonl"}
+
+
+def test_unchanged_data_pass():
+    require_unchanged(RUN, {"documents": "a" * 64, "queries": None}, PLACES, "Put them back.")
+
+
+def test_everything_that_has_changed_is_named():
+    with pytest.raises(BadInput) as refused:
+        require_unchanged(RUN, {"documents": "c" * 64, "queries": None, "qrels": None}, PLACES, "Put them back.")
+    assert str(refused.value) == (
+        "Run r1 used other data: the documents have changed (docs.jsonl: sha256 aaaaaaaaaaaa… then, "
+        "cccccccccccc… now); "
+        "the labels have changed (qrels.jsonl: sha256 bbbbbbbbbbbb… then, none now). Put them back."
+    )
+
+
+class Tracker:
+    def run(self, run_id):
+        return ("run", run_id)
+
+    def best(self, *arguments):
+        return ("best", *arguments)
+
+
+def test_a_run_is_chosen_by_id_or_as_the_best():
+    config = {"run": None, "experiment_name": "e", "metric": "mrr", "select_on": "public"}
+    assert chosen_run(Tracker(), config, {"task": "t"}) == ("best", "e", "mrr", "public", {"task": "t"})
+    assert chosen_run(Tracker(), config | {"run": "r1"}) == ("run", "r1")
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 5", "!!python/object/apply:os.system ['touch hacked']", "\xff\xfe"])
+def test_a_damaged_config_is_refused(tmp_path, text):
+    file = tmp_path / "config.yaml"
+    file.write_text(text, "latin-1")
+    with pytest.raises(BadInput, match=r"config\.yaml of the run is damaged"):
+        read_config(file)
+    assert not (tmp_path / "hacked").exists()
