@@ -144,7 +144,7 @@ def check_source(source: str, names: Collection[str], key: str) -> None:
     if source == "fused" and len(names) > 1:
         first = next(iter(names))
         raise BadInput(
-            f"{key}=fused is not a component ranking. Fused scores are normalised per query (min_max makes every "
+            f"{key}=fused is not a component ranking. Fused scores are normalised for each query (min_max makes every "
             "best score 1), so no threshold on them separates good queries from bad ones. Name a component ranking, "
             f"such as {key}={first}: {', '.join(names)}."
         )

@@ -383,7 +383,7 @@ BAD = {
     "array-of-texts": ('["가"]', "{file}: item 1: '가' is not a JSON object"),
     "array-of-arrays": ("[[1]]", "{file}: item 1: [1] is not a JSON object"),
     "line-of-text": ('"가"', "{file}:1: '가' is not a JSON object"),
-    "nan": (one(float("nan")), "{file}: NaN is no JSON number"),
+    "nan": (one(float("nan")), "{file}: NaN is not a JSON number"),
     "key-twice": ('[{"id": 1, "id": 2}]', "{file}: the key 'id' occurs twice"),
     "half-a-character": (one("\\ud800").replace("\\\\", "\\"), "{file}: an unpaired surrogate"),
     "not-utf-8": (GOOD.encode("cp949"), "{file}:1: byte 0xbc is not UTF-8"),
