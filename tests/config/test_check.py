@@ -75,7 +75,7 @@ def test_values_are_checked_with_words(value, key, message):
     [
         (GATE | {"threshhold": 2}, "gate.threshhold is unknown.*Did you mean 'threshold'"),
         (GATE | {"threshold": "high"}, "gate.threshold='high' is not a finite number"),
-        (GATE | {"signal": "top"}, "'top' is no signal.*choose from top_score, margin"),
+        (GATE | {"signal": "top"}, "'top' is not a gate signal.*Choose one of top_score, margin"),
         ({"threshold": 1.0}, "must name a component"),
         (None, "must name a component"),
         ({"_target_": "harness.data.qa.Squad"}, "lacks path"),

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from harness.commands.compare.comparison import Board, RunShifts, ShakeUp
 from harness.commands.compare.figures import draw_shake_up
 from harness.evaluation.scores import Summary
-from harness.reports.figure import png
+from harness.reports.figure import LONGEST, png, shortened
 from harness.reports.task_figures import MARKS, MOST, draw_scored, scored
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -91,7 +91,7 @@ def test_counts_have_bars_in_the_colours_of_their_marks():
 
 def test_kinds_have_a_bar_each_the_most_frequent_first():
     axes = panels(draw_scored(CORRECTIONS, KINDS, "correction_recall", COUNTS))["correction_recall by kind (items)"]
-    assert rows(axes)[:2] == ["띄어쓰기", "조사 오류"]
+    assert rows(axes)[:2] == [shortened(kind, LONGEST) for kind in ("띄어쓰기", "조사 오류")]
     assert texts_of(axes) == ["0.5000 (120)", "0.2500 (30)", "none (7)"]
     assert [bar.get_width() for bar in axes.patches] == [0.5, 0.25, 0]
 
@@ -104,7 +104,7 @@ def test_the_figure_says_how_many_kinds_it_leaves_out():
     kinds = {f"유형 {n}": (n, n / 100) for n in range(MOST + 5)}
     axes = panels(draw_scored(CORRECTIONS, kinds, "correction_recall", {}))["correction_recall by kind (items)"]
     assert axes.get_xlabel() == f"the {MOST} largest of {MOST + 5} kinds"
-    assert rows(axes) == [f"유형 {n}" for n in range(MOST + 4, 4, -1)]
+    assert rows(axes) == [shortened(f"유형 {n}", LONGEST) for n in range(MOST + 4, 4, -1)]
 
 
 @pytest.mark.parametrize("counts", [{}, COUNTS], ids=["", "counts"])
@@ -119,7 +119,7 @@ def test_ranks_shift_as_often_as_the_comparison_says():
     """Two submissions change places between the parts: the first falls by 1 in 3 draws of 10, as it does here."""
     figure = shaken([0.5, 0.4], [0.3, 0.4], [{"0": 7, "1": 3}, {"-1": 3, "0": 7}])
     left, right = figure.axes
-    assert [label.get_text() for label in left.get_yticklabels()] == ["제출 0", "제출 1"]
+    assert [label.get_text() for label in left.get_yticklabels()] == [shortened(f"제출 {n}", LONGEST) for n in range(2)]
     points = {line.get_label(): list(line.get_xdata()) for line in left.lines}
     assert points == {"public": [0.5, 0.4], "private": [0.3, 0.4]}
     np.testing.assert_allclose(right.images[0].get_array(), [[0, 0.7, 0.3], [0.3, 0.7, 0]])

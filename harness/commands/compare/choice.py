@@ -47,7 +47,7 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
     named: dict[str, LoggedRun] = {}
     for word in words:
         if len(word) == RUN_ID:
-            run = tracker.best(experiment, config["metric"], word)
+            run = tracker.run(word)
         else:
             known = known or tracker.runs(experiment, {})
             run = _only_match(word, known, experiment)

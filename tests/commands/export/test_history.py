@@ -186,8 +186,8 @@ def test_history_with_little_to_tell(harness, tmp_path):
     done = harness("export history", "format=json")
     assert done.json["submissions"] == []
     assert done.json["picture"] is done.json["metric"] is None
-    assert "No submission was exported yet" in harness("export history").out
+    assert "No submissions yet" in harness("export history").out
     write_ledger(tmp_path, ({BY: 0.8}, {}, {}))
     done = harness("export history")
-    assert "No answer yet. Record one: harness export record submission=FILE public=SCORE" in done.out
+    assert "No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE" in done.out
     assert not (tmp_path / "outputs/submissions/history.png").exists()

@@ -13,7 +13,6 @@ import pytest
 
 from harness.commands.export import ledger as export_ledger
 from harness.commands.export.ledger import Ledger, digest_file, now, provenance_of
-from harness.data import files
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput
@@ -56,7 +55,7 @@ def exported(ledger, store, file, text, run="r1"):
     with ledger.locked():
         ledger.settle(store)
         ledger.begin(line, '{"sha256": "' + line["sha256"] + '"}\n')
-        files.write_text(file, text)
+        export_ledger.write_text(file, text)
         ledger.settle(store)
     return line["sha256"]
 
@@ -206,7 +205,7 @@ def test_a_line_that_is_torn_anywhere_is_cut_off(ledger, tmp_path, caplog):
             pass
         # A line without nothing but its end is whole: it is ended, not cut.
         assert ledger.file.read_bytes() == (whole if cut == len(whole) - 1 else whole[:first])
-    assert "torn line" in caplog.text
+    assert "incomplete line" in caplog.text
 
 
 def test_a_process_that_is_killed_in_the_middle_of_a_line(ledger, tmp_path):

@@ -193,7 +193,7 @@ WRONG = {
     "text-for-messages": ([{"messages": "달"}], "row 0: messages is '달', but must be a list"),
     "no-turn": ([{"messages": []}], "row 0: messages has no user turn"),
     "nobody-asks": ([{"messages": [{"role": "assistant", "content": "달"}]}], "has no user turn"),
-    "turn-is-text": ([{"messages": ["달"]}], "row 0: messages holds '달', but a turn is an object"),
+    "turn-is-text": ([{"messages": ["달"]}], "row 0: messages contains '달', but a turn must be an object"),
     "no-content": ([{"messages": [{"role": "user"}]}], "row 0: content is missing"),
     "role": ([{"messages": [{"role": "usr", "content": "달"}]}], "Did you mean 'user'"),
     "content-is-a-number": ([{"messages": [{"role": "user", "content": 5}]}], "content is 5, but must be text"),

@@ -183,7 +183,7 @@ TAMPERED = [
     (lambda file: file.write_text(file.read_text("utf-8").replace("섭씨", "화씨"), "utf-8"), "contain other texts"),
     (lambda file: file.write_text(file.read_text("utf-8").replace(", ", ",  ", 1), "utf-8"), "contain other texts"),
     (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read: .*broken JSON"),
-    (one_row(references=[5]), "cannot be read: .*objects"),
+    (one_row(references=[5]), "cannot be read: .*must be an object"),
     (one_row(topk=None), "cannot be read: .*topk"),
     (lambda file: file.write_text(""), "cannot be read: .*no rows"),
 ]
@@ -414,7 +414,11 @@ REST |= {
     [
         ({"bm25": BM25 | {"tokenizer": SNOWBALL}}, "gate.NoGate", {"rank_bm25", "PyStemmer"}),
         ({"bm25": BM25 | {"tokenizer": KIWI}}, "gate.NoGate", {"rank_bm25", "kiwipiepy", "kiwipiepy_model"}),
-        ({"bm25": BM25 | {"tokenizer": SNOWBALL}}, "fitted.ClassifierGate", {"rank_bm25", "PyStemmer", "scikit-learn"}),
+        (
+            {"bm25": BM25 | {"tokenizer": SNOWBALL}},
+            "learned.ClassifierGate",
+            {"rank_bm25", "PyStemmer", "scikit-learn"},
+        ),
         ({"sparse": {"_target_": "retrievers.dense.bge_m3.Sparse"}}, "gate.NoGate", {"transformers", "torch"}),
         (
             {
@@ -429,5 +433,5 @@ REST |= {
 )
 def test_a_run_names_the_packages_of_its_parts(retriever, gate, expected):
     """Of the classes that retrievers and the gate are made of; a part that only stands in the config has no say."""
-    config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.{gate}"}}
+    config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.gates.{gate}"}}
     assert provenance.packages(config) == expected

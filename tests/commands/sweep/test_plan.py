@@ -437,7 +437,7 @@ def test_overrides_are_split_into_swept_and_fixed_ones():
 @pytest.mark.parametrize("key", ["outputs", "store.path", "tracking.uri", "experiment_name", "run_name", "format",
                                  "objective", "objectives", "dry_run", "search", "search.trials", "sweep"])  # fmt: skip
 def test_what_decides_no_result_cannot_be_swept(key):
-    with pytest.raises(BadInput, match=f"^{key} decides no result"):
+    with pytest.raises(BadInput, match=f"^{key} cannot be swept"):
         plan.split(parsed("top_k=1,2", f"{key}=a,b"))
     assert plan.split(parsed(f"{key}=a")) == ([f"{key}=a"], {})
 
