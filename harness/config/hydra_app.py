@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,24 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
     shows = any(word.partition("=")[0] in SHOWS for word in words)
     flags = ["--multirun"] if command == "sweep" and not shows else []
     sys.argv = ["harness", *flags, *(word if completing else quoted(word, multirun) for word in words)]
-    before = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
-    try:
+    with _full_errors():
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=primary(command))(task)()
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def _full_errors() -> Iterator[None]:
+    """Let Hydra raise its errors, instead of printing them and exiting with 1."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
     finally:
         if before is None:
             del os.environ["HYDRA_FULL_ERROR"]
         else:
             os.environ["HYDRA_FULL_ERROR"] = before
-    if failures:
-        raise failures[0]
 
 
 def _patch_hydra() -> None:

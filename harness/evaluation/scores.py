@@ -173,28 +173,25 @@ def score(
     """
     measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
     wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
-    final = lists.final
-    absent = _missing(final, qrels)
-    scored = (*(query_id for query_id in final.query_ids if query_id in qrels.grades),)
+    absent = _missing(lists.final, qrels)
+    scored = (*(query_id for query_id in lists.final.query_ids if query_id in qrels.grades),)
     scored += tuple(absent) if missing == "zero" else ()
-    shown = judge(final, qrels, scored, lists.signal)
-    whole = shown if lists.deep is None else judge(lists.deep, qrels, scored, lists.signal)
-    judged = {measure: shown if lists.reads_final(measure) else whole for measure in measures}
-    values = {
-        measure.name: measure.values(judged[measure]) for measure in measures if measure.family is not Family.POOLED
-    }
-    several = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
-    in_public = public_part(qrels, scored=scored, multi_turn=several, part=split)
+    shown = judge(lists.final, qrels, scored, lists.signal)
+    deep = shown if lists.deep is None else judge(lists.deep, qrels, scored, lists.signal)
     before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
+    judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
+    values = {one.name: one.values(judged[one]) for one in measures if one.family is not Family.POOLED}
+    conversations = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
+    in_public = public_part(qrels, scored=scored, multi_turn=conversations, part=split)
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
     lost, reachable = _lost(lists, qrels, scored, shown, before)
-    repeated = _duplicates(final)
+    repeated = _duplicates(lists.final)
     return Scores(
         query_ids=scored,
         values=values,
         needs=shown.needs,
-        multi_turn=np.array([query_id in several for query_id in scored], bool),
+        multi_turn=np.array([query_id in conversations for query_id in scored], bool),
         in_public=in_public,
         first_hit=_first_hit(shown if before is None else before),
         summary=_with_intervals(summary, values, split.seed, wanted),
@@ -202,18 +199,22 @@ def score(
         private=_summaries(parted, values, ~in_public),
         losses=lost,
         ceilings=reachable,
-        counts={
-            "predicted": len(final.query_ids),
-            "labelled": len(qrels.grades),
-            "scored": len(scored),
-            "needs_no_retrieval": int((~shown.needs).sum()),
-            "unlabelled": sum(query_id not in qrels.grades for query_id in final.query_ids),
-            "missing": len(absent),
-            "duplicates": len(repeated),
-        },
+        counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
     )
+
+
+def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicates: int) -> dict[str, int]:
+    return {
+        "predicted": len(final.query_ids),
+        "labelled": len(qrels.grades),
+        "scored": len(shown.needs),
+        "needs_no_retrieval": int((~shown.needs).sum()),
+        "unlabelled": sum(query_id not in qrels.grades for query_id in final.query_ids),
+        "missing": missing,
+        "duplicates": duplicates,
+    }
 
 
 def _lost(

@@ -55,7 +55,7 @@ class RunConfig:
         if store:
             plain["cache"] = Path(store["path"])
         split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}
-        metrics = tuple(document.get("metrics", ()))
+        metrics = tuple(document.get("metrics") or ())
         return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
 
     @cached_property
