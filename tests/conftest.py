@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 from filelock import FileLock
 from mlflow_server import serving
+from text_tasks import write_answers, write_corrections
 
 from harness import cli
 from harness.config.components import conf_folder
@@ -246,3 +247,17 @@ def toy(tmp_path):
     for name, rows in write.items():
         (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     return folder
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with five sentences to correct and two submissions."""
+    write_corrections(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """A folder with four answers and their reasons; the predictions are right in two, and give a reason in three."""
+    write_answers(tmp_path)
+    return tmp_path

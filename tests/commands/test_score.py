@@ -13,18 +13,9 @@ from text_tasks import (
     read,
     rows_of_predictions,
     write,
-    write_answers,
-    write_corrections,
 )
 
 from harness.tracking.mlflow_tracker import MlflowTracker
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Five sentences and two submissions."""
-    write_corrections(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -32,13 +23,6 @@ def tracker(tmp_path, fresh_store):
     connected = MlflowTracker()
     connected.connect(tmp_path / "outputs")
     return connected
-
-
-@pytest.fixture
-def answers(tmp_path):
-    """Four answers with their reasons; the predictions are right in two, and give a reason in three."""
-    write_answers(tmp_path)
-    return tmp_path
 
 
 def test_corrections_are_scored_logged_and_written(harness, files, tracker):

@@ -5,12 +5,12 @@ import hashlib
 import html
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from html_pages import Parts, data_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,32 +29,8 @@ HOSTILE = (
 )
 
 
-class Parts(HTMLParser):
-    """The elements of a page, and the text of each script."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.scripts, self.attributes = [], {}, []
-        self._kind = None
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attrs]
-        if tag == "script":
-            self._kind = dict(attrs).get("type", "code")
-            self.scripts[self._kind] = ""
-
-    def handle_data(self, data):
-        if self._kind:
-            self.scripts[self._kind] += data
-
-    def handle_endtag(self, tag):
-        self._kind = None
-
-
 def page_data(folder):
-    return json.loads(Parts((Path(folder) / "report.html").read_text("utf-8")).scripts["application/json"])
+    return data_of((Path(folder) / "report.html").read_text("utf-8"))
 
 
 def rows(table):

@@ -6,12 +6,12 @@ import html
 import json
 import re
 import shutil
-from html.parser import HTMLParser
 from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
 import pytest
+from html_pages import Parts, data_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,34 +26,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = (
     "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} {{policy}} \"'"
 )
-
-
-class Parts(HTMLParser):
-    """The elements of a page, their attributes, and the text of each script."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.scripts, self.attributes = [], {}, []
-        self._kind = None
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attrs]
-        if tag == "script":
-            self._kind = dict(attrs).get("type", "code")
-            self.scripts[self._kind] = ""
-
-    def handle_data(self, data):
-        if self._kind:
-            self.scripts[self._kind] += data
-
-    def handle_endtag(self, tag):
-        self._kind = None
-
-
-def data_of(page):
-    return json.loads(Parts(page).scripts["application/json"])
 
 
 def corrections():

@@ -19,8 +19,6 @@ from text_tasks import (
     rows_of_predictions,
     rows_of_sentences,
     write,
-    write_answers,
-    write_corrections,
 )
 
 from harness.tasks.statistics import in_public
@@ -29,24 +27,10 @@ from harness.tracking.mlflow_tracker import MlflowTracker
 
 
 @pytest.fixture
-def files(tmp_path):
-    """Five sentences and two submissions."""
-    write_corrections(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def tracker(tmp_path, fresh_store):
     connected = MlflowTracker()
     connected.connect(tmp_path / "outputs")
     return connected
-
-
-@pytest.fixture
-def answers(tmp_path):
-    """Four answers with their reasons; the predictions are right in two, and give a reason in three."""
-    write_answers(tmp_path)
-    return tmp_path
 
 
 # Export -------------------------------------------------------------------------------------------
