@@ -12,8 +12,7 @@ import harness
 import retrievers
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYERS = ("progress", "config", "data", "evaluation", "gates", "pipeline", "tasks", "reports", "tracking", "commands")
-LAYERS += ("cli",)
+LAYERS = next(line for line in (harness.__doc__ or "").splitlines() if " < " in line).split(" < ")
 RETRIEVERS = ("base", "lexical", "dense", "combine", "testing")
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
@@ -95,8 +94,7 @@ def test_there_are_no_circles():
         TopologicalSorter(graph(sources | {"harness.data.files": "import harness.data.trec"})).prepare()
 
 
-def test_the_order_is_the_one_that_the_package_states():
-    assert " < ".join(LAYERS) in harness.__doc__
+def test_the_order_names_every_room():
     rooms = {
         path.stem for path in (ROOT / "harness").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
     }

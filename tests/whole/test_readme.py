@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import harness as harness_package
 from harness import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,14 +67,18 @@ def test_links_of_the_documents_lead_somewhere():
 
 
 def layout() -> str:
-    """The packages as an indented tree, each with the first sentence of its docstring."""
+    """The packages as an indented tree in the order of their imports, each with the first line of its docstring."""
+    order = next(line for line in (harness_package.__doc__ or "").splitlines() if " < " in line).split(" < ")
+    order += ["retrievers", "lexical", "dense", "combine"]
     lines = []
     for package in ("harness", "retrievers"):
-        for path in sorted((ROOT / package).rglob("__init__.py")):
-            inner = path.parent.relative_to(ROOT)
-            docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-            name = "  " * (len(inner.parts) - 1) + inner.name + "/"
-            lines.append(f"{name:<16}{docstring.partition(chr(10))[0]}")
+        folders = [path.parent.relative_to(ROOT) for path in (ROOT / package).rglob("__init__.py")]
+        for folder in sorted(
+            folders, key=lambda folder: [(order.index(p) if p in order else -1, p) for p in folder.parts]
+        ):
+            docstring = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))) or ""
+            name = "  " * (len(folder.parts) - 1) + folder.name + "/"
+            lines.append(f"{name:<16}{docstring.splitlines()[0]}")
     return "\n".join(lines)
 
 
