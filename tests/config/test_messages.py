@@ -1,0 +1,45 @@
+"""Errors as messages for people."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.config.components import conf_folder
+from harness.config.messages import explain
+from retrievers.base import BadInput
+
+
+def of_hydra(*words):
+    """What a person reads when Hydra refuses these words of `harness run`."""
+    with pytest.raises((HydraException, OmegaConfBaseException)) as refused:  # noqa: SIM117
+        with initialize_config_dir(str(conf_folder()), version_base="1.3"):
+            compose("run", list(words))
+    return explain(refused.value, "run", words)
+
+
+def test_bad_input_speaks_for_itself():
+    assert explain(BadInput("depth=1 is less than top_k=3."), "run", []) == "depth=1 is less than top_k=3."
+
+
+def test_a_failure_of_the_run_is_no_bad_input():
+    assert explain(ValueError("a bug"), "run", []) is None
+
+
+def test_a_folder_that_cannot_be_written_names_the_way_out():
+    assert explain(PermissionError(13, "Permission denied", "/root/x"), "run", []) == (
+        "/root/x: Permission denied. Choose another folder: outputs=FOLDER, store.path=FOLDER."
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("retriever=bm26", "retriever=bm26: there is no such choice. Did you mean 'bm25'?"),
+        ("k1=2", "k1 is unknown here. Did you mean 'retriever.bm25.k1'?"),
+        ("top_kk=2", "top_kk is unknown here. Did you mean 'top_k'?"),
+        ("top_k=(", "See `harness run --help`."),
+    ],
+)
+def test_hydras_errors_in_plain_words(word, expected):
+    assert expected in of_hydra(word)

@@ -1,0 +1,58 @@
+"""Numbers and texts as people read them."""
+
+import math
+
+import pytest
+
+from harness.reports import markup
+
+
+@pytest.mark.parametrize(
+    ("value", "plain", "signed", "p"),
+    [
+        (0.0, "0.0000", "0", "< 0.001"),
+        (0.5, "0.5000", "+0.5000", "0.500"),
+        (-0.25, "-0.2500", "-0.2500", "< 0.001"),
+        (0.0004, "0.0004", "+0.0004", "< 0.001"),
+        (None, "–", "–", "–"),
+        (math.nan, "–", "–", "–"),
+    ],
+)
+def test_numbers(value, plain, signed, p):
+    assert (markup.number(value), markup.signed(value), markup.p_value(value)) == (plain, signed, p)
+
+
+def test_an_interval_needs_both_ends():
+    assert markup.interval(0.1234, 0.5) == "0.123 – 0.500"
+    assert markup.interval(None, 0.5) == markup.interval(0.1, math.nan) == "–"
+    assert markup.interval(None, None, absent="") == ""
+
+
+def test_json_gets_finite_numbers_alone():
+    assert [markup.finite(value) for value in (1 / 3, math.nan, -math.inf)] == [0.333333, None, None]
+
+
+def test_a_snippet_is_one_line_that_says_where_it_is_cut():
+    assert markup.snippet("two\n words ") == "two words"
+    assert markup.snippet("ab " * 100) == ("ab " * 100)[: markup.SNIPPET - 1] + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a | b", "a &#124; b"),  # would end a cell
+        ("<b>", "&lt;b&gt;"),
+        ("1. first", "1&#46; first"),  # would be a list
+        ("- item", "&#45; item"),
+        ("http://x", "http&#58;//x"),  # would be a link
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_markdown_shows_texts_as_they_are(text, expected):
+    assert markup.marked(text) == expected
+
+
+def test_a_table_and_a_list():
+    assert markup.grid(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert markup.bullets(["x", "y"]) == "- x\n- y"
+    assert markup.description(["x", "", "y"]) == "x\n\ny"

@@ -1,0 +1,53 @@
+"""What a retrieval run is called and what it logs of its config."""
+
+import os
+
+from harness.config.check import Invocation
+from harness.pipeline.run_config import RunConfig
+from harness.tracking import retrieval_run
+
+TOKENIZER = {"_target_": "retrievers.lexical.tokenize.CharNgram", "low": 2, "high": 2}
+DOCUMENT = {
+    "dataset": {"_target_": "harness.data.contest.Contest", "path": "data"},
+    "query": {"text": "file", "file": "rewritten.jsonl"},
+    "tokenizer": TOKENIZER,
+    "encoder": {}, "index": {}, "fusion": {"k": 60},
+    "retriever": {"bm25": {"_target_": "retrievers.lexical.bm25.BM25", "tokenizer": TOKENIZER, "k1": 1.2,
+                           "runtime": {"threads": 2}}},
+    "gate": {"_target_": "harness.gates.gate.NoGate"},
+    "rerank": {"_target_": "retrievers.combine.rerank.NoRerank"},
+    "metrics": ["map@3"], "objective": "map@3", "top_k": 3, "depth": 50,
+    "public": 0.5, "seed": 7, "select_on": "public",
+    "store": {"path": "cache"}, "outputs": "outputs", "tracking": {"detail": "light"},
+}  # fmt: skip
+CHOICES = {"retriever": "bm25", "tokenizer": "char_ngram", "fusion": "rrf", "gate": "none", "tracking": "mlflow"}
+
+
+def test_the_config_has_typed_values():
+    config = RunConfig.of(DOCUMENT)
+    assert (config.query_text, config.query_file, str(config.cache)) == ("file", "rewritten.jsonl", "cache")
+    assert (config.split.public, config.split.seed, config.split.select_on) == (0.5, 7, "public")
+    assert (config.metrics, config.top_k, config.depth, config.light) == (("map@3",), 3, 50, True)
+    assert config.active == ("tokenizer",)  # nothing is fused, reranked or encoded
+
+
+def test_files_are_named_from_the_root():
+    found = retrieval_run.absolute(DOCUMENT)
+    assert found["dataset"]["path"] == os.path.abspath("data")  # noqa: PTH100
+    assert found["query"] == {"text": "file", "file": os.path.abspath("rewritten.jsonl")}  # noqa: PTH100
+    assert DOCUMENT["dataset"]["path"] == "data"
+
+
+def test_a_run_is_named_by_its_components_and_other_overrides():
+    words = ("retriever=bm25", "top_k=5", "dataset.path=data", "experiment_name=e", "gate.threshold=2")
+    name = retrieval_run.run_name(RunConfig.of(DOCUMENT), Invocation(CHOICES, words))
+    assert name == "bm25-char_ngram-none top_k=5 gate.threshold=2"
+
+
+def test_params_say_each_value_once_and_leave_out_what_decides_nothing():
+    params = retrieval_run.params(DOCUMENT, CHOICES)
+    assert params["retriever.bm25.k1"] == 1.2
+    assert params["tokenizer.low"] == 2
+    assert "retriever.bm25.tokenizer.low" not in params  # the run's tokenizer, which is there already
+    assert not [name for name in params if "runtime" in name or "_target_" in name]
+    assert not {"fusion", "fusion.k", "outputs", "tracking", "store.path"} & set(params)
