@@ -37,7 +37,8 @@ def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         return _announce(config, redacted(tracker.uri), pages, tracker)
     host, port = config["host"], _free_port(config["host"], config["port"])
     server = _start(tracker, host, port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a terminated command ends its server, too
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
+        signal.signal(ending, signal.default_int_handler)  # both end the server, too
     document: dict[str, Any] = {}
     try:
         _wait(server, f"http://{host}:{port}/health")
