@@ -12,10 +12,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.config.hydra_app import Function, run_app
-from harness.config.messages import explain
-from retrievers.base import did_you_mean
+if TYPE_CHECKING:  # numpy is imported with any of the project's modules, which takes most of the time of --help
+    from harness.config.hydra_app import Function
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
     if command is None:
+        from retrievers.base import did_you_mean
+
         near = did_you_mean(words[0], COMMANDS)
         _print_error(f"There is no command {words[0]!r}.{near} Commands: {', '.join(COMMANDS)}.")
         sys.exit(2)
@@ -114,6 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def call(command: str, words: Sequence[str]) -> int:
     """Run one command with its overrides and flags; the exit code."""
+    from harness.config.hydra_app import run_app
+    from harness.config.messages import explain
+
     for word in words:
         if word.startswith("="):
             _print_error(f"{word!r} has no key. Overrides are key=value; see `harness {command} --help`.")
