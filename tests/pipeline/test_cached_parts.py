@@ -88,6 +88,7 @@ def trec(folder):
     return [[(row[2], float(row[4])) for row in group] for _, group in itertools.groupby(rows, lambda row: row[0])]
 
 
+@pytest.mark.slow
 def test_dense_equals_encode_and_numpy(harness, monkeypatch, tmp_path):
     """All-MiniLM-L6-v2 from a folder, with the hub switched off, on a third of the sample."""
     from harness.data.contest import Contest

@@ -67,6 +67,7 @@ def test_it_keeps_the_contract(tiny, tmp_path):
     check_encoder(lambda: SentenceEncoder(path=tiny["mean"], device="cpu"), tmp_path)
 
 
+@pytest.mark.slow
 def test_it_equals_the_library(minilm, library, tmp_path):
     texts, calls = mixed(80), []
     encoder = SentenceEncoder(path=minilm, device="cpu")

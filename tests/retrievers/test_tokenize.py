@@ -105,6 +105,7 @@ def test_kiwi_reads_decomposed_korean_and_lone_surrogates(kiwi):
     assert terms(kiwi, "물\ud800") == [["물"]]
 
 
+@pytest.mark.slow
 def test_kiwi_gives_the_same_with_one_thread():
     texts = [f"{i}번째 문장은 물리학과 화학을 함께 다룬다" for i in range(50)]
     assert terms(Kiwi(), *texts) == terms(Kiwi(workers=1), *texts)

@@ -281,6 +281,7 @@ def test_recall_by_hand(tmp_path):
     assert measured == {"index_recall": (3 / 4 + 2 / 4) / 2}
 
 
+@pytest.mark.slow
 def test_generous_settings_find_nearly_all(tmp_path):
     vectors, queries = clustered(4000, 48, seed=30), clustered(50, 48, seed=31)
     generous = HNSW(ef_search=400), IVFFlat(nprobe=20), IVFPQ(nprobe=20, m=24, candidates=1000)

@@ -131,6 +131,7 @@ def test_a_refused_call_is_no_outage(harness, toy, monkeypatch, store):
     assert not done.out
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_while_its_store_is_down(harness, toy, tmp_path, store, monkeypatch):
     first = iter([True])
     plain = steps.conclude
@@ -183,6 +184,7 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
     assert [one["folder"] for one in some["left"]] == [str(places[0])]
 
 
+@pytest.mark.slow
 def test_a_run_goes_to_the_store_it_was_meant_for(harness, toy, tmp_path, store):
     store("create_run")
     harness(*RUN, "tracking.uri=sqlite:///other.db")

@@ -188,6 +188,7 @@ def test_a_bad_file_does_not_stop_the_other_trials(harness, files):
     assert (Path(found["files"]["best"]) / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_trials_by_joblib_are_the_same(harness, files):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = ("tracking=none", "hydra.launcher.n_jobs=1")
@@ -362,6 +363,7 @@ def test_renamed_columns_do_not_prevent_a_comparison(harness, files):
     assert [run["name"] for run in found["runs"]] == ["renamed.csv", "worse.csv"]
 
 
+@pytest.mark.slow
 def test_commands_find_the_runs_of_their_own_kind(harness, files, toy):
     """All in one experiment: each verb finds the runs of its own task."""
     harness("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "experiment_name=retrieval")

@@ -96,6 +96,7 @@ def test_every_experiment_runs(harness, toy, models, choice):
     assert harness("run", *QUIET, *TOY, f"experiment={choice}").json["counts"]["scored"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "sweep"])
 def test_every_named_sweep_runs(harness, toy, choice):
     few = ["retriever.bm25.k1=0.9,1.5"] if choice == "bm25_k1_b" else []  # each needs its own index
@@ -104,6 +105,7 @@ def test_every_named_sweep_runs(harness, toy, choice):
     assert found["best"]["value"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "search"])
 def test_every_sampler_searches(harness, toy, choice):
     few = [] if choice == "grid" else ["search.trials=3", "search.batch=2"]

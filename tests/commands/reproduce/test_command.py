@@ -74,6 +74,7 @@ def edit_config(run_id, **values):
     file.write_text(yaml.safe_dump({name: value for name, value in config.items() if value != "gone"}), "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -183,6 +183,7 @@ def test_a_sweep_started_again_skips_what_finished(tracked, searches):
     assert len(runs(harness__verb="run")) == 8
 
 
+@pytest.mark.slow
 def test_what_a_crash_left_running_is_adopted(tracked):
     harness, runs, client = tracked
     first = harness("sweep", *GRID, "format=json").json
@@ -361,6 +362,7 @@ def test_text_output_shows_the_plan_the_best_and_what_to_do_next(harness, toy):
     assert done.out.count("\n") < 20
 
 
+@pytest.mark.slow
 def test_hydras_own_multirun_and_flags_are_left_alone(harness, toy, tracked):
     call, runs, _ = tracked
     grid = (*TOY, "top_k=1,3")
@@ -373,6 +375,7 @@ def test_hydras_own_multirun_and_flags_are_left_alone(harness, toy, tracked):
     assert call("sweep", "-m", *grid, "format=json").json["trials"]["skipped"] == 2
 
 
+@pytest.mark.slow
 def test_globs_ranges_and_package_additions_are_hydras(harness, toy):
     found = harness("sweep", *TOY, *QUIET, "tokenizer=glob(w*)", "top_k=range(1,4)").json
     assert found["trials"]["asked"] == 6
@@ -399,6 +402,7 @@ def early(monkeypatch):
     monkeypatch.setattr(search, "STARTUP", 3)
 
 
+@pytest.mark.slow
 def test_a_search_is_reproducible_and_can_be_continued(harness, toy, early):
     whole = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=a").json
     tried = [[row["overrides"], row["value"]] for row in whole["top"]]
@@ -517,6 +521,7 @@ def test_looks_at_private_scores_are_counted(tracked):
     assert "Private scores of experiment 'f' have been seen 2 times" in said
 
 
+@pytest.mark.slow
 def test_luck_counts_all_trials_whichever_sweep_ran_them(tracked):
     """A result of another sweep has the trial number of that sweep, so that two trials may have number 0."""
     harness, _, _ = tracked
@@ -527,6 +532,7 @@ def test_luck_counts_all_trials_whichever_sweep_ran_them(tracked):
     assert harness("sweep", *words, "gate.threshold=99").json["optimism"] is None
 
 
+@pytest.mark.slow
 def test_a_swept_seed_deals_the_folds_as_well(harness):
     """A trial is the run that the same words make, and another seed deals the queries into other folds."""
     words = ("dataset=sample", "tokenizer=whitespace", *QUIET, "gate=auto", "gate.signals=[top_score,margin]")
@@ -575,6 +581,7 @@ def test_what_makes_a_trial_another_one(harness, toy, tmp_path, words, same):
     assert (plan["trials"], plan["cannot_run"], plan["same"]) == (2, 0, same)
 
 
+@pytest.mark.slow
 def test_a_model_gets_each_question_once_for_all_trials(tracked, monkeypatch):
     from chat_server import ChatServer
 

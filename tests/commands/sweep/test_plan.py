@@ -114,6 +114,7 @@ class TestComposer:
         assert found == hydra.config(("gate=score", "top_k=2", "gate.threshold=3", "top_k=4"))
         assert choices["gate"] == "score"
 
+    @pytest.mark.slow
     @given(data=st.data())
     @settings(max_examples=8, deadline=None)
     def test_earlier_trials_make_no_difference(self, hydra, data):

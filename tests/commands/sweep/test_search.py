@@ -187,6 +187,7 @@ axes = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=6, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )  # shrinking takes minutes

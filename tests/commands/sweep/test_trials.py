@@ -196,6 +196,7 @@ def test_a_job_of_an_earlier_start_does_nothing(handed, runs, concluded):
     assert runs() == []
 
 
+@pytest.mark.slow
 def test_what_a_job_says_is_not_where_it_is_logged(handed, tmp_path):
     """A tracking address may hold a password: it is in no file of the sweep, and every worker has its own."""
     handed(*GRID, f"tracking.uri=sqlite:///{tmp_path}/secret.db")
