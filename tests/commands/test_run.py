@@ -258,6 +258,7 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
     assert low < logged["oof/modified_map_at_3"] < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "seen"),
     [

@@ -56,6 +56,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @quick
 @given(st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join))
 @pytest.mark.parametrize("make", SOURCES)

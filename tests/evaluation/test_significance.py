@@ -189,6 +189,7 @@ def test_notes_for_almost_no_data(ours, theirs, expected, note):
     assert note in found.note
 
 
+@pytest.mark.slow
 def test_ten_runs_are_compared_within_bounds_of_memory():
     import tracemalloc
 

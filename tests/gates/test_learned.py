@@ -78,6 +78,7 @@ def test_a_querys_own_label_has_no_part_in_what_is_held_out(gate):
 plain = calibration.folds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 def test_it_learns_from_its_rows_alone(gate):
     known, payoff = corpus()
@@ -94,6 +95,7 @@ def test_it_learns_from_its_rows_alone(gate):
     np.testing.assert_array_equal(found.out_of_fold[:, 1::2], np.tile(found.shown[1::2], (2, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 def test_noise_is_not_learnt(gate):
     """Labels that the signals know nothing of: in sample it beats doing nothing, out of fold it does not."""

@@ -116,6 +116,7 @@ def test_a_server_of_this_machine_needs_no_key(monkeypatch):
 # Answers as they come in
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=12), st.integers(1, 5))
 def test_each_answer_belongs_to_its_query(texts, parallel):

@@ -227,6 +227,7 @@ def test_signals_equal_plain_loops(name, drawn, k, words):
     np.testing.assert_allclose(found, plain(ranking, name, k, words), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANKED)
 @given(rankings(scores=st.floats(-1e100, 1e100)), st.integers(1, 12))
 def test_signals_are_finite(name, drawn, k):

@@ -154,6 +154,7 @@ def test_no_text_is_encoded_twice(harness, toy, own, encoded):
         assert encoded == [], other
 
 
+@pytest.mark.slow
 def test_other_embeddings_are_other_embeddings(harness, toy, own, encoded):
     """A query prefix encodes the queries again, a document's everything that is shorter; other weights all."""
     harness("run", *TOY, *LOCAL, "retriever=dense")
@@ -256,6 +257,7 @@ def scored(monkeypatch, tmp_path):
 RERANKED = (*TOY, "rerank=cross_encoder", "rerank.path=reranker", "rerank.max_length=64")
 
 
+@pytest.mark.slow
 def test_a_pair_is_scored_once(harness, toy, own, scored):
     first = harness("run", *RERANKED, "retriever=hybrid_lexical")
     assert len(scored) == len(set(scored)) > 0

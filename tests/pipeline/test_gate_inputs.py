@@ -102,6 +102,7 @@ def test_background_from_the_command_line(harness, toy, tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["coverage", "background"])
 def test_a_slow_signal_is_computed_once(harness, toy, cached, nothing_more, name):
     words = (*WORD, "gate=score", f"gate.signal={name}")

@@ -100,6 +100,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, own_cache, tmp_path):
     config = composed(*RUNS[name])

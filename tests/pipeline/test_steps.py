@@ -82,6 +82,7 @@ def test_a_hybrid_finds_what_either_finds(harness, toy):
     assert both >= max(words, bigrams) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -150,6 +151,7 @@ def written(folder):
     return [path for path in files if KEY.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_model_decides(harness, toy, own_cache, key, tmp_path):
     with ChatServer(lambda asked, time: "yes" if "물" in asked else "no") as server:
         words = (*LLM, f"gate.base_url={server.url}")

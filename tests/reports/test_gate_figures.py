@@ -172,6 +172,7 @@ def test_every_threshold_has_a_line_and_its_words(thresholds, drawn, rows):
     assert not overlaps(figure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "needs"),
     [
@@ -194,6 +195,7 @@ def test_little_to_draw(scores, needs):
     draw_little(AutoGate, scores, needs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [DepthGate, ClassifierGate])
 @pytest.mark.parametrize(
     ("scores", "needs"), [([5.0] * 6, [True, False] * 3), ([5.0, 3.0], [True, False]), ([4.0, 5.0], [False, False])]
@@ -250,6 +252,7 @@ def test_an_objective_that_is_no_measure_of_the_run_has_no_number_out_of_fold():
     assert not [words for words in said(draw_gate(learnt_view(known, public=False))) if "out of fold" in words]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["auto", "score"])
 def test_a_run_leaves_the_figure_beside_what_its_gate_learnt(gate, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -260,6 +263,7 @@ def test_a_run_leaves_the_figure_beside_what_its_gate_learnt(gate, tmp_path, mon
     assert (folder / "gate.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize(("n", "shift"), [(12, 1e5), (110, 0.0)])  # long numbers, and as many queries as there may be
 def test_words_do_not_overlap(gate, n, shift):

@@ -144,6 +144,7 @@ def test_what_the_threshold_moves(run):
     assert (folder / "gate.png").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "thresholds", "learnt"),
     [

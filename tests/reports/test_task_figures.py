@@ -107,6 +107,7 @@ def test_the_figure_says_how_many_kinds_it_leaves_out():
     assert rows(axes) == [shortened(f"유형 {n}", LONGEST) for n in range(MOST + 4, 4, -1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [{}, COUNTS], ids=["", "counts"])
 @pytest.mark.parametrize("kinds", [{}, KINDS, {f"아주 긴 이름의 유형 {'가' * 40} {n}": (n, 1.0) for n in range(30)}],
                          ids=["none", "few", "many"])  # fmt: skip

@@ -128,6 +128,7 @@ def test_where_needs_a_decision_for_each_row():
         ranking([[0]], [[1.0]]).where(np.array([True, False]))
 
 
+@pytest.mark.slow
 def test_results_are_remembered_as_long_as_their_objects_live():
     calls = []
 

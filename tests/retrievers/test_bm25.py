@@ -119,6 +119,7 @@ def test_library_on_the_sample(variant, tmp_path):
     _assert_equals_library(variant, texts, asked, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", LIBRARY)
 def test_library_on_korquad(variant, tmp_path, real_data):
     articles = json.loads((real_data / "korquad" / "KorQuAD_v1.0_dev.json").read_text(encoding="utf-8"))["data"]
@@ -158,6 +159,7 @@ words = st.sampled_from(["물", "불", "흙", "바람", "a", "b", "c"])
 corpora = st.lists(st.lists(words, max_size=6), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     corpus=corpora,

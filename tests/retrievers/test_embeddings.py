@@ -143,6 +143,7 @@ embeddings.write_embeddings(TEXTS, folder, Encoder(TEXTS, stop=None))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "count", "flush", "kept"),
     [

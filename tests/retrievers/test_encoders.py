@@ -84,6 +84,7 @@ def test_it_equals_the_library(minilm, library, tmp_path):
     np.testing.assert_allclose(queries, want[:20], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("max_length", [None, 8])
 @pytest.mark.parametrize("prefix", ["", "query: "])

@@ -189,6 +189,7 @@ tables = st.tuples(rows, rows, rows).map(lambda made: dict(zip(QUERIES, made, st
 weighings = st.dictionaries(st.sampled_from(["b", "c"]), st.sampled_from([0, 0.0, 0.3, 1, 2.5]))  # a weighs 1
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     rankings=st.fixed_dictionaries({"a": tables}, optional={"b": tables, "c": tables}),
@@ -258,6 +259,7 @@ def test_candidates_are_forgotten_with_their_rankings():
     assert remembered() is None
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     rankings=st.fixed_dictionaries({"a": tables, "b": tables, "c": tables}),

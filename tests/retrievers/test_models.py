@@ -170,6 +170,7 @@ def hub_of(files):
     return answer
 
 
+@pytest.mark.slow
 def test_a_model_is_downloaded_once_and_without_unused_files(cache, serve, tiny, monkeypatch):
     files = {str(path.relative_to(tiny)): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
     unused = dict.fromkeys(["README.md", ".gitattributes", "onnx/model.onnx", "imgs/a.jpg", "tf_model.h5"], b"x")

@@ -25,6 +25,7 @@ def tracker(tmp_path, fresh_store):
     return connected
 
 
+@pytest.mark.slow
 def test_the_same_numbers_whatever_the_files_look_like(harness, files, tracker):
     """CSV or JSON lines, their rows in any order, ids and Korean in composed or decomposed form."""
     sentences = [row | {"id": f"문장 {row['id']}"} for row in rows_of_sentences(SENTENCES)]

@@ -66,6 +66,7 @@ def test_artifacts_lie_at_an_absolute_place_in_the_outputs(logged, tmp_path):
     assert run.info.artifact_uri.startswith((tmp_path / "outputs" / "artifacts").as_uri())
 
 
+@pytest.mark.slow
 @pytest.mark.stored
 def test_the_same_trial_has_the_same_key_wherever_it_writes(harness, toy, tmp_path):
     keys = set()

@@ -51,6 +51,7 @@ def runs(tmp_path, verb="run"):
     return tracker.runs("e", {"harness.verb": verb}), tracker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["create_run", "log_batch", "set_terminated"])
 def test_a_run_is_saved_and_uploaded_whole(harness, toy, tmp_path, store, call):
     """Whichever call the store fails at: at the beginning, while logging, at the end."""

@@ -36,6 +36,7 @@ def tracker(tmp_path, fresh_store):
 # Export -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_path):
     (files / "better.csv").write_bytes(b"\xef\xbb\xbf" + (files / "better.csv").read_bytes())  # with a BOM
     worse, better = harness(*WORSE_SCORED).json, harness(*BETTER_SCORED).json
@@ -66,6 +67,7 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     assert by_precision["ranked_by"] == "public/correction_precision"
 
 
+@pytest.mark.slow
 def test_changed_files_are_not_exported(harness, files, toy, tmp_path):
     run = harness(*WORSE_SCORED).json["run_id"]
     text = (files / "R.csv").read_text("utf-8")
@@ -100,6 +102,7 @@ def test_changed_files_are_not_exported(harness, files, toy, tmp_path):
 SWEEP = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "task.scheme=token,span", "format=json")
 
 
+@pytest.mark.slow
 def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     found = harness(*SWEEP).json
     assert found["trials"] == {"asked": 4, "finished": 4, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
@@ -321,6 +324,7 @@ def test_three_submissions_and_light_trials_are_compared(harness, files):
     assert "source" not in next(one for one in found["changed"] if (one["a"], one["b"]) == ("B", "C"))
 
 
+@pytest.mark.slow
 def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     def refused(*runs, expected):
         done = harness(*COMPARE[:-1], f"runs=[{','.join(runs)}]")

@@ -100,6 +100,7 @@ def inside(tmp_path, monkeypatch, capsys):
     return call
 
 
+@pytest.mark.slow
 def test_each_verb_has_hydras_own_help_and_config(inside, tmp_path):
     for verb in cli.COMMANDS:
         assert "format" in inside(*verb.split(), "--cfg", "job")

@@ -74,6 +74,7 @@ def models(hub, monkeypatch, tmp_path):
     (tmp_path / "model").symlink_to(hub / "encoder")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
 def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, tmp_path, group, choice):
     (tmp_path / "gate.json").write_text(json.dumps(LEARNT))

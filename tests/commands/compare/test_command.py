@@ -80,6 +80,7 @@ class Tags(HTMLParser):
         self.links += [value for name, value in attrs if name in ("src", "href")]
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
     done = harness(*COMPARE)
@@ -122,6 +123,7 @@ def test_runs_are_named_by_ids_and_their_beginnings(harness, runs):
     assert found["notes"] == harness(*COMPARE, f"runs=[{worse},{better}]").json["notes"]
 
 
+@pytest.mark.slow
 def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
     harness(*RUN, "gate=score", "gate.threshold=99", "top_k=1")  # as bad as the worse one
     done = harness("compare", "experiment_name=e")
@@ -137,6 +139,7 @@ def test_each_configuration_is_compared_once(harness, runs):
     assert [run["run_id"] for run in found["runs"]] == [runs[1], runs[0]]
 
 
+@pytest.mark.slow
 def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy, tmp_path):
     harness(*RUN, "tracking.detail=light")
     harness(*RUN, "tracking.detail=light", "gate=score", "gate.threshold=99")
@@ -230,6 +233,7 @@ def test_a_near_miss_of_an_id_is_told(harness, runs):
     assert f"Did you mean '{worse}'" in done.err, done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "before", "after", "expected"),
     [

@@ -38,6 +38,7 @@ def test_the_best_run_is_exported_with_provenance(harness, runs, tmp_path):
     assert len(provenance["made_with"]["data.documents"]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.stored
 def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     """The same file again is no new submission, nor is it under another name; another run's file is."""
@@ -125,6 +126,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.stored
 def test_what_cannot_be_exported_is_refused(harness, toy):
     harness(*RUN)
@@ -137,6 +139,7 @@ def test_what_cannot_be_exported_is_refused(harness, toy):
 SAMPLE = ("tokenizer=whitespace", "experiment_name=s", "format=json")
 
 
+@pytest.mark.slow
 @pytest.mark.stored
 def test_a_fitted_run_is_exported_for_what_it_scores_out_of_fold(harness):
     """On the sample by words the gate that learns scores .48 in sample and .37 out of fold; no gate scores .38."""
@@ -154,6 +157,7 @@ def test_a_fitted_run_is_exported_for_what_it_scores_out_of_fold(harness):
     assert public["value"] == metrics["oof/public/modified_map_at_3"]
 
 
+@pytest.mark.slow
 def test_the_public_part_may_choose_another_run(harness):
     """With seed 4 the gate that learns is better out of fold, .397 against .383, but not on the public part."""
     none = harness("run", *SAMPLE, "seed=4").json

@@ -26,6 +26,7 @@ def tracker(tmp_path):
     return found
 
 
+@pytest.mark.slow
 def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, tmp_path):
     found = harness(*RECORD, "public=0.81", "format=json").json
     assert (found["number"], found["run_id"], found["sha256"]) == (1, submitted["run_id"], submitted["sha256"])

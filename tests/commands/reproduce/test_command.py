@@ -339,6 +339,7 @@ def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
         prove(run_id, verify_only=True)
 
 
+@pytest.mark.slow
 def test_trials_of_a_sweep_are_reproduced(harness, prove, toy, client):
     """The best trial is logged in full, the other one lightly: its rows hold no texts."""
     harness("sweep", *TOY[:3], "gate=score", "gate.threshold=0,99", "experiment_name=s")

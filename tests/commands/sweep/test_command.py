@@ -203,6 +203,7 @@ def test_what_a_crash_left_running_is_adopted(tracked):
     assert sorted(statuses) == ["FINISHED"] * 6 + ["KILLED"]
 
 
+@pytest.mark.slow
 def test_a_failing_trial_is_recorded_and_the_others_go_on(tracked, monkeypatch):
     harness, runs, client = tracked
     plain = steps.conclude
@@ -229,6 +230,7 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(tracked, monkeypatch):
     assert runs(harness__verb="sweep")[0].status == "FINISHED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "failed", "expected"),
     [
@@ -266,6 +268,7 @@ def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypat
     assert len(runs("FAILED", harness__verb="run")) == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypatch, tmp_path):
     harness, runs, _ = tracked
     with interrupted(monkeypatch, 3):
@@ -545,6 +548,7 @@ def test_a_swept_seed_deals_the_folds_as_well(harness):
     assert tables[0] != tables[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["abstention_f1", "abstention_auroc"])
 def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
     """Its luck cannot be computed from scores by query; the sweep works all the same."""
@@ -555,6 +559,7 @@ def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
     assert done.json["optimism"] is None or done.json["optimism"]["best"] == pytest.approx(done.json["best"]["value"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "same"),
     [

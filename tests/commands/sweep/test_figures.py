@@ -193,6 +193,7 @@ DEGENERATE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEGENERATE)
 @pytest.mark.parametrize("hangul", [True, False], ids=["any font", "no Hangul font"])
 def test_degenerate_tables_are_drawn(tmp_path, monkeypatch, name, hangul):

@@ -71,6 +71,7 @@ LOW = ("tokenizer=char_ngram", "tokenizer.low=1")
 
 
 class TestComposer:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "words",
         [
@@ -147,6 +148,7 @@ class TestComposer:
             composer(["tokenizer=char_ngram"], (f"retriever={retriever}", f"top_k={k}", f"tokenizer.low={low}"))
         assert hydra.composed == [["tokenizer=char_ngram", f"retriever={name}"] for name in ("bm25", "hybrid_lexical")]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "word",
         ["nosuch=1", "gate.threshold=1", "gate.x.y=1", "query.text.x=1", "retriever.bm25.k=1", "gate=nosuch", "~nosuch",
@@ -207,6 +209,7 @@ RERANKED = (
 HYBRID = ("retriever=hybrid_lexical", "gate=score", "gate.source=bm25")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fixed", "word"),
     [
@@ -235,6 +238,7 @@ def test_what_follows_the_retrieval_is_free(planner, fixed, word):
     assert other.key != plain.key, "its result is another all the same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fixed", "word"),
     [
@@ -284,6 +288,7 @@ def test_how_many_documents_are_reranked_is_free(planner, model):
     assert some.key != more.key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word",
     ["outputs=elsewhere", "store.path=elsewhere", "format=json", "experiment_name=other", "run_name=mine",

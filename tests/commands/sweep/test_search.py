@@ -270,6 +270,7 @@ def check_stops(sampler, folder, monkeypatch, stops, trials=12):
         assert [words for words, _ in saved(search, file, MIXED)] == [words for words, _ in whole], stop
 
 
+@pytest.mark.slow
 # A batch of 4 is 8 writes: 4 points, then what they gave. 9 to 12 are the points of the second batch, the first ones
 # that a model proposes, and 13 to 16 their values.
 @pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
@@ -304,6 +305,7 @@ def test_proposals_without_values_are_proposed_again(tmp_path):
     assert [proposal.number for proposal in again.ask(2)] == [4, 5]
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_the_order_of_the_keys_does_not(tmp_path):
     def points(name, seed, words):
         return [set(words) for words, _ in searched(Search("tpe", 14, 7, seed), tmp_path / name, words)]
@@ -313,6 +315,7 @@ def test_the_seed_decides_and_the_order_of_the_keys_does_not(tmp_path):
     assert points("c.db", 1, MIXED) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
 def test_a_finite_space_is_searched_to_its_end(tmp_path, sampler):
     # 3 x 2 x 4 = 24 points, and a failed one is not tried again.
