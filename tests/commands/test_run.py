@@ -194,6 +194,7 @@ def test_an_interrupted_run_is_killed_and_said(harness, toy, tmp_path, monkeypat
     assert database.execute("select status from runs").fetchall() == [("KILLED",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["auto", "depth", "classifier"])
 def test_a_gate_that_learns_needs_labels(harness, toy, gate):
     (toy / "qrels.jsonl").unlink()

@@ -38,6 +38,7 @@ class Stored(TrigramEncoder):
         np.save(folder / "embeddings.npy", self.stored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [Flat, HNSW, IVFFlat, lambda: IVFFlat(nlist=1, nprobe=1)])
 def test_it_keeps_the_contract(tmp_path, index):
     check_retriever(lambda: Dense(TrigramEncoder(), index()), tmp_path)

@@ -114,6 +114,7 @@ def test_a_deleted_experiment_is_said(tracker, tmp_path):
         later.begin(record)
 
 
+@pytest.mark.slow
 @pytest.mark.local
 def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
     """Its tables are made under another name; a leftover journal must not be applied to the next database."""

@@ -103,6 +103,7 @@ def test_a_trace_has_a_span_for_every_step(traced):
     assert one(found["5"], "retrieval").outputs == []
 
 
+@pytest.mark.slow
 def test_errors_are_the_labelled_queries_below_1_each_with_the_kind_of_its_loss(traced, toy):
     # 7: d3 comes first and d1, the relevant one, after it or not at all. 3: needs nothing, and d2 comes back.
     # 5: shares no term with any document, so that d2 is not found.

@@ -101,6 +101,7 @@ def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
+@pytest.mark.slow
 def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tmp_path):
     found = harness(*COMPARE).json
     (logged,) = tracker(tmp_path).runs("e", {"harness.verb": "compare"}, "FINISHED")
@@ -115,6 +116,7 @@ def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tmp_path):
     assert "is a record of `harness compare`" in done.err
 
 
+@pytest.mark.slow
 def test_runs_are_named_by_ids_and_their_beginnings(harness, runs):
     worse, better = runs
     found = harness(*COMPARE, f'runs=["{worse[:12]}",{better}]').json
@@ -157,6 +159,7 @@ def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy, tmp
     assert "the documents have changed" in " ".join(found["notes"])
 
 
+@pytest.mark.slow
 def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
     (tmp_path / "made.txt").write_text("7 Q0 d3 1 2.0 x\n3 Q0 d1 1 3.0 x\n3 Q0 d2 2 2.0 x\n5 Q0 d1 1 1.0 x\n")
     scored = harness("score", "predictions=made.txt", "dataset=contest", "dataset.path=toy", "experiment_name=e",
@@ -250,6 +253,7 @@ def test_other_data_is_refused(harness, runs, toy, name, before, after, expected
     assert other in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.local
 def test_runs_that_cannot_be_judged_are_refused(harness, runs, toy, tmp_path):
     store = tracker(tmp_path)
@@ -301,6 +305,7 @@ def test_the_verdict_in_one_sentence(found, pairs, expected):
     assert verdict(Pair("A", "B"), found, "m", pairs, "queries") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.local
 def test_the_numbers_are_those_of_the_table_of_scores(harness, tmp_path):
     """On the shipped sample: from scores.csv, by another road, to the differences and splits."""

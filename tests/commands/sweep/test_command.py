@@ -113,6 +113,7 @@ def test_the_best_child_is_logged_in_full_and_the_others_light(tracked):
         assert ("interval_low/mrr" in child.metrics) == full
 
 
+@pytest.mark.slow
 def test_a_light_child_is_exported_whole(tracked):
     harness, _, _ = tracked
     found = harness("sweep", *GRID, "format=json").json
@@ -139,6 +140,7 @@ def test_a_child_is_the_run_that_the_same_words_make(tracked):
     assert found["trials"]["finished"] == 6
 
 
+@pytest.mark.slow
 def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, searches):
     words = (*TOY, *QUIET, "retriever=bm25,hybrid_lexical", "tokenizer=word", "depth=1,2,3", "top_k=1", "fusion=rrf")
     found = harness("sweep", *words, "fusion.k=1,60", "store.path=fresh").json
@@ -251,6 +253,7 @@ def test_trials_that_cannot_run_are_known_before_and_do_not_stop_the_others(harn
     assert expected in found["failed"][0]["error"]
 
 
+@pytest.mark.slow
 def test_a_retrieval_that_fails_fails_the_trials_that_need_it(tracked, monkeypatch):
     harness, runs, _ = tracked
     plain = BM25.search
@@ -494,6 +497,7 @@ def test_the_parent_of_a_public_sweep_has_the_private_numbers_of_the_best(tracke
         assert client.get_run(found["run_id"]).data.metrics["private/modified_map_at_3"] == private
 
 
+@pytest.mark.slow
 def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
     harness, runs, _ = tracked
     public = harness("sweep", *SAMPLE, "gate=none,auto", "select_on=public").json

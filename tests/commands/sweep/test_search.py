@@ -388,6 +388,7 @@ def test_a_gaussian_process(tmp_path):
     assert mean_of_later_t("gp", tmp_path / "two.db", 20) < 4.5
 
 
+@pytest.mark.slow
 def test_cmaes_learns_from_its_batches(tmp_path):
     found = searched(Search("cmaes", 50, 10), tmp_path / "study.db", ["w=interval(0,1)", "t=interval(0,10)"])
     first, last = ([one for _, one in some] for some in (found[:20], found[-10:]))
