@@ -134,3 +134,9 @@ def test_completion_installs_and_answers(tmp_path):
 
 def test_version():
     assert harness("--version").stdout.strip().count(".") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_each_command_starts_as_a_process_of_its_own(command, tmp_path):
+    assert "format:" in harness(*command.split(), "--cfg", "job", cwd=tmp_path).stdout
