@@ -261,3 +261,11 @@ def answers(tmp_path):
     """A folder with four answers and their reasons; the predictions are right in two, and give a reason in three."""
     write_answers(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def tracker(tmp_path, fresh_store):
+    """The tracker of a test's own store, connected."""
+    connected = MlflowTracker()
+    connected.connect(tmp_path / "outputs")
+    return connected

@@ -15,15 +15,6 @@ from text_tasks import (
     write,
 )
 
-from harness.tracking.mlflow_tracker import MlflowTracker
-
-
-@pytest.fixture
-def tracker(tmp_path, fresh_store):
-    connected = MlflowTracker()
-    connected.connect(tmp_path / "outputs")
-    return connected
-
 
 def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     found = harness(*WORSE_SCORED).json

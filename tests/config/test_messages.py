@@ -27,8 +27,8 @@ def test_a_failure_of_the_run_is_no_bad_input():
 
 
 def test_a_folder_that_cannot_be_written_names_the_way_out():
-    assert explain(PermissionError(13, "Permission denied", "/root/x"), "run", []) == (
-        "/root/x: Permission denied. Choose another folder: outputs=FOLDER, store.path=FOLDER."
+    assert explain(PermissionError(13, "Permission denied", "/data/x"), "run", []) == (
+        "/data/x: Permission denied. Choose another folder: outputs=FOLDER, store.path=FOLDER."
     )
 
 

@@ -15,15 +15,6 @@ from text_tasks import (
     write,
 )
 
-from harness.tracking.mlflow_tracker import MlflowTracker
-
-
-@pytest.fixture
-def tracker(tmp_path, fresh_store):
-    connected = MlflowTracker()
-    connected.connect(tmp_path / "outputs")
-    return connected
-
 
 @pytest.mark.slow
 def test_the_same_numbers_whatever_the_files_look_like(harness, files, tracker):

@@ -23,15 +23,6 @@ from text_tasks import (
 
 from harness.tasks.statistics import in_public
 from harness.tasks.task import JudgedItems
-from harness.tracking.mlflow_tracker import MlflowTracker
-
-
-@pytest.fixture
-def tracker(tmp_path, fresh_store):
-    connected = MlflowTracker()
-    connected.connect(tmp_path / "outputs")
-    return connected
-
 
 # Export -------------------------------------------------------------------------------------------
 
