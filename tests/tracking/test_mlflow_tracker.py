@@ -158,13 +158,6 @@ def test_many_processes_on_a_fresh_store(tmp_path):
 # What runs are chosen by
 
 
-@pytest.fixture
-def tracker(tmp_path, fresh_store):
-    found = MlflowTracker()
-    found.connect(tmp_path / "outputs")
-    return found
-
-
 def log(tracker, status="FINISHED", verb="run", **metrics):
     """A run of experiment e with metrics by short names; its id."""
     names = {"all": "map@3", "oof": "oof/map@3", "public": "public/map@3", "oof_public": "oof/public/map@3"}
