@@ -1,4 +1,4 @@
-"""Reading and writing files: lines, JSON, CSV and single values. Errors name the file and the line.
+"""Reading and writing files: lines, JSON and single values. Errors name the file and the line.
 
 Files to read are UTF-8, with or without a BOM, with LF or CRLF, plain or gzipped (detected by content, not by name).
 Line numbers start at 1.
@@ -6,9 +6,7 @@ Line numbers start at 1.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import math
 import os
@@ -16,7 +14,7 @@ import re
 import secrets
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
@@ -278,12 +276,3 @@ def write_text(path: Path, text: str) -> None:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
-    """CSV with a header; columns: name -> values, all of the same length. None becomes an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.data.files import csv_text
+from harness.data.tables import csv_text, numbers, read_columns, taken, taken_ids
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores
 
@@ -50,16 +49,17 @@ def table_text(scores: Scores, oof: Scores | None = None) -> str:
 
 
 def read_table(file: Path, only: str | None = None) -> Table:
-    """Read a file with the text of `table_text`; numbers are exact. only: the one measure to read; None = all."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        header, *rows = csv.reader(lines)
-    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-    query_ids = columns.pop("query_id")
-    needs, turns, public = (np.array([cell == "1" for cell in columns.pop(name)], bool) for name in FLAGS)
+    """Read a file with the text of `table_text`; numbers are exact. BadInput, which names the file, if it is damaged.
+
+    only: the one measure to read; None = all.
+    """
+    columns = read_columns(file)
+    query_ids = taken_ids(columns, "query_id", file)
+    needs, turns, public = (numbers(taken(columns, name, file), name, file) == 1 for name in FLAGS)
     wanted = {name: cells for name, cells in columns.items() if only in (None, name.removeprefix(OOF))}
-    numbers = {name: np.array([float(cell or "nan") for cell in cells]) for name, cells in wanted.items()}
-    values = {name: column for name, column in numbers.items() if not name.startswith(OOF)}
-    oof = {name.removeprefix(OOF): column for name, column in numbers.items() if name.startswith(OOF)}
+    measured = {name: numbers(cells, name, file, lacking=True) for name, cells in wanted.items()}
+    values = {name: column for name, column in measured.items() if not name.startswith(OOF)}
+    oof = {name.removeprefix(OOF): column for name, column in measured.items() if name.startswith(OOF)}
     return Table(query_ids, needs, turns, public, values, oof)
 
 

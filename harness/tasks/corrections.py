@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from harness.data.files import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, unique_rows
+from harness.data.tables import strict_reader
 from harness.pipeline.cache import Cache
 from harness.progress import watch
 from harness.tasks.alignment import JudgedEdits, Scheme, compare
@@ -216,7 +217,7 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
     header: list[str] = []
     try:
-        for cells in csv.reader(lines(), strict=True):
+        for cells in strict_reader(lines()):
             where = f"{path}:{taken[0]}"
             if not header:
                 header = cells

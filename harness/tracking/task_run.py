@@ -17,7 +17,8 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import check_component, recorded
-from harness.data.files import csv_text, opened, write_text
+from harness.data.files import opened, write_text
+from harness.data.tables import csv_text
 from harness.pipeline.cache import Cache
 from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of

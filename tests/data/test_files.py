@@ -1,8 +1,6 @@
 """Lines, JSON and CSV are read and written as documented; text is written atomically."""
 
-import csv
 import gzip
-import io
 import json
 import math
 
@@ -11,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.data.files import (
-    csv_text,
     finite,
     json_file,
     json_line,
@@ -115,26 +112,6 @@ def test_json_lines_are_written_one_per_row():
     assert json_line(rows[0]) == '{"a": "달", "b": null}\n'
     assert json_text(rows) == '{"a": "달", "b": null}\n{"c": [1.5, true]}\n'
     assert json_text([]) == ""
-
-
-def test_csv_is_quoted_where_needed_and_none_is_an_empty_cell():
-    text = csv_text({"id": ["q1", "q,2"], "score": [0.1 + 0.2, None], "text": ['say "yes"', "two\nlines"]})
-    assert text == 'id,score,text\nq1,0.30000000000000004,"say ""yes"""\n"q,2",,"two\nlines"\n'
-    assert csv_text({"id": [], "score": []}) == "id,score\n"
-    with pytest.raises(ValueError, match="shorter"):
-        csv_text({"id": ["q1", "q2"], "score": [1]})
-
-
-# Python 3.11 does not quote a lone \r if lines end with \n.
-cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)
-
-
-@given(st.lists(st.tuples(cells, cells), max_size=5))
-def test_any_csv_comes_back(rows):
-    columns = {"first": [one for one, _ in rows], "second": [other for _, other in rows]}
-    header, *read = csv.reader(io.StringIO(csv_text(columns), newline=""))
-    assert header == ["first", "second"]
-    assert [tuple(row) for row in read] == rows
 
 
 def test_a_failed_write_changes_nothing(tmp_path):

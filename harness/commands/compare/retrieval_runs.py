@@ -153,12 +153,16 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedRun:
     folder.mkdir()
     try:
-        table = read_table(tracker.download(run.run_id, "scores.csv", folder))
+        scores = tracker.download(run.run_id, "scores.csv", folder)
     except BadInput as error:
         raise BadInput(
             f"Run {run.run_id} ({run.name}) has no scores.csv: it was made by an earlier version. Repeat the run to "
             "compare it."
         ) from error
+    try:
+        table = read_table(scores)
+    except BadInput as error:
+        raise BadInput(f"Run {run.run_id} ({run.name}): {error}") from None
     predictions = tracker.download(run.run_id, Retrieval().predictions(run), folder)
     return ComparedRun(label, run, _ordered(table), predictions, tracker.download(run.run_id, "config.yaml", folder))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from harness.commands.compare.comparison import (
     verdict,
 )
 from harness.config.components import arguments, build, check_component
+from harness.data.tables import numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score
 from harness.tasks import scored_file
 from harness.tasks.statistics import differences, measure_all, strata
@@ -118,33 +118,40 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
 
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedFile:
-
     folder.mkdir()
     config = logged_config(tracker, run)
-    columns = _columns(tracker.download(run.run_id, task_run.TABLE, folder))
+    tallies = tracker.download(run.run_id, task_run.TABLE, folder)
     try:
-        items = _columns(tracker.download(run.run_id, "items.csv", folder))
+        texts = tracker.download(run.run_id, "items.csv", folder)
     except BadInput:  # trials of a sweep do not save texts
-        items = {"id": []}
-    ids, kinds = columns.pop("id"), columns.pop("kind")
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    counts = {name: np.array([float(cells[row]) for row in order]) for name, cells in columns.items()}
+        texts = None
+    try:
+        columns = read_columns(tallies)
+        ids, kinds = taken_ids(columns, "id", tallies), taken(columns, "kind", tallies)
+        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.intp)
+        public = numbers(taken(columns, "public", tallies), "public", tallies)[order] == 1
+        counts = {name: numbers(cells, name, tallies)[order] for name, cells in columns.items()}
+        items = _items(texts) if texts else {}
+    except BadInput as error:
+        raise BadInput(f"Run {run.run_id} ({run.name}): {error}") from None
     return ComparedFile(
         label,
         run,
         config,
         item_ids=tuple(ids[row] for row in order),
         kinds=tuple(kinds[row] for row in order),
-        public=counts.pop("public") == 1,
+        public=public,
         counts=counts,
-        items={cells[0]: dict(zip(items, cells, strict=True)) for cells in zip(*items.values(), strict=True)},
+        items=items,
     )
 
 
-def _columns(file: Path) -> dict[str, list[str]]:
-    with file.open(encoding="utf-8", newline="") as lines:
-        header, *rows = csv.reader(lines)
-    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+def _items(file: Path) -> dict[str, dict[str, str]]:
+    """id -> column -> cell, of an `items.csv`."""
+    columns = read_columns(file)
+    rows = zip(*columns.values(), strict=True)
+    ids = taken_ids(dict(columns), "id", file)
+    return {item_id: dict(zip(columns, cells, strict=True)) for item_id, cells in zip(ids, rows, strict=True)}
 
 
 def _shared_measures(

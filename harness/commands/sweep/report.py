@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 import threading
@@ -19,6 +18,8 @@ from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.summary import SHOWN, Summary, objective_values, swept_values
 from harness.commands.sweep.trials import Context, Result, read_journal
+from harness.data.files import write_text
+from harness.data.tables import csv_text
 from harness.reports.markup import interval
 from harness.reports.terminal import bare_table, peeked
 from harness.tracking.run_kind import RETRIEVAL
@@ -86,12 +87,8 @@ def _show_next(console: Console, summary: Summary) -> None:
 def write_files(summary: Summary, folder: Path) -> Path:
     """Write the sweep's files: trials.csv, summary.json and, if any trial has a value, figures."""
     folder.mkdir(parents=True, exist_ok=True)
-    table = summary.table()
-    with (folder / "trials.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(table)
-        writer.writerows(zip(*table.values(), strict=True))
-    (folder / "summary.json").write_text(json.dumps(summary.to_json(), ensure_ascii=False, indent=2), "utf-8")
+    write_text(folder / "trials.csv", csv_text(summary.table()))
+    write_text(folder / "summary.json", json.dumps(summary.to_json(), ensure_ascii=False, indent=2))
     _draw(summary, folder)
     return folder
 

@@ -1,0 +1,97 @@
+"""CSV tables that the harness writes and reads back: whatever a cell holds comes back as it was.
+
+The dialect is RFC 4180 with LF line ends: a cell with a quote, a comma, a CR or an LF is quoted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.data.files import DAMAGED, finite, opened
+from retrievers.base import BadInput
+
+_QUOTED = re.compile(r'[",\r\n]')
+AGAIN = "The file is damaged: make it again."
+
+
+def strict_reader(lines: Iterable[str]) -> Any:
+    """csv.reader, which raises csv.Error for broken quotes, with cells of any length."""
+    csv.field_size_limit(sys.maxsize)  # else 131,072 characters, less than some documents have
+    return csv.reader(lines, strict=True)
+
+
+def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
+    """CSV with a header; columns: name -> values, all of the same length. None becomes an empty cell."""
+    return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
+
+
+def read_columns(path: Path) -> dict[str, list[str]]:
+    """name -> cells of a file with the text of `csv_text`. BadInput, with file and line, if it is anything else."""
+    number = 1
+    try:
+        with opened(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
+            reader = strict_reader(text)
+            rows: list[list[str]] = []
+            for cells in reader:
+                if rows and len(cells) != len(rows[0]):
+                    raise BadInput(f"{path}:{number}: {len(cells)} cells, but the header has {len(rows[0])}. {AGAIN}")
+                rows.append(cells)
+                number = reader.line_num + 1
+    except (csv.Error, UnicodeDecodeError, *DAMAGED) as error:
+        raise BadInput(f"{path}:{number}: broken CSV ({error}). {AGAIN}") from None
+    header, *rows = rows or [[]]
+    name, count = Counter(header).most_common(1)[0] if header else ("", 0)
+    if count != 1:
+        raise BadInput(f"{path}:1: {f'two columns are named {name!r:.60}' if count else 'there is no header'}. {AGAIN}")
+    return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+
+
+def taken(columns: dict[str, list[str]], name: str, path: Path) -> list[str]:
+    """Take a column out of those of a file. BadInput if it is not there."""
+    if name not in columns:
+        raise BadInput(f"{path}:1: there is no column {name!r}. {AGAIN}")
+    return columns.pop(name)
+
+
+def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str, ...]:
+    """Like `taken`, for ids. BadInput, with the row, if one occurs twice."""
+    ids, rows = taken(columns, name, path), dict[str, int]()
+    for row, one in enumerate(ids, start=1):
+        if rows.setdefault(one, row) != row:
+            raise BadInput(f"{path}: rows {rows[one]} and {row} have the same {name} {one!r:.60}. {AGAIN}")
+    return tuple(ids)
+
+
+def numbers(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
+    """The finite numbers in a column, float64 [n]. BadInput, with the row, for anything else.
+
+    lacking: whether cells may be empty; they are NaN.
+    """
+    try:
+        values = np.array([float(cell or "nan") for cell in cells], np.float64)
+        empty = [lacking and not cell for cell in cells]
+        if (np.isfinite(values) | np.array(empty, bool)).all():
+            return values
+    except ValueError:
+        pass
+    for row, cell in enumerate(cells, start=1):  # finds the row
+        if cell or not lacking:
+            finite(cell, name, f"{path}: row {row}")
+    raise AssertionError
+
+
+def _line(cells: Iterable[Any]) -> str:
+    """One row. A row that is a single empty cell is quoted: an empty line is no row."""
+    shown = ["" if cell is None else str(cell) for cell in cells]
+    if shown == [""]:
+        return '""\n'
+    return ",".join('"' + cell.replace('"', '""') + '"' if _QUOTED.search(cell) else cell for cell in shown) + "\n"
