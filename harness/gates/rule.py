@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.data.files import field, json_file, required
 from harness.gates import calibration
-from harness.gates.gate import Decision, check_comparable, check_signal, check_source, parts_of
+from harness.gates.gate import ALL, Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of
-from retrievers.base import BadInput
+from retrievers.base import BadInput, did_you_mean
+
+_OF_EMBEDDING = ("embedding_centre", "embedding_scale")
 
 
 @dataclass(frozen=True)
@@ -72,17 +76,42 @@ class Rule:
         return asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Rule:
-        """The rule that `to_json` wrote; TypeError, KeyError or ValueError if `content` is not a rule."""
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(content).items()}
-        fields["features"] = tuple((source, name) for source, name in content["features"])
-        fields["thresholds"] = tuple(float(value) for value in content["thresholds"])
-        rule = cls(**fields)
-        lengths = {len(column) for column in (rule.features, rule.centre, rule.scale, rule.weights)}
-        embedded = {len(column) for column in (rule.embedding, rule.embedding_centre, rule.embedding_scale)}
-        if len(lengths) > 1 or len(embedded) > 1 or len(rule.levels) != len(rule.thresholds) + 1:
-            raise ValueError("the fields of the rule differ in length")
+    def from_json(cls, content: Any, where: str = "rule") -> Rule:
+        """The rule that `to_json` wrote. BadInput, which names the key, if `content` is no rule. where: its place."""
+        if not isinstance(content, dict):
+            raise BadInput(f"{where} is {content!r:.60}, but must be an object.")
+        known = [one.name for one in fields(cls)]
+        for name in content:
+            if name not in known:
+                raise BadInput(f"{where}.{name} is unknown.{did_you_mean(name, known)}")
+        values: dict[str, Any] = {
+            "features": _features(content, where),
+            "k": _whole(required(content, "k", where), f"{where}.k", least=2),
+            "levels": tuple(_whole(value, place) for value, place in _items(content, "levels", where)),
+            "thresholds": tuple(_number(value, place, True) for value, place in _items(content, "thresholds", where)),
+        }
+        if "intercept" in content:
+            values["intercept"] = _number(content["intercept"], f"{where}.intercept")
+        for name in content.keys() - values.keys():
+            values[name] = tuple(_number(value, place) for value, place in _items(content, name, where))
+        rule = cls(**values)
+        rule._check_shape(where)
         return rule
+
+    def _check_shape(self, where: str) -> None:
+        """Raise BadInput unless lists that belong together are equally long, and thresholds and scales can be used."""
+        for first, others in (("features", ("centre", "scale", "weights")), ("embedding", _OF_EMBEDDING)):
+            expected = len(getattr(self, first))
+            for name in others:
+                if len(getattr(self, name)) != expected:
+                    raise BadInput(f"{where}.{name} must be as long as {where}.{first}, which has {expected} values.")
+        if len(self.levels) != len(self.thresholds) + 1:
+            raise BadInput(f"{where}.levels must have one value more than {where}.thresholds.")
+        if any(one < other for one, other in pairwise(self.thresholds)):
+            raise BadInput(f"{where}.thresholds must be descending.")
+        for name in ("scale", "embedding_scale"):
+            if not all(value > 0 for value in getattr(self, name)):
+                raise BadInput(f"{where}.{name} must be greater than 0.")
 
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if the rule does not fit component rankings with these names."""
@@ -128,9 +157,43 @@ def json_number(value: float) -> float | str:
 
 
 def _read(file: str) -> Rule:
+    """The rule in a gate.json."""
+    path = Path(file)
     try:
-        return Rule.from_json(json.loads(Path(file).read_text("utf-8"))["rule"])
-    except OSError as error:
-        raise BadInput(f"file={file} cannot be read: {error.strerror}. Give the gate.json of a run.") from None
-    except (ValueError, TypeError, KeyError):
-        raise BadInput(f"file={file} is not the gate.json of a run with gate=auto, depth or classifier.") from None
+        return Rule.from_json(required(json_file(path), "rule", file), f"{file}: rule")
+    except BadInput as error:
+        raise BadInput(f"{error} gate.file needs the gate.json of a run with gate=auto, depth or classifier.") from None
+
+
+def _features(content: Mapping[str, Any], where: str) -> tuple[tuple[str | None, str], ...]:
+    found = []
+    for value, place in _items(content, "features", where):
+        if not isinstance(value, list) or len(value) != 2:
+            raise BadInput(f"{place} is {value!r:.60}, but must be [source, signal].")
+        source, signal = value
+        if not isinstance(signal, str) or not isinstance(source, str | None):
+            raise BadInput(f"{place} is {value!r:.60}, but a source is text or null, and a signal is text.")
+        found.append((source, signal))
+    if not found:
+        raise BadInput(f"{where}.features is empty, but a rule reads at least one signal.")
+    return tuple(found)
+
+
+def _items(content: Mapping[str, Any], name: str, where: str) -> list[tuple[Any, str]]:
+    """(value, its place) of every item of a list."""
+    return [(value, f"{where}.{name}[{i}]") for i, value in enumerate(field(content, name, list, where))]
+
+
+def _whole(value: Any, place: str, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= ALL:
+        raise BadInput(f"{place} is {value!r:.60}, but must be a whole number from {least} to {ALL}.")
+    return value
+
+
+def _number(value: Any, place: str, endless: bool = False) -> float:
+    """A finite number. endless: or an infinite one, as `json_number` writes it."""
+    if endless and value in ("inf", "-inf"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise BadInput(f"{place} is {value!r:.60}, but must be a finite number{' or inf or -inf' * endless}.")
+    return float(value)

@@ -250,25 +250,56 @@ def test_a_threshold_may_be_infinite():
     assert Rule.from_json(json.loads(text)) == rule
 
 
+RULE = {"features": [["a", "top_score"]], "k": 2, "levels": [3, 0], "thresholds": [1]}
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("changes", "message"),
     [
-        "",
-        "[]",
-        "{}",
-        '{"rule": 3}',
-        '{"rule": {"features": [["a"]]}}',
-        '{"rule": {"features": [], "k": 2, "levels": [3, 0], "thresholds": [1]}}',
-        '{"rule": {"features": [["a", "b"]], "k": 2, "levels": [3, 0], "thresholds": ["x"]}}',
-        '{"rule": {"features": [["a", "b"]], "k": 2, "levels": [3, 0], "thresholds": [2, 1]}}',
+        ({"levels": ["three", 0]}, r"rule\.levels\[0\] is 'three', but must be a whole number from 0"),
+        ({"levels": [3, -1]}, r"rule\.levels\[1\] is -1"),
+        ({"levels": [3, 2, 0]}, r"rule\.levels must have one value more than .*rule\.thresholds"),
+        ({"levels": [10**20, 0]}, r"rule\.levels\[0\] is 1000"),
+        ({"thresholds": ["x"]}, r"rule\.thresholds\[0\] is 'x', but must be a finite number or inf or -inf"),
+        ({"thresholds": [True]}, r"rule\.thresholds\[0\] is True"),
+        ({"levels": [3, 2, 0], "thresholds": [1, 2]}, r"rule\.thresholds must be descending"),
+        ({"thresholds": 1}, r"rule: thresholds is 1, but must be a list"),
+        ({"features": []}, r"rule\.features is empty"),
+        ({"features": [["a"]]}, r"rule\.features\[0\] is \['a'\], but must be \[source, signal\]"),
+        ({"features": [[1, "top_score"]]}, r"rule\.features\[0\] .* a source is text or null"),
+        ({"features": [["a", "b"], ["a", "c"]]}, r"rule\.centre must be as long as .*features, which has 2 values"),
+        ({"k": 1}, r"rule\.k is 1, but must be a whole number from 2"),
+        ({"k": 2.5}, r"rule\.k is 2\.5"),
+        ({"scale": [0]}, r"rule\.scale must be greater than 0"),
+        ({"weights": ["1"]}, r"rule\.weights\[0\] is '1', but must be a finite number\."),
+        ({"weights": [10**400]}, r"rule\.weights\[0\] is 1000"),
+        ({"intercept": None}, r"rule\.intercept is None"),
+        ({"embedding": [1, 2]}, r"rule\.embedding_centre must be as long as .*embedding, which has 2"),
+        ({"treshold": 1}, r"rule\.treshold is unknown\. Did you mean 'thresholds'"),
     ],
 )
-def test_other_files_are_refused(tmp_path, content):
-    (tmp_path / "gate.json").write_text(content)
-    with pytest.raises(BadInput, match=r"is not the gate\.json of a run"):
+def test_a_damaged_rule_is_refused_by_the_name_of_its_key(tmp_path, changes, message):
+    (tmp_path / "gate.json").write_text(json.dumps({"rule": RULE | changes}))
+    with pytest.raises(BadInput, match=rf"gate\.json: {message}.*gate\.file needs the gate\.json of a run"):
         FittedGate(str(tmp_path / "gate.json"))
-    with pytest.raises(BadInput, match="cannot be read"):
-        FittedGate(str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"gate\.json:1: broken JSON"),
+        ("[]", r"gate\.json: the file must be one JSON object"),
+        ("{}", r"gate\.json: rule is missing"),
+        ('{"rule": 3}', r"gate\.json: rule is 3, but must be an object"),
+        ('{"rule": {"features": []}}', r"gate\.json: rule\.features is empty"),
+        (None, r"gate\.json: there is no such file"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "gate.json").write_text(content)
+    with pytest.raises(BadInput, match=message):
+        FittedGate(str(tmp_path / "gate.json"))
 
 
 @pytest.mark.parametrize(
