@@ -258,14 +258,16 @@ class MlflowTracker:
 
     @reaching
     def view(
-        self, experiment: str, name: str, tags: Mapping[str, str], metrics: Sequence[str], params: list[str]
+        self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
         """Save a view of the runs with `tags`, sorted by the first of `metrics`, the best first; returns its page.
 
-        metrics, params: shown as columns.
+        tags: None stands for any value; such a tag is shown as a column. metrics, params: shown as columns.
         """
-        wanted = " AND ".join(_has_tags(tags))
-        view = _view([mlflow_name(metric) for metric in metrics], params, wanted, metrics[0].startswith(LESS_IS_BETTER))
+        columns = [f"params.`{name}`" for name in params]
+        columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]
+        shown = [mlflow_name(metric) for metric in metrics]
+        view = _view(shown, columns, " AND ".join(_has_tags(tags)), metrics[0].startswith(LESS_IS_BETTER))
         experiment_id = self._experiment_id(experiment)
         self.client.set_experiment_tag(experiment_id, f"{VIEWS}{name}", view)
         return _page(experiment_id, name)
@@ -339,7 +341,7 @@ class MlflowTracker:
                 tags = {
                     "mlflow.experimentKind": "custom_model_development"
                 }  # shows the pages for runs, not those for prompts
-                tags[f"{VIEWS}runs"] = _view(SHOWN_METRICS, SHOWN_PARAMS)
+                tags[f"{VIEWS}runs"] = _view(SHOWN_METRICS, [f"params.`{name}`" for name in SHOWN_PARAMS])
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
                 return self._experiments.setdefault(name, created)
             except MlflowException:  # another process has just made it
@@ -366,15 +368,16 @@ def _local(uri: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def _view(metrics: Sequence[str], params: Sequence[str], wanted: str = "", ascending: bool | None = None) -> str:
+def _view(metrics: Sequence[str], columns: Sequence[str], wanted: str = "", ascending: bool | None = None) -> str:
     """A saved view as MLflow's pages read it: which runs, in which order, with which columns.
 
+    columns: of params and tags; those of the metrics follow.
     wanted: MLflow's filter of the runs.
     ascending: whether the lowest value of the first metric comes first; None: the latest run comes first.
     """
     order = "attributes.start_time" if ascending is None else f"metrics.`{metrics[0]}`"
-    columns = [*(f"params.`{name}`" for name in params), *(f"metrics.`{name}`" for name in metrics)]
-    view = {"searchFilter": wanted, "orderByKey": order, "orderByAsc": bool(ascending), "selectedColumns": columns}
+    shown = [*columns, *(f"metrics.`{name}`" for name in metrics)]
+    view = {"searchFilter": wanted, "orderByKey": order, "orderByAsc": bool(ascending), "selectedColumns": shown}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
     return json.dumps(view)
 
@@ -399,5 +402,6 @@ def finished(tags: Mapping[str, str]) -> str:
     return " AND ".join(["attributes.status = 'FINISHED'", *_has_tags(tags)])
 
 
-def _has_tags(tags: Mapping[str, str]) -> list[str]:
-    return [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+def _has_tags(tags: Mapping[str, str | None]) -> list[str]:
+    """MLflow's filters for runs with these tags; None: with any value."""
+    return [f"tags.`{name}` " + ("LIKE '%'" if value is None else f"= '{value}'") for name, value in tags.items()]

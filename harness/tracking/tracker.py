@@ -136,7 +136,7 @@ class Tracker(Protocol):
     def count_private_view(self, experiment: str, count: int = 1) -> int: ...
     def page(self, experiment: str) -> str: ...
     def view(
-        self, experiment: str, name: str, tags: Mapping[str, str], metrics: Sequence[str], params: list[str]
+        self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str: ...
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None: ...
     def download(self, run_id: str, name: str, folder: Path) -> Path: ...
@@ -202,7 +202,7 @@ class NoTracker:
         return ""
 
     def view(
-        self, experiment: str, name: str, tags: Mapping[str, str], metrics: Sequence[str], params: list[str]
+        self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
         return ""
 

@@ -73,7 +73,7 @@ def run(sweep: Sweep, began: float) -> None:
             settings["experiment_name"],
             f"sweep {' '.join(sweep.swept) or sweep.sweep_id}",
             params={f"sweep.{key}": plan.value_text(override) for key, override in sweep.swept.items()},
-            tags=sweep.tags(None) | {"harness.verb": "sweep"},
+            tags=sweep.tags,
         )
         earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": sweep.sweep_id})
         study = sweep.open_study(folder)
@@ -83,7 +83,7 @@ def run(sweep: Sweep, began: float) -> None:
             experiment=record.experiment,
             folder=folder,
             token=token,
-            tags=sweep.tags(parent),
+            tags=sweep.trial_tags(parent),
             tracking=digest(settings["tracking"]),
         )
         execution = Execution(sweep, tracker, context, finished)

@@ -13,7 +13,7 @@ from harness.commands.sweep.axes import axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
-from harness.commands.sweep.trials import Jobs
+from harness.commands.sweep.trials import COMPUTED, Jobs, member_tag
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.tracking import provenance
@@ -99,10 +99,16 @@ class Sweep:
             identity = [search, [override.input_line for override in self.swept.values()], self.anchor]
         return digest([identity, self.objectives])[:12]
 
-    def tags(self, parent: str | None) -> dict[str, str]:
-        """Tags of every trial's run. parent: id of the parent run."""
-        tags = {"harness.verb": "run", "sweep.id": self.sweep_id, "objective": self.objectives[0].name}
-        return provenance.provenance({}) | tags | ({"mlflow.parentRunId": parent} if parent else {})
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of the parent run."""
+        own = {"harness.verb": "sweep", "sweep.id": self.sweep_id, "objective": self.objectives[0].name}
+        return provenance.provenance({}) | own
+
+    def trial_tags(self, parent: str | None) -> dict[str, str]:
+        """Tags of the run of every trial that this sweep computes. parent: id of the parent run."""
+        tags = self.tags | {"harness.verb": "run", member_tag(self.sweep_id): COMPUTED}
+        return tags | ({"mlflow.parentRunId": parent} if parent else {})
 
     def tracker(self) -> Tracker:
         tracker: Tracker = build(self.settings["tracking"], where="tracking")

@@ -15,7 +15,7 @@ from harness.commands.sweep.execution import Execution, tell
 from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.report import show, write_files
 from harness.commands.sweep.summary import Summary
-from harness.commands.sweep.trials import Runner
+from harness.commands.sweep.trials import Runner, member_tag
 from harness.reports import terminal
 from harness.tracking import recording
 from harness.tracking.mlflow_client import Unreachable
@@ -43,6 +43,7 @@ class Ending:
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
             self.execution.close_running("KILLED" if interrupted else "FAILED")
+        self.execution.mark_reused()
         summary = self._summary(complete=raised is None)
         best: Path | None = None
         numbers: dict[str, float] = {}
@@ -114,10 +115,15 @@ class Ending:
         names = [objective.name for objective in summary.objectives]
         key = ranked_by(summary.results[summary.best].metrics, names[0], summary.select_on) or names[0]
         shown = [key, *names, f"interval_low/{names[0]}", f"interval_high/{names[0]}"]
-        tags = {"harness.verb": "run", "sweep.id": sweep.sweep_id}
         with suppress(Unreachable):
             sweep.kind.save_view(tracker, sweep.settings)
-            return tracker.view(summary.experiment, f"sweep-{sweep.sweep_id}", tags, shown, list(sweep.swept))
+            return tracker.view(
+                summary.experiment,
+                f"sweep-{sweep.sweep_id}",
+                {member_tag(sweep.sweep_id): None},
+                shown,
+                list(sweep.swept),
+            )
         return ""
 
     def _document(self, summary: Summary, best: Path | None, unsent: int) -> dict[str, Any]:

@@ -15,7 +15,17 @@ from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.report import watch
 from harness.commands.sweep.search import Study
 from harness.commands.sweep.summary import objective_values
-from harness.commands.sweep.trials import Context, Result, claim, fail, read_journal, write_journal
+from harness.commands.sweep.trials import (
+    COMPUTED,
+    REUSED,
+    Context,
+    Result,
+    claim,
+    fail,
+    member_tag,
+    read_journal,
+    write_journal,
+)
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import BadInput
@@ -85,6 +95,19 @@ class Execution:
         with suppress(Unreachable):  # they stay RUNNING, and the next start adopts them
             for run in self.context.left_running(self.tracker).values():
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
+
+    def mark_reused(self) -> None:
+        """Tag the runs that this sweep has reused as trials of its own, so that its view in MLflow lists them."""
+        tag = member_tag(self.context.sweep_id)
+        reused = {result.run_id for result in self.results.values() if result.reused and result.run_id}
+        if not reused:
+            return
+        try:
+            marked = {run.run_id for run in self.tracker.runs(self.context.experiment, {tag: REUSED})}
+            for run_id in sorted(reused - marked):
+                self.tracker.tag(run_id, {tag: REUSED})
+        except Unreachable as error:
+            tell([f"The view of this sweep will lack the runs that it reused, since {error}. To add them, repeat it."])
 
     def _search(self, study: Study) -> None:
         """Propose points, run them and report their values to the study, until there are enough."""
@@ -172,7 +195,8 @@ class Execution:
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, Result]:
     """trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment."""
     runs = tracker.runs(sweep.settings["experiment_name"], {"harness.verb": "run"}, "FINISHED")
-    finished = {key: _as_result(run) for run in runs if (key := run.tags.get("trial_key"))}
+    tag = member_tag(sweep.sweep_id)
+    finished = {key: _as_result(run, tag) for run in runs if (key := run.tags.get("trial_key"))}
     if sweep.points:
         wanted = {trial.key for trial in sweep.points}
         finished = {key: result for key, result in finished.items() if key in wanted}
@@ -185,6 +209,7 @@ def tell(lines: Iterable[str]) -> None:
         print(line, file=sys.stderr)  # noqa: T201
 
 
-def _as_result(run: LoggedRun) -> Result:
-    number = int(run.tags.get("sweep.trial", 0))
-    return Result(number, run.tags["trial_key"], run.run_id, "FINISHED", run.metrics)
+def _as_result(run: LoggedRun, tag: str) -> Result:
+    """The result of a logged run. tag: that the sweep's own trials have."""
+    number, reused = int(run.tags.get("sweep.trial", 0)), run.tags.get(tag) != COMPUTED
+    return Result(number, run.tags["trial_key"], run.run_id, "FINISHED", run.metrics, reused=reused)

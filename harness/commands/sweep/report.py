@@ -63,13 +63,13 @@ def _best_trials(summary: Summary) -> Table:
     table = bare_table(header, left=(*keys, "run"), overflow="fold")
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
         low, high = summary.interval(number)
-        values = swept_values(summary.trials[number])
+        result, values = summary.results[number], swept_values(summary.trials[number])
         table.add_row(
             str(place),
             *(f"{value:.4f}" for value in summary.values(number)),
             interval(low, high, absent=""),
             *(values.get(key, "") for key in keys),
-            (summary.results[number].run_id or f"trial {number}")[:12],
+            (result.run_id or f"trial {number}")[:12] + (" (reused)" if result.reused else ""),
         )
     return table
 

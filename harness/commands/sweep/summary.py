@@ -73,14 +73,17 @@ class Summary:
     def counts(self) -> dict[str, int]:
         """Numbers of trials by status.
 
-        asked: all. skipped: those of the finished ones that finished before. same: those with the key of another.
+        asked: all. skipped: those of the finished ones that finished before. reused: those of them that another sweep
+        or a single run made. same: those with the key of another.
         """
         keys = [result.key for result in self.results.values() if result.key]
         by_status = dict.fromkeys(("finished", "failed", "killed"), 0)
         for result in self.results.values():
             by_status[result.status.lower()] += 1
         skipped = sum(result.key in self.skipped for result in self.results.values())
-        return {"asked": len(self.trials), **by_status, "skipped": skipped, "same": len(keys) - len(set(keys))}
+        reused = sum(result.reused for result in self.results.values())
+        same = len(keys) - len(set(keys))
+        return {"asked": len(self.trials), **by_status, "skipped": skipped, "reused": reused, "same": same}
 
     @property
     def private_views(self) -> int:
@@ -107,6 +110,7 @@ class Summary:
         columns |= {"low": [_plain(low) for low, _ in ends], "high": [_plain(high) for _, high in ends]}
         columns |= {key: list(values) for key, values in self.axes().items()}
         columns["seconds"] = [round(result.seconds, 3) if result else None for result in results]
+        columns["reused"] = [result.reused if result else False for result in results]
         columns["run_id"] = [result.run_id if result else None for result in results]
         columns["error"] = [result.error if result else "" for result in results]
         return columns
@@ -137,6 +141,8 @@ class Summary:
             "All trials: trials.json, trials.csv"
         )
         note += f", and [their runs, best first]({page})." if page else "."
+        if reused := self.counts()["reused"]:
+            note += f" {reused} of them reused runs that were there before; these are marked, and not nested below."
         return note + (f"\n\n{self.optimism.sentence()}" if self.optimism else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -164,6 +170,7 @@ class Summary:
         return {
             "trial": number,
             "run_id": self.results[number].run_id,
+            "reused": self.results[number].reused,
             "overrides": list(self.trials[number].overrides),
             "value": values[self.objectives[0].name],
             "interval": [_plain(low), _plain(high)],

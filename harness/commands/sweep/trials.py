@@ -28,10 +28,16 @@ from retrievers.base import BadInput
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
+COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
+
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a trial. metrics: by MLflow's names. error: one line; "" without one."""
+    """The result of a trial.
+
+    metrics: by MLflow's names. error: one line; "" without one.
+    reused: whether the run was made elsewhere in the experiment, before this sweep.
+    """
 
     number: int
     key: str
@@ -40,6 +46,7 @@ class Result:
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     error: str = ""
+    reused: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,14 @@ class Context:
         """trial key -> its run in this sweep that is RUNNING; its worker may be dead."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
+
+
+def member_tag(sweep_id: str) -> str:
+    """The tag of every run that is a trial of the sweep. Each sweep has its own, since a run may belong to several.
+
+    Its value says whether this sweep computed the run or reused it.
+    """
+    return f"sweep.{sweep_id}"
 
 
 class Jobs:

@@ -63,7 +63,8 @@ def interrupted(monkeypatch, number):
 def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
     harness, runs, client = tracked
     found = harness("sweep", *GRID, "format=json").json
-    assert found["trials"] == {"asked": 6, "finished": 6, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
+    none = dict.fromkeys(("failed", "killed", "skipped", "reused", "same"), 0)
+    assert found["trials"] == {"asked": 6, "finished": 6} | none
     [parent] = runs(harness__verb="sweep")
     children = runs(sweep__id=found["sweep_id"], harness__verb="run")
     assert parent.run_id == found["run_id"]
@@ -183,6 +184,29 @@ def test_a_sweep_started_again_skips_what_finished(tracked, searches):
     assert more["sweep_id"] != first["sweep_id"]
     assert (more["trials"]["finished"], more["trials"]["skipped"]) == (8, 6)
     assert len(runs(harness__verb="run")) == 8
+
+
+def test_the_view_of_a_sweep_lists_the_runs_that_it_reused(tracked):
+    """One run belongs to as many sweeps as have reused it."""
+    harness, runs, client = tracked
+    single = harness("run", *TOY, "top_k=3", "format=json").json["run_id"]
+    views = {}
+    for words in ("top_k=1,3", "top_k=2,3", "top_k=1,3"):
+        found = harness("sweep", *TOY, words, "format=json").json
+        experiment = client.get_experiment_by_name("e")
+        view = json.loads(experiment.tags[f"mlflow.sharedViewState.sweep-{found['sweep_id']}"])
+        listed = client.search_runs([experiment.experiment_id], view["searchFilter"])
+        tag = f"sweep.{found['sweep_id']}"
+        assert f"tags.`{tag}`" in view["selectedColumns"]
+        views[words] = {run.info.run_id: run.data.tags[tag] for run in listed}
+        assert views[words].pop(single) == "reused"
+        assert list(views[words].values()) == ["computed"]
+        assert {row["run_id"]: row["reused"] for row in found["top"]} == {single: True, next(iter(views[words])): False}
+        assert found["trials"]["reused"] == 1
+        parent = client.get_run(found["run_id"]).data.tags["mlflow.note.content"]
+        assert "1 of them reused" in parent
+    assert len(runs(harness__verb="run")) == 3
+    assert views["top_k=1,3"].keys() != views["top_k=2,3"].keys()
 
 
 @pytest.mark.slow

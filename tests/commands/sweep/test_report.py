@@ -88,13 +88,13 @@ def test_a_trial_without_the_second_number_is_on_no_front():
 def test_counts():
     # Trials 0 and 1 finished, 0 at an earlier start; 2 failed; 3 was killed; 4 has no result yet.
     found = summary([{"mrr": 0.5}, {"mrr": 0.6}, "FAILED", "KILLED", None], skipped=["key0", "elsewhere"])
-    assert found.counts() == {"asked": 5, "finished": 2, "failed": 1, "killed": 1, "skipped": 1, "same": 0}
+    assert found.counts() == {"asked": 5, "finished": 2, "failed": 1, "killed": 1, "skipped": 1, "reused": 0, "same": 0}
     # Two trials with the same key are one result; those that cannot run have no key, and are not the same.
     found.results[1] = found.results[0]
     found.results[2] = Result(2, "", None, "FAILED")
     found.results[3] = Result(3, "", None, "FAILED")
     assert found.counts() | {"skipped": 0} == {
-        "asked": 5, "finished": 2, "failed": 2, "killed": 0, "skipped": 0, "same": 1,
+        "asked": 5, "finished": 2, "failed": 2, "killed": 0, "skipped": 0, "reused": 0, "same": 1,
     }  # fmt: skip
 
 
@@ -121,6 +121,7 @@ def test_the_table_has_a_row_for_each_trial():
         "high": [0.75, None, None],
         "k": [1.0, 2.0, 3.0],
         "seconds": [0.5, 0.0, None],
+        "reused": [False, False, False],
         "run_id": ["run0", "run1", None],
         "error": ["", "ValueError: no", ""],
     }
@@ -172,6 +173,13 @@ def test_what_is_shown():
     assert text.splitlines()[-1].strip() == "harness export run=run11"
 
 
+def test_reused_runs_are_marked():
+    found = summary([{"mrr": 0.5}, {"mrr": 0.25}])
+    found.results[0] = dataclasses.replace(found.results[0], reused=True)
+    assert [line.split()[-2:] for line in shown(found).splitlines()[2:4]] == [["run0", "(reused)"], ["1", "run1"]]
+    assert (found.table()["reused"], found.counts()["reused"]) == ([True, False], 1)
+
+
 def test_what_is_shown_of_two_objectives():
     rows = [(0.9, 9.0), (0.5, 3.0), (0.5, 4.0)]
     text = shown(summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO))
@@ -206,8 +214,8 @@ def test_files_hold_all_trials_in_utf8(tmp_path):
     ]  # fmt: skip
     document = json.loads((folder / "summary.json").read_text("utf-8"))
     assert document["best"] == {
-        "trial": 0, "run_id": "run0", "overrides": ["name='가, 나'"], "value": 0.5, "interval": [None, None],
-        "objectives": {"mrr": 0.5},
+        "trial": 0, "run_id": "run0", "reused": False, "overrides": ["name='가, 나'"], "value": 0.5,
+        "interval": [None, None], "objectives": {"mrr": 0.5},
     }  # fmt: skip
     assert document["front"] is None
     assert document["failed"] == [{"trial": 1, "overrides": ["name=b"], "error": "ValueError: no"}]
