@@ -13,12 +13,13 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from retrievers.base import BadInput, Ranking
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
+KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # the name of an entry's folder; a ranking's ends with its depth
 FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
@@ -41,15 +43,16 @@ class Entry:
     key:      sha256 of its identity.
     bytes:    size; a file that two entries share counts only for the first.
     used:     time of its last use, in seconds since the epoch.
-    finished: whether its manifest exists.
-    identity: everything that determines it; empty if it is unfinished.
+    state:    "unfinished": being built, or left by a killed process. "damaged": without a manifest that can be read, or
+        files are missing or of another size. "foreign": a folder that the cache did not make; key is its name.
+    identity: everything that determines it; empty unless it is finished.
     """
 
     kind: str
     key: str
     bytes: int
     used: float
-    finished: bool
+    state: Literal["finished", "unfinished", "damaged", "foreign"]
     identity: Mapping[str, Any]
 
 
@@ -79,7 +82,7 @@ class Cache:
         """Size of a cached result in bytes; None if it is not cached."""
         try:
             return sum(size for size, _ in _manifest(self.root / kind / digest(identity))["files"].values())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return None
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
@@ -137,32 +140,33 @@ class Cache:
         return float(spent[0] / spent[1]) if spent[1] else float("nan")
 
     def entries(self) -> list[Entry]:
-        """All entries, unfinished ones included."""
+        """All entries, whatever their state. Other processes may remove entries while this lists them."""
         seen: set[tuple[int, int]] = set()
         entries = []
         for place in sorted(self._places()):
-            try:
+            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
                 entries.append(self._described(place, seen))
-            except FileNotFoundError:
-                continue  # another process has just removed it
         return entries
 
     def remove(self, entry: Entry) -> bool:
-        """Delete an entry; False if a process is using it."""
+        """Delete an entry; False if a process is using it, or if it is foreign."""
         from filelock import FileLock, Timeout
 
-        place = self.root / entry.kind / (entry.key if entry.finished else entry.key + UNFINISHED)
+        if entry.state == "foreign":
+            return False
+        place = self.root / entry.kind / (entry.key + UNFINISHED if entry.state == "unfinished" else entry.key)
         try:
             with FileLock(_lock(place.parent / entry.key), timeout=0):
-                (place / MANIFEST).unlink(missing_ok=True)  # first, so that a half deleted entry does not count
-                shutil.rmtree(place)
+                _delete(place / MANIFEST)  # first, so that a half deleted entry does not count
+                _delete(place)
         except Timeout:
             return False
         return True
 
     def _ranking_depth(self, key: str, depth: int) -> int | None:
         """The least cached depth of a ranking that is at least `depth`; None if there is none."""
-        cached = sorted(int(place.name.rpartition("-")[2]) for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
+        names = (place.name for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
+        cached = sorted(int(name.rpartition("-")[2]) for name in names if KEY.fullmatch(name))
         return next((other for other in cached if other >= depth), None)
 
     def _entry(
@@ -177,7 +181,7 @@ class Cache:
                 if not _intact(place):
                     if place.exists():
                         log.warning("%s is damaged and will be built again", place)
-                        shutil.rmtree(place)
+                        _delete(place)
                     _build(place, identity, build, resume)
         with contextlib.suppress(OSError):  # a shared cache may be read-only
             os.utime(place / MANIFEST)
@@ -213,30 +217,35 @@ class Cache:
 
     def _places(self) -> Iterator[Path]:
         """The folders of all entries."""
-        for kind in self.root.iterdir():
-            for place in kind.iterdir() if kind.is_dir() else ():
-                if place.is_dir() and kind.name == "pairs":
-                    yield from (segment for segment in place.iterdir() if segment.is_dir())
-                elif place.is_dir():
+        for kind in _folders(self.root):
+            for place in _folders(kind):
+                if kind.name == "pairs" and KEY.fullmatch(place.name):
+                    yield from _folders(place)
+                else:
                     yield place
 
     def _described(self, place: Path, seen: set[tuple[int, int]]) -> Entry:
         """The entry in a folder. seen: (device, inode) of files that already counted; new ones are added."""
         size = 0
-        for path in place.rglob("*"):
-            about = path.stat()
-            if path.is_file() and (about.st_dev, about.st_ino) not in seen:
-                seen.add((about.st_dev, about.st_ino))
-                size += about.st_size
-        finished = (place / MANIFEST).exists() and not place.name.endswith(UNFINISHED)
-        return Entry(
-            place.parent.relative_to(self.root).as_posix(),
-            place.name.removesuffix(UNFINISHED),
-            size,
-            (place / MANIFEST if finished else place).stat().st_mtime,
-            finished,
-            _manifest(place)["identity"] if finished else {},
-        )
+        for folder, _, names in os.walk(place):  # leaves out what vanishes meanwhile
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    about = Path(folder, name).stat()
+                    if (about.st_dev, about.st_ino) not in seen:
+                        seen.add((about.st_dev, about.st_ino))
+                        size += about.st_size
+        kind, key = place.parent.relative_to(self.root).as_posix(), place.name.removesuffix(UNFINISHED)
+        if not KEY.fullmatch(key):
+            return Entry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
+        if place.name.endswith(UNFINISHED):
+            return Entry(kind, key, size, place.stat().st_mtime, "unfinished", {})
+        try:
+            manifest = _manifest(place)
+            if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
+                raise ValueError("a file has another size")
+            return Entry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return Entry(kind, key, size, place.stat().st_mtime, "damaged", {})
 
 
 class SealedCache(Cache):
@@ -263,7 +272,7 @@ def verify(place: Path) -> None:
     """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
     try:
         files = _manifest(place)["files"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged. Restore it."
         ) from None
@@ -336,9 +345,34 @@ def _lock(place: Path) -> Path:
     return owner.with_name(f"{owner.name}.lock")
 
 
+def _folders(parent: Path) -> list[Path]:
+    """The folders in a folder; [] if it has vanished."""
+    try:
+        return [path for path in parent.iterdir() if path.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def _delete(path: Path) -> None:
+    """Remove a file, a link or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(FileNotFoundError):  # another process is removing it
+            shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _manifest(place: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((place / MANIFEST).read_text("utf-8"))
-    return content
+    """The manifest of an entry. FileNotFoundError if there is none, ValueError if it is damaged."""
+    try:
+        content = json.loads((place / MANIFEST).read_text("utf-8"))
+    except (IsADirectoryError, NotADirectoryError, RecursionError):
+        content = None
+    match content:
+        case {"identity": dict(), "files": dict() as files}:
+            if all(isinstance(one, list) and list(map(type, one)) == [int, str] for one in files.values()):
+                return dict(content)
+    raise ValueError(f"{place / MANIFEST} is not a manifest")
 
 
 def _intact(place: Path) -> bool:
@@ -348,7 +382,9 @@ def _intact(place: Path) -> bool:
             (place / name).stat().st_size == size and _checksum(place / name) == checksum
             for name, (size, checksum) in _manifest(place)["files"].items()
         )
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
         return False
 
 

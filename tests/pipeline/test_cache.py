@@ -44,6 +44,73 @@ def test_order_of_keys_is_no_difference(tmp_path):
     assert build.calls == 1
 
 
+def _replaced_by_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+HARMED_MANIFESTS = {
+    "empty": lambda path: path.write_text(""),
+    "half": lambda path: path.write_text("{"),
+    "a list": lambda path: path.write_text("[]"),
+    "not UTF-8": lambda path: path.write_bytes(b"\xff{}"),
+    "other types": lambda path: path.write_text('{"identity": {}, "files": {"data.txt": 5}}'),
+    "too deep": lambda path: path.write_text("[" * 100_000),
+    "a folder": _replaced_by_a_folder,
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("harm", HARMED_MANIFESTS)
+def test_an_entry_with_a_damaged_manifest_is_listed_built_again_and_removed(tmp_path, harm):
+    build, cache = Counter(), Cache(tmp_path)
+    folder = cache.folder("things", {}, build)
+    HARMED_MANIFESTS[harm](folder / "manifest.json")
+    assert [(entry.state, entry.key) for entry in cache.entries()] == [("damaged", folder.name)]
+    assert cache.size("things", {}) is None
+    cache.folder("things", {}, build)
+    assert build.calls == 2
+    HARMED_MANIFESTS[harm](folder / "manifest.json")
+    assert cache.remove(cache.entries()[0])
+    assert not folder.exists()
+
+
+def test_a_file_in_the_place_of_an_entry_gives_way(tmp_path):
+    (tmp_path / "things").mkdir()
+    (tmp_path / "things" / digest({})).write_text("a file")
+    assert (Cache(tmp_path).folder("things", {}, Counter()) / "data.txt").exists()
+
+
+def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
+    cache = Cache(tmp_path)
+    cache.ranking({}, 10, lambda depth: RANKING)
+    for stray in ("things/mine", "mine/deeper", f"rankings/{digest({})}-9x9", "pairs/mine"):
+        (tmp_path / stray).mkdir(parents=True)
+    foreign = [entry for entry in cache.entries() if entry.state == "foreign"]
+    assert {f"{entry.kind}/{entry.key}" for entry in foreign} == {
+        "things/mine", "mine/deeper", f"rankings/{digest({})}-9x9", "pairs/mine",
+    }  # fmt: skip
+    assert not any(cache.remove(entry) for entry in foreign)
+    assert cache.holds_ranking({}, 10)
+
+
+@pytest.mark.parametrize("gone", ["manifest.json", "data.txt", "", ".."])
+def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path, monkeypatch, gone):
+    import shutil
+
+    import harness.pipeline.cache as module
+
+    place = Cache(tmp_path).folder("things", {}, Counter()) / gone
+    plain = module.os.walk
+
+    def walk(folder):
+        shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+        return plain(folder)
+
+    monkeypatch.setattr(module.os, "walk", walk)
+    assert [entry.state for entry in Cache(tmp_path).entries()] in ([], ["damaged"])
+
+
 @pytest.mark.parametrize("harm", ["truncate", "flip", "delete", "manifest"])
 def test_a_damaged_entry_is_built_again(tmp_path, harm, caplog):
     build = Counter()
@@ -149,7 +216,7 @@ def test_the_words_for_a_full_disk_come_when_resuming_too(tmp_path):
 
     with pytest.raises(BadInput, match="No space left"):
         Cache(tmp_path).folder("things", {}, fill, resume=True)
-    assert [entry.finished for entry in Cache(tmp_path).entries()] == [False]
+    assert [entry.state for entry in Cache(tmp_path).entries()] == ["unfinished"]
 
 
 class Searches:
@@ -260,7 +327,7 @@ def test_entries_are_listed_and_removed(tmp_path):
         cache.folder("things", {}, _fail, resume=True)
     found = {entry.kind.partition("/")[0]: entry for entry in cache.entries()}
     assert set(found) == {"a_first", "b_second", "pairs", "things"}
-    assert [entry.finished for entry in found.values()] == [True, True, True, False]
+    assert [entry.state for entry in found.values()] == ["finished"] * 3 + ["unfinished"]
     assert found["a_first"].identity == {"x": 2}
     data = (first / "data.txt").stat().st_size
     assert found["b_second"].bytes == (first / "manifest.json").stat().st_size, "the shared file counts once"

@@ -67,13 +67,15 @@ def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     kinds = {kind: [entry for entry in left if entry.kind.split("/")[0] == kind] for kind in _kinds(left)}
     document: dict[str, Any] = {
         "path": str(store.root),
-        "bytes": sum(entry.bytes for entry in left),
+        "bytes": sum(entry.bytes for entry in left if entry.state != "foreign"),
         "pruned": {"entries": len(pruning.removed), "bytes": sum(entry.bytes for entry in pruning.removed)},
         "busy": len(pruning.busy),
+        "damaged": sum(entry.state == "damaged" for entry in left),
+        "foreign": sum(entry.state == "foreign" for entry in left),
         "kinds": {kind: {"entries": len(some), "bytes": sum(e.bytes for e in some)} for kind, some in kinds.items()},
         "entries": [
             {"kind": entry.kind, "key": entry.key, "bytes": entry.bytes, "about": _about(entry.identity)}
-            | {"unused_days": round((now - entry.used) / DAY, 3), "finished": entry.finished}
+            | {"unused_days": round((now - entry.used) / DAY, 3), "state": entry.state}
             for entry in left
         ],
     }
@@ -84,7 +86,7 @@ def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> None:
     table = terminal.bare_table(("MB", "days unused", "kind", "of", "key"), left=("kind", "of", "key"))
     for entry in document["entries"][:rows]:
-        kind = entry["kind"].split("/")[0] + ("" if entry["finished"] else " (unfinished)")
+        kind = entry["kind"].split("/")[0] + ("" if entry["state"] == "finished" else f" ({entry['state']})")
         size, days = f"{entry['bytes'] / 1e6:,.1f}", f"{entry['unused_days']:.1f}"
         table.add_row(size, days, kind, entry["about"], entry["key"][:12])
     console.print(table)
@@ -93,6 +95,10 @@ def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> Non
     console.print(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
     if pruned := document["pruned"]["entries"]:
         console.print(f"Pruned {pruned} entries, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
+    if document["damaged"]:
+        console.print(f"{document['damaged']} entries are damaged: they are built again when needed, or pruned.")
+    if document["foreign"]:
+        console.print(f"{document['foreign']} folders are not the cache's own, and are never pruned.")
     if document["busy"]:
         console.print(f"Skipped {document['busy']} entries in use by another process.")
 
@@ -109,16 +115,19 @@ class Pruning:
 def _prune(store: Cache, unused_days: float | None, keep_gb: float | None, now: float) -> Pruning:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    now: seconds since 1970.
+    Pruning also removes damaged entries. Foreign folders stay, and do not count. now: seconds since 1970.
     """
     removed: list[Entry] = []
+    wanted = unused_days is not None or keep_gb is not None
     while True:  # again after each round: a file that two entries share is freed with the second
         left, gone, busy = [], [], []
         entries = sorted(store.entries(), key=lambda entry: entry.used)
-        size = sum(entry.bytes for entry in entries)
+        size = sum(entry.bytes for entry in entries if entry.state != "foreign")
         for entry in entries:
             old = unused_days is not None and now - entry.used > unused_days * DAY
-            if not old and (keep_gb is None or size <= keep_gb * 1e9):
+            useless = wanted and entry.state == "damaged"
+            too_much = keep_gb is not None and size > keep_gb * 1e9
+            if entry.state == "foreign" or not (old or useless or too_much):
                 left.append(entry)
             elif store.remove(entry):
                 gone.append(entry)
@@ -198,8 +207,12 @@ def _cache(config: Mapping[str, Any]) -> Iterator[Finding]:
             "cache", "error", f"{root}: {error.strerror}", "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
         )
         return
-    sizes = [path.stat().st_size for path in root.rglob("*") if path.is_file()]
-    yield Finding("cache", "ok", f"{root}, {sum(sizes) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it")
+    entries = Cache(root).entries()
+    said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
+    if damaged := sum(entry.state == "damaged" for entry in entries):
+        yield Finding("cache", "warning", f"{said}; {damaged} entries are damaged", "They are built again when needed.")
+    else:
+        yield Finding("cache", "ok", said)
 
 
 def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def kept(monkeypatch, tmp_path):
         place = store.folder(kind, identity, lambda folder, size=size: (folder / "data").write_bytes(bytes(size)))
         then = time.time() - days * 86_400
         os.utime(place / "manifest.json", (then, then))
-    left = tmp_path / "cache" / "embeddings" / "abc.unfinished"
+    left = tmp_path / "cache" / "embeddings" / f"{'a' * 64}.unfinished"
     left.mkdir(parents=True)
     (left / "data").write_bytes(b"half")
     return store
@@ -52,7 +52,7 @@ def test_the_cache_is_listed_by_size_and_by_age(harness, kept):
     assert found.json["kinds"]["tokens"]["entries"] == 1
     assert found.json["bytes"] > 4_010_000
     assert found.json["entries"][0]["about"] == "BM25 indexes"
-    assert [entry["finished"] for entry in found.json["entries"]] == [True, True, True, False]
+    assert [entry["state"] for entry in found.json["entries"]] == ["finished"] * 3 + ["unfinished"]
     said = harness("doctor cache", "show=1").out
     assert "4.0 MB in all" in said
     assert "embeddings: 1 entries" in said
@@ -73,6 +73,22 @@ def test_the_cache_is_pruned_by_age_and_size(harness, kept, prune, left):
     assert set(listed(done)) == left
     assert done.json["pruned"]["entries"] == 4 - len(left)
     assert {entry.kind for entry in kept.entries()} == left
+
+
+def test_damaged_entries_are_pruned_and_foreign_folders_stay(harness, kept, tmp_path):
+    [tokens] = (tmp_path / "cache" / "tokens").glob("*/manifest.json")
+    tokens.write_text("")
+    (tmp_path / "cache" / "notes" / "mine").mkdir(parents=True)
+    listed_before = harness("doctor cache").out
+    assert "tokens (damaged)" in listed_before
+    assert "notes (foreign)" in listed_before
+    assert "1 entries are damaged" in listed_before
+    assert findings(harness("doctor", "format=json"))["cache"]["state"] == "warning"
+    done = harness("doctor cache", "prune.keep_gb=1", "format=json")
+    assert (done.json["pruned"]["entries"], done.json["damaged"], done.json["foreign"]) == (1, 0, 1)
+    assert not tokens.parent.exists()
+    assert harness("doctor cache", "prune.keep_gb=0", "format=json").json["foreign"] == 1
+    assert (tmp_path / "cache" / "notes" / "mine").is_dir()
 
 
 def test_pruning_by_nonsense_is_refused(harness, kept):
