@@ -54,7 +54,7 @@ COMMANDS = {
     "export": Command(
         "harness.commands.export.command:export",
         "write the best run of an experiment as a validated submission",
-        "harness export metric=modified_map@3 submission=best.csv",
+        "harness export metric=modified_map@3",
     ),
     "export record": Command(
         "harness.commands.export.history:record",

@@ -64,6 +64,7 @@ KEYS: dict[str, Key] = {
     "model_name": Key(str | None),
     "open": Key(bool),
     **dict.fromkeys(["export_record.public", "export_record.private"], Key(float | None)),
+    "scale": Key(Literal["fraction", "percent"]),
 }
 
 

@@ -25,6 +25,7 @@ TOKENIZERS: dict[str, dict[str, Any]] = {  # of ROUGE-1, as components
     "whitespace": {"_target_": "retrievers.lexical.tokenize.Whitespace"},
 }
 AVERAGES = ("descriptive_avg", "final_score")
+UNBOUNDED = ("bleurt",)  # measures that may exceed 1
 TYPES = {"선다형": "multiple_choice", "단답형": "short_answer", "서술형": "descriptive"}  # question type -> group
 KINDS = {group: kind for kind, group in TYPES.items()}
 

@@ -177,10 +177,15 @@ class MlflowTracker:
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """The run with this id; BadInput if there is none."""
+        """The run with this id; BadInput if there is none, or if it was deleted."""
         if not self.has(run_id):
             raise BadInput(f"run={run_id}: no such run in {redacted(self.uri)}.")
         run = self.client.get_run(run_id)
+        if run.info.lifecycle_stage != "active":
+            raise BadInput(
+                f"run={run_id} was deleted in {redacted(self.uri)}. Choose another run, or restore it: "
+                f"MLFLOW_TRACKING_URI='{redacted(self.uri)}' mlflow runs restore --run-id {run_id}"
+            )
         return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
 
     @reaching

@@ -1,14 +1,18 @@
 """Lines, JSON and CSV are read and written as documented; text is written atomically."""
 
+import errno
 import gzip
 import json
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.data.files import (
+    create_text,
     finite,
     json_file,
     json_line,
@@ -128,3 +132,22 @@ def test_a_failed_write_changes_nothing(tmp_path):
     with pytest.raises(IsADirectoryError):
         write_text(tmp_path / "folder", "x")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "s"]
+
+
+def test_of_many_that_create_a_file_one_does(tmp_path):
+    """And its file is whole whenever it is there; nothing else is left."""
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: create_text(tmp_path / "a.csv", f"{n}\n" * 10_000), range(8)))
+    [winner] = [n for n, one in enumerate(made) if one]
+    assert (tmp_path / "a.csv").read_text() == f"{winner}\n" * 10_000
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_file_is_created_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert create_text(tmp_path / "a.csv", "a")
+    assert not create_text(tmp_path / "a.csv", "b")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", "a")]

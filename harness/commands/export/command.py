@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.export.ledger import Ledger, Submission, now, provenance_of
-from harness.commands.export.model import log_model
+from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
-from harness.data.files import write_text
 from harness.pipeline.cache import Cache
 from harness.reports import terminal
 from harness.tracking.logged_run import chosen_run
@@ -40,16 +39,20 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     ledger = Ledger.of(config)
     target = _target(config["submission"], ledger, run, kind)
     valid = kind.validated(tracker, run, config["against"])
-    target.parent.mkdir(parents=True, exist_ok=True)
+    line = _line(run, config, target, hashlib.sha256(valid.predictions.encode()).hexdigest())
     with ledger.locked():
         ledger.settle(tracker)
-        line = _line(run, config, target, hashlib.sha256(valid.predictions.encode()).hexdigest())
-        ledger.begin(line, _provenance(run, line, valid.config))
-        write_text(target, valid.predictions)
+        ledger.require_free(line)
+        if config["model"]:
+            prepare_model(tracker, run, valid, _model_name(config, run))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        there = target.exists()
+        ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
         ledger.settle(tracker)
         submission = ledger.submissions()[line["sha256"]]
     document = {name: line[name] for name in ("run_id", "metric", "value", "ranked_by", "sha256")} | {
         "submission": str(target),
+        "written": not there,
         kind.unit: valid.count,
         "provenance": str(provenance_of(target)),
         "number": submission.number,
@@ -58,7 +61,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     }
     if config["model"]:
         cache = Cache(Path(config["store"]["path"]))
-        document["model"] = log_model(tracker, run, valid, cache, config["model_name"] or run.experiment)
+        document["model"] = log_model(tracker, run, valid, cache, _model_name(config, run))
     terminal.emit(config["format"], document, lambda console: _show(console, document, run, submission, kind.unit))
     return document
 
@@ -66,11 +69,14 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str) -> None:
     score = "not scored" if document["value"] is None else f"{document['value']:.4f}"
     console.print(f"Run {run.run_id} ({run.name}), {document['metric']} {score}: {document[unit]} {unit}, valid.")
-    console.print(f"Submission: {document['submission']}")
+    console.print(f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}")
     console.print(f"Provenance: {document['provenance']}")
     if model := document["model"]:
-        console.print(f"Model: {model['name']}, version {model['version']}, alias {model['alias']}. To serve it:")
-        console.print(f"  {model['serve']}")
+        before = f" (before: {model['before']})" if model["before"] else ""
+        console.print(
+            f"Model: {model['name']}, version {model['version']}, alias {model['alias']}{before}. To serve it:"
+        )
+        console.print(f"To serve it: {model['serve']}")
     if document["new"]:
         console.print(f"This is submission {submission.number} of the ledger. Record its leaderboard score with:")
         console.print(f"  harness export record submission={document['submission']} public=SCORE")
@@ -79,15 +85,18 @@ def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submiss
 
 
 def _target(submission: str | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
-    """The file to write: `submission`, or one beside the ledger that is named after experiment and run."""
+    """The file to write: `submission`, or one beside the ledger that is named after the day (UTC) and the run."""
     suffix = Path(kind.predictions(run).removesuffix(".gz")).suffix
-    name = f"{run.experiment}-{run.run_id[:8]}{suffix}".replace("/", "_")
-    target = Path(submission or ledger.folder / name)
+    target = Path(submission or ledger.folder / f"submission-{now()[:10]}-{run.run_id[:8]}{suffix}")
     if target.is_dir():
         raise BadInput(f"submission={target} is a folder. Name a file in it.")
     if target.absolute() == ledger.file:
         raise BadInput(f"submission={target} is the ledger of all submissions. Choose another name.")
     return target
+
+
+def _model_name(config: Mapping[str, Any], run: LoggedRun) -> str:
+    return config["model_name"] or run.experiment
 
 
 def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
 from harness.config.check import Invocation
@@ -14,6 +14,7 @@ from harness.data.files import json_file
 from harness.evaluation.measures import OOF
 from harness.reports import terminal
 from harness.reports.markup import interval, number
+from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import mlflow_name, ranked_by
 from retrievers.base import BadInput
@@ -28,9 +29,12 @@ log = logging.getLogger(__name__)
 
 
 def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one."""
-    scores = {part: float(config[part]) for part in PARTS if config[part] is not None}
-    if not scores:
+    """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one.
+
+    Scores are kept as fractions, also if the leaderboard writes them in percent.
+    """
+    given = {part: float(config[part]) for part in PARTS if config[part] is not None}
+    if not given:
         raise BadInput("Nothing to record. Give the leaderboard's scores: public=0.81, private=0.80 or both.")
     file, ledger = Path(config["submission"]).absolute(), Ledger.of(config)
     if (sha256 := digest_file(file)) is None:
@@ -39,7 +43,10 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     with ledger.locked():
         ledger.settle(tracker)
         known = ledger.submissions()
-        before = known[sha256].answers if sha256 in known else _refuse(file, sha256, ledger)
+        if sha256 not in known:
+            _refuse(file, sha256, ledger)
+        scores = _fractions(given, config["scale"], known[sha256].exports[0]["metric"])
+        before = known[sha256].answers
         replaced = {part: before[part] for part, score in scores.items() if before.get(part, score) != score}
         if any(before.get(part) != score for part, score in scores.items()):
             ledger.begin({"event": "answer", "time": now(), "sha256": sha256, "file": str(file), **scores})
@@ -94,7 +101,22 @@ def _settle(ledger: Ledger, config: Mapping[str, Any]) -> None:
     ledger.settle(tracker)
 
 
-def _refuse(file: Path, sha256: str, ledger: Ledger) -> Mapping[str, float]:
+def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str, float]:
+    """Scores of a leaderboard on the scale of our own. BadInput for one beyond the range of the measure."""
+    most, unit = (100, " in percent") if scale == "percent" else (1, "")
+    for part, score in given.items():
+        if metric in UNBOUNDED or 0 <= score <= most:
+            continue
+        if score < 0:
+            raise BadInput(f"{part}={score:g} is below 0, the least value of {metric}.")
+        hint = "."
+        if 1 < score <= 100:
+            hint = f": did you mean {score / 100:g}? If the leaderboard counts in percent, add scale=percent."
+        raise BadInput(f"{part}={score:g} is above {most}, the greatest value of {metric}{unit}{hint}")
+    return {part: score / most for part, score in given.items()}
+
+
+def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
     """Raise BadInput that says why a file is not in the ledger: it has changed, moved or not, or was never exported."""
     exported_as = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
     for one in reversed(ledger.submissions().values()):
@@ -169,7 +191,7 @@ def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
 def _show(console: Console, document: Mapping[str, Any]) -> None:
     rows = document["submissions"]
     if not rows:
-        console.print("No submissions yet. Export one: harness export metric=modified_map@3 submission=best.csv")
+        console.print("No submissions yet. Export one: harness export metric=modified_map@3")
         return
     for row in rows:
         console.print(f"{row['number']:>3}  {minute(row['time'])} UTC, run {row['run_id'][:8]} {row['run_name']}")
@@ -235,7 +257,8 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
 def _drift(row: Row, part: str) -> str:
     """Our own score and the drift, as shown beside a leaderboard's score."""
     drift = row["drift"][part]
-    return "" if drift is None else f", here {row['local']:.4f} ({row['local_by']}): drift {drift:+.4f}"
+    by = f"{OOF if _fitted(row) else ''}{row['metric']}"
+    return "" if drift is None else f", here {row['local']:.4f} ({by}): drift {drift:+.4f}"
 
 
 def _fitted(row: Row) -> bool:

@@ -1,9 +1,9 @@
 """The ledger of submissions: what was exported, and which scores the leaderboard gave.
 
 `<folder>/ledger.jsonl` has one JSON object per line, and lines are only added. A submission is identified by the sha256
-of its file, so that a moved file is still recognised. Each step is first written to `<folder>/pending`, and removed
-from there when the ledger, the file's provenance and the run's tags have it. After a crash `settle` completes pending
-steps; no step is done twice.
+of its file, so that a moved file is still recognised; an exported file is never overwritten. Each step is first written
+to `<folder>/pending`, and removed from there when the ledger, the file's provenance and the run's tags have it. After a
+crash `settle` completes pending steps; no step is done twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from harness.data.files import json_lines, write_text
+from harness.data.files import create_text, json_file, json_lines, write_text
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
@@ -97,10 +97,32 @@ class Ledger:
                 )
         return found
 
+    def require_free(self, line: Line) -> None:
+        """BadInput if an export would replace or contradict anything that is there. line: as `export` gets it."""
+        file, sha256 = Path(line["file"]), line["sha256"]
+        for one in self.submissions().values():
+            if line["file"] in one.files and one.sha256 != sha256:
+                _refuse(line, f"is the file of {one.about}")
+        if os.path.lexists(file) and digest_file(file) != sha256:
+            _refuse(line, "exists and has other content")
+        beside = provenance_of(file)
+        if os.path.lexists(beside) and _exported(beside) != sha256:
+            _refuse(line, f"has the provenance of another file beside it, {beside.name}")
+
+    def export(self, line: Line, text: str, provenance: str) -> None:
+        """Begin an export and write its file, which `settle` then enters; a file that has this content stays.
+
+        BadInput if another process has taken the name since `require_free`.
+        """
+        self.begin(line, provenance)
+        if not create_text(Path(line["file"]), text) and digest_file(line["file"]) != line["sha256"]:
+            self._step(line).unlink()
+            _refuse(line, "exists by now and has other content")
+
     def begin(self, line: Line, provenance: str | None = None) -> None:
         """Write a pending step. provenance: of an export; `settle` writes it beside the exported file."""
         step = json.dumps({"line": line, "provenance": provenance}, ensure_ascii=False, allow_nan=False)
-        write_text(self.pending / f"{line['time'].replace(':', '')}.json", step + "\n")
+        write_text(self._step(line), step + "\n")
 
     def settle(self, tracker: Tracker) -> None:
         """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
@@ -118,12 +140,16 @@ class Ledger:
                 path.unlink()
                 continue
             if export and valid:
-                write_text(provenance_of(Path(line["file"])), step["provenance"])
+                create_text(provenance_of(Path(line["file"])), step["provenance"])  # of this content if there is one
             if not entered:
                 self._append(line)
             submission = self.submissions()[line["sha256"]]
             if all(_update_run(tracker, submission, run_id) for run_id in submission.runs):
                 path.unlink()
+
+    def _step(self, line: Line) -> Path:
+        """Where a step is while it is pending."""
+        return self.pending / f"{line['time'].replace(':', '')}.json"
 
     def _has(self, line: Line) -> bool:
         """Whether the ledger has the line; for an export, one of the same content, run and file."""
@@ -155,6 +181,22 @@ class Ledger:
             return
         with self.file.open("ab") as file:  # complete except for its line end: edited by hand
             file.write(b"\n")
+
+
+def _refuse(line: Line, why: str) -> NoReturn:
+    file = Path(line["file"])
+    raise BadInput(
+        f"submission={file} {why}. An exported file is never overwritten: choose another name, such as "
+        f"submission={file.stem}-{line['run_id'][:8]}{file.suffix}, or leave `submission` out."
+    )
+
+
+def _exported(provenance: Path) -> str | None:
+    """The sha256 of the file that a provenance file is about; None if it cannot be read."""
+    try:
+        return json_file(provenance).get("sha256")
+    except BadInput:
+        return None
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:

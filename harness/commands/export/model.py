@@ -69,23 +69,31 @@ class ServedRun:
         return _with_rule(self.config, self.gate) if self.gate else self.config
 
 
-def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
-    """Package a run, register it under `name` and give the new version the alias `champion`.
+def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) -> None:
+    """Make the registered model `name` unless there is one, so that `log_model` can add a version.
 
-    valid: the run's config and unchanged data.
-    cache: where the run's indexes are; missing ones are built there.
-
-    BadInput if the run would have another trial key today: then its model might not answer as the run did.
+    BadInput if the run would have another trial key today: then its model might not answer as the run did; or if
+    MLflow refuses the name.
     """
     if not isinstance(tracker, MlflowTracker):
         raise BadInput("tracking=none stores no models. Leave tracking out, or use tracking=mlflow.")
     if valid.dataset is None:
         raise ValueError("only retrieval runs make models")
     config, dataset = valid.config, valid.dataset
-    queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
-    _require_same_key(run, config, dataset, queries)
-    client = tracker.client
+    _require_same_key(run, config, dataset, search_queries(dataset, config["query"]["text"], config["query"]["file"]))
     _register(tracker, name)
+
+
+def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> dict[str, Any]:
+    """Package a run that `prepare_model` let pass, and give the new version of `name` the alias `champion`.
+
+    valid: the run's config and unchanged data.
+    cache: where the run's indexes are; missing ones are built there.
+    """
+    assert isinstance(tracker, MlflowTracker)
+    assert valid.dataset is not None
+    config, dataset, client = valid.config, valid.dataset, tracker.client
+    queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         served = ServedRun(run, config, dataset, queries, cache, _gate_file(tracker, run, config, folder))
@@ -104,6 +112,7 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
             raise
         size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
     client.finalize_logged_model(logged.model_id, "READY")
+    before = _champion(client, name)
     version = _new_version(client, run, logged, name)
     uri = f"models:/{name}@{ALIAS}"
     serve = f"MLFLOW_TRACKING_URI='{redacted(tracker.uri)}' mlflow models serve -m '{uri}' --env-manager local -p 5001"
@@ -111,11 +120,25 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
         "name": name,
         "version": version,
         "alias": ALIAS,
+        "before": before,
         "uri": uri,
         "model_id": logged.model_id,
         "bytes": size,
         "serve": serve,
     }
+
+
+def _champion(client: MlflowClient, name: str) -> str | None:
+    """The version that the alias refers to, and its run; None for no version."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        version = client.get_model_version_by_alias(name, ALIAS)
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        return None
+    return f"version {version.version}, run {version.run_id}"
 
 
 def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name: str) -> int:

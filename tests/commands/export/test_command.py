@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands.export.ledger import now
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -41,7 +42,7 @@ def test_the_best_run_is_exported_with_provenance(harness, runs, tmp_path):
 @pytest.mark.slow
 @pytest.mark.stored
 def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
-    """The same file again is no new submission, nor is it under another name; another run's file is."""
+    """The same file again is no new submission, nor is it under another name; another run's predictions are."""
     worse, better = runs
     export = ("export", "experiment_name=e", "format=json")
     first = harness(*export, "submission=a.csv").json
@@ -55,23 +56,74 @@ def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     assert (line["experiment"], len(line["trial_key"]), line["time"][-6:]) == ("e", 64, "+00:00")
     assert line["metrics"]["modified_map_at_3"] == 1.0
 
+    assert first["written"]
     again = harness(*export, "submission=a.csv").json
-    assert (again["number"], again["new"]) == (1, False)
+    assert (again["number"], again["new"], again["written"]) == (1, False, False)
     assert len(ledger.read_text("utf-8").splitlines()) == 1
     copied = harness("export", "experiment_name=e", "submission=b.csv")
     assert f"no new submission: the same content is submission 1 ({line['time'][:10]}" in copied.out
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
-    other = harness(*export, f"run={worse['run_id']}", "submission=a.csv").json
+    other = harness(*export, f"run={worse['run_id']}").json
     assert (other["run_id"], other["number"], other["new"]) == (worse["run_id"], 2, True)
-    default = harness(*export, f"run={worse['run_id']}").json
-    assert default["submission"] == str(tmp_path / "outputs" / "submissions" / f"e-{worse['run_id'][:8]}.jsonl")
-    assert (default["number"], default["new"]) == (2, False)
+    name = f"submission-{now()[:10]}-{worse['run_id'][:8]}.jsonl"
+    assert other["submission"] == str(tmp_path / "outputs" / "submissions" / name)
+    assert "(already there)" in harness("export", f"run={worse['run_id']}").out
 
     rows = harness("export history", "format=json").json["submissions"]
     assert [(row["run_id"], row["file"], row["state"]) for row in rows] == [
-        (better["run_id"], str(tmp_path / "b.csv"), "unchanged"),  # a.csv is the other's by now
-        (worse["run_id"], default["submission"], "unchanged"),
+        (better["run_id"], str(tmp_path / "b.csv"), "unchanged"),
+        (worse["run_id"], other["submission"], "unchanged"),
     ]
+
+
+def everything(folder):
+    """The files of a folder with their content, but for locks and what databases keep open."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "mlflow.db" not in path.name]
+    return {path: path.read_bytes() for path in files if path.suffix != ".lock"}
+
+
+@pytest.mark.stored
+@pytest.mark.local
+def test_nothing_is_ever_overwritten(harness, toy, tmp_path):
+    """Not what was exported, where it lay before it was moved or lies, nor a file or a provenance of anybody else."""
+    run = harness(*RUN).json["run_id"]
+    worse = harness(*RUN, "gate=score", "gate.threshold=99").json["run_id"]
+    assert harness("export", f"run={run}", "submission=best.csv").code == 0
+    assert harness("export", f"run={run}", "submission=moved.csv").code == 0
+    (tmp_path / "moved.csv").rename(tmp_path / "elsewhere.csv")
+    (tmp_path / "mine.csv").write_text("mine")
+    (tmp_path / "alone.csv.provenance.json").write_text("{}")
+    (tmp_path / "nowhere.csv").symlink_to(tmp_path / "nothing")
+    before = everything(tmp_path)
+    for name, why in {
+        "best": "is the file of submission 1",
+        "moved": "is the file of submission 1",
+        "mine": "exists and has other content",
+        "alone": "has the provenance of another file beside it, alone.csv.provenance.json",
+        "nowhere": "exists and has other content",
+    }.items():
+        done = harness("export", f"run={worse}", f"submission={name}.csv", "model=true")
+        assert (done.code, done.out) == (2, ""), name
+        assert f"{name}.csv {why}" in done.err
+        assert f"such as submission={name}-{worse[:8]}.csv, or leave `submission` out" in done.err
+    assert everything(tmp_path) == before
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    assert not tracker.client.search_registered_models()
+    assert "submission.file" not in tracker.run(worse).tags
+
+
+@pytest.mark.stored
+@pytest.mark.local
+def test_a_deleted_run_is_not_exported(harness, toy, tmp_path, tracker):
+    run = harness(*RUN).json["run_id"]
+    tracker.client.delete_run(run)
+    before = everything(tmp_path)
+    done = harness("export", f"run={run}", "submission=a.csv")
+    assert done.code == 2
+    assert f"run={run} was deleted" in done.err
+    assert f"mlflow runs restore --run-id {run}" in done.err
+    assert everything(tmp_path) == before
 
 
 @pytest.mark.stored

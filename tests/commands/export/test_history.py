@@ -49,7 +49,7 @@ def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, 
     assert (row["file"], row["state"]) == (str(tmp_path / "moved.csv"), "unchanged")
 
     said = harness(*moved[:2], "public=0.7").out
-    assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map_at_3): drift -0.3000" in said
+    assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map@3): drift -0.3000" in said
     assert "The previous public score, 0.8200, is replaced." in said
 
     tracker(tmp_path).client.delete_run(submitted["run_id"])
@@ -75,6 +75,25 @@ def test_a_changed_file_is_refused(harness, submitted, tmp_path):
     done = harness("export record", "submission=other.csv", "public=0.5")
     assert done.code == 2
     assert "was not exported to this outputs folder" in done.err
+
+
+def test_a_score_in_percent_is_asked_about(harness, submitted, tmp_path):
+    """And recorded as a fraction, so that the drift has one scale, where it is meant."""
+    for words, expected in {
+        ("public=81",): "public=81 is above 1, the greatest value of modified_map@3: did you mean 0.81? If",
+        ("public=0.8", "private=1.5"): "private=1.5 is above 1, the greatest value of modified_map@3: did you mean",
+        ("public=-0.1",): "public=-0.1 is below 0, the least value of modified_map@3.",
+        ("public=810",): "public=810 is above 1, the greatest value of modified_map@3.",
+        ("public=810", "scale=percent"): "above 100, the greatest value of modified_map@3 in percent.",
+        ("public=81", "scale=percents"): "Did you mean 'percent'?",
+    }.items():
+        done = harness(*RECORD, *words)
+        assert done.code == 2
+        assert expected in done.err
+    assert harness("export history", "format=json").json["submissions"][0]["public"] is None
+    found = harness(*RECORD, "public=81", "scale=percent", "format=json").json
+    assert (found["public"], found["drift"]["public"]) == (0.81, pytest.approx(-0.19))
+    assert tracker(tmp_path).run(submitted["run_id"]).metrics["leaderboard/public"] == 0.81
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ def exported(ledger, store, file, text, run="r1"):
     line = export_line(file, text, run)
     with ledger.locked():
         ledger.settle(store)
-        ledger.begin(line, '{"sha256": "' + line["sha256"] + '"}\n')
-        export_ledger.write_text(file, text)
+        ledger.require_free(line)
+        ledger.export(line, text, '{"sha256": "' + line["sha256"] + '"}\n')
         ledger.settle(store)
     return line["sha256"]
 
@@ -104,9 +104,9 @@ def test_the_same_content_is_one_submission(ledger, tmp_path):
     store = Store("r1", "r2")
     for name, run in (("a.csv", "r1"), ("a.csv", "r1"), ("b.csv", "r1"), ("c.csv", "r2")):
         digest = exported(ledger, store, tmp_path / name, "same", run)
-    exported(ledger, store, tmp_path / "a.csv", "other", "r1")
+    exported(ledger, store, tmp_path / "d.csv", "other", "r1")
     assert [(line["file"][-5:], line["run_id"]) for line in lines(ledger)] == [
-        ("a.csv", "r1"), ("b.csv", "r1"), ("c.csv", "r2"), ("a.csv", "r1"),
+        ("a.csv", "r1"), ("b.csv", "r1"), ("c.csv", "r2"), ("d.csv", "r1"),
     ]  # fmt: skip
     assert [one.number for one in ledger.submissions().values()] == [1, 2]
     answered(ledger, store, digest, public=0.5)
@@ -124,13 +124,14 @@ def tears(ledger, line):
 
 
 def dies_at(n):
-    """A write_text that dies before the n-th file that it is asked for."""
+    """A create_text that dies before the n-th file that it is asked for."""
     asked = iter(range(1, n + 1))
 
     def write(path, text):
         if next(asked) == n:
             raise Crash
         path.write_text(text, "utf-8")
+        return True
 
     return write
 
@@ -142,12 +143,12 @@ def dies_in_pending(path, missing_ok=False):
         os.unlink(path)  # noqa: PTH108
 
 
-# Where a process dies -> what is patched, and whether what it was doing counts afterwards. An export writes three
-# files: the pending step, the submission, the provenance; an answer writes the first alone.
+# Where a process dies -> what is patched, and whether what it was doing counts afterwards. An export writes the pending
+# step and creates two files, the submission and its provenance; an answer writes the first alone.
 STEPS = {
-    "before anything": (export_ledger, "write_text", 1, False),
-    "before the file": (export_ledger, "write_text", 2, False),
-    "before the provenance": (export_ledger, "write_text", 3, True),
+    "before anything": (export_ledger, "write_text", dies, False),
+    "before the file": (export_ledger, "create_text", 1, False),
+    "before the provenance": (export_ledger, "create_text", 2, True),
     "before the line": (Ledger, "_append", dies, True),
     "in the line": (Ledger, "_append", tears, True),
     "before the tags": (Store, "run", dies, True),
@@ -159,10 +160,21 @@ STEPS = {
 def crashed(monkeypatch, step, command, *words, **scores):
     where, name, instead, counts = STEPS[step]
     with monkeypatch.context() as patch:
-        patch.setattr(where, name, dies_at(instead) if name == "write_text" else instead)
+        patch.setattr(where, name, dies_at(instead) if name == "create_text" else instead)
         with pytest.raises(Crash):
             command(*words, **scores)
     return counts
+
+
+def test_another_process_takes_the_name_first(ledger, tmp_path, monkeypatch, caplog):
+    """Between looking and writing: its file stays, and ours is refused and forgotten, unless the content is ours."""
+    monkeypatch.setattr(Ledger, "require_free", lambda self, line: Path(line["file"]).write_text("theirs"))
+    with pytest.raises(BadInput, match="exists by now and has other content"):
+        exported(ledger, Store("r1"), tmp_path / "a.csv", "ours")
+    assert (tmp_path / "a.csv").read_text() == "theirs"
+    assert not settled(ledger, Store("r1"))
+    assert not caplog.text
+    assert exported(ledger, Store("r1"), tmp_path / "a.csv", "theirs") in ledger.submissions()
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -123,8 +123,9 @@ def test_what_is_logged_says_what_it_needs(client, shipped):
 def test_a_second_export_is_a_second_version(client, shipped, harness):
     """Of the name that is asked for, and the alias moves to it."""
     words = (*EXPORT, f"outputs={shipped[0] / 'outputs'}")
-    versions = [harness(*words, "model_name=search engine").json["model"]["version"] for _ in range(2)]
-    assert versions == [1, 2]
+    made = [harness(*words, "model_name=search engine").json["model"] for _ in range(2)]
+    assert [one["version"] for one in made] == [1, 2]
+    assert [one["before"] for one in made] == [None, f"version 1, run {shipped[1]['run_id']}"]
     assert int(client.get_model_version_by_alias("search engine", "champion").version) == 2
     done = harness(*words, "model_name=a/b")
     assert done.code == 2
@@ -140,6 +141,7 @@ def test_a_run_that_would_not_be_the_same_today_is_refused(harness, toy):
     done = harness(*EXPORT)
     assert done.code == 2
     assert "would not be the same run today" in done.err
+    assert not list(Path("outputs/submissions").glob("*.jsonl"))  # refused before anything is written
 
 
 FILES = ["config.yaml", "gate.json", "documents.jsonl", "background.jsonl", "scores.npy", "vocabulary.json",
