@@ -73,7 +73,8 @@ class Rule:
 
     def to_json(self) -> dict[str, Any]:
         """The rule as plain JSON; `from_json` reads it."""
-        return asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
+        plain = asdict(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
+        return {name: _lists(value) for name, value in plain.items()}
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
@@ -163,6 +164,11 @@ def _read(file: str) -> Rule:
         return Rule.from_json(required(json_file(path), "rule", file), f"{file}: rule")
     except BadInput as error:
         raise BadInput(f"{error} gate.file needs the gate.json of a run with gate=auto, depth or classifier.") from None
+
+
+def _lists(value: Any) -> Any:
+    """A value with lists in place of tuples, as JSON reads it back."""
+    return [_lists(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 def _features(content: Mapping[str, Any], where: str) -> tuple[tuple[str | None, str], ...]:

@@ -44,9 +44,9 @@ def test_auto_finds_the_source_and_a_threshold_between_the_kinds():
     known, payoff = corpus()
     decision = AutoGate(**FEW).decide(known, payoff)
     rule = decision.fitted["rule"]
-    assert rule["features"] == (("good", "top_score"),)
+    assert rule["features"] == [["good", "top_score"]]
     assert 4 < rule["thresholds"][0] < 8
-    assert rule["levels"] == (3, 0)
+    assert rule["levels"] == [3, 0]
     assert set(decision.shown.tolist()) == {0, 3}
     np.testing.assert_array_equal(decision.signal, [row[0] for row in known.rankings["good"].scores])
     assert decision.fitted["in_sample"] == pytest.approx(mean(payoff, decision.shown))
@@ -121,7 +121,7 @@ def test_depth_shows_fewer_documents_where_that_scores_higher():
     assert set(decision.shown[sure].tolist()) == {1}
     assert set(decision.shown[payoff.needs & ~sure].tolist()) == {3}
     assert set(decision.shown[~payoff.needs].tolist()) == {0}
-    assert decision.fitted["rule"]["levels"] == (1, 2, 3, 0)
+    assert decision.fitted["rule"]["levels"] == [1, 2, 3, 0]
 
 
 def test_the_classifier_joins_signals_that_say_little_alone():
@@ -247,7 +247,7 @@ def test_what_was_learnt_decides_alike_without_labels(tmp_path, gate):
 def test_a_threshold_may_be_infinite():
     rule = Rule(((None, "query_words"),), 10, (3, 0), (-math.inf,))
     text = json.dumps(rule.to_json(), allow_nan=False)
-    assert Rule.from_json(json.loads(text)) == rule
+    assert Rule.from_json(json.loads(text)) == Rule.from_json(rule.to_json()) == rule
 
 
 RULE = {"features": [["a", "top_score"]], "k": 2, "levels": [3, 0], "thresholds": [1]}
