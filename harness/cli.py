@@ -26,6 +26,11 @@ class Command:
 
 
 COMMANDS = {
+    "init": Command(
+        "harness.commands.init:init",
+        "write harness.yaml: what all commands in this folder share",
+        "harness init dataset=contest dataset.path=data experiment_name=first",
+    ),
     "run": Command(
         "harness.commands.run:run",
         "run one experiment: retrieve, gate, score, log",
@@ -125,7 +130,10 @@ def call(command: str, words: Sequence[str]) -> int:
             return 2
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
-        run_app(command, words, lambda: _function(command))
+        if {"-h", "--help"} & {*words}:
+            _print_help(command, words)
+        else:
+            run_app(command, words, lambda: _function(command))
         return 0
     except SystemExit as end:  # argparse and Hydra's own --help, --cfg
         return end.code if isinstance(end.code, int) else 1
@@ -146,6 +154,13 @@ def call(command: str, words: Sequence[str]) -> int:
             return 1
         _print_error(message)
         return 2
+
+
+def _print_help(command: str, words: Sequence[str]) -> None:
+    from harness.config.help import page
+
+    given = [word for word in words if word not in ("-h", "--help")]
+    print(page(command, given, COMMANDS[command].example), flush=True)  # noqa: T201
 
 
 def _function(command: str) -> Function:

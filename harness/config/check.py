@@ -18,11 +18,12 @@ class Invocation:
     """The command line behind a config.
 
     choices: config group -> the choice, such as retriever -> bm25.
-    overrides: the arguments key=value.
+    overrides: the arguments key=value. defaults: what `harness.yaml` adds to them, in the same form.
     """
 
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
+    defaults: tuple[str, ...] = ()
 
 
 def primary(command: str) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 from harness.config.check import Invocation, check, primary
 from harness.config.components import conf_folder, target_class
+from harness.config.defaults import Setting, defaults
 
 # Hydra's flags that show something instead of running: --multirun is not added to them.
 SHOWS = {"-c", "--cfg", "-h", "--help", "--hydra-help", "-i", "--info", "-sc", "--shell-completion", "-m", "--multirun"}
+TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path", "-p", "--package"}
 PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 
 # Keys whose value is always text: `experiment_name=2024` stays "2024".
@@ -36,6 +38,8 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
 
     multirun = command == "sweep" or any(word in ("-m", "--multirun") for word in words)
     failures: list[Exception] = []
+    completing = words[:1] == ["-sc"]
+    before = [] if completing or command == "init" else _defaults(command, words)
 
     def task(composed: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
@@ -46,7 +50,8 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
             check(config, primary(command))
             job = HydraConfig.get()
             choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
-            return function()(config, Invocation(choices, tuple(job.overrides.task)))
+            words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
+            return function()(config, Invocation(choices, tuple(words[len(before) :]), tuple(before)))
         except Exception as error:
             if multirun:
                 raise
@@ -55,14 +60,49 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
     _patch_hydra()
     if PLUGINS not in sys.path:
         sys.path.append(PLUGINS)  # where Hydra, which looks once per process, finds the sweeper of `harness sweep`
-    completing = words[:1] == ["-sc"]
     shows = any(word.partition("=")[0] in SHOWS for word in words)
     flags = ["--multirun"] if command == "sweep" and not shows else []
-    sys.argv = ["harness", *flags, *(word if completing else quoted(word, multirun) for word in words)]
+    options, overrides = split(words)
+    given = [*options, *before, *(quoted(word, multirun) for word in overrides)]
+    sys.argv = ["harness", *flags, *(words if completing else given)]
     with _full_errors():
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=primary(command))(task)()
     if failures:
         raise failures[0]
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(Hydra's flags with their values, the other words): its parser refuses an override after a flag after another."""
+    flags: list[str] = []
+    others: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        (flags if word.startswith("-") or before in TAKE_VALUES else others).append(word)
+    return flags, others
+
+
+def _defaults(command: str, words: Sequence[str]) -> list[str]:
+    """The overrides that `harness.yaml` stands for; they come before those of the command line, which so win."""
+    found = defaults(primary(command), words)
+    if note := found.note():
+        print(note, file=sys.stderr)  # noqa: T201
+    return [override_of(one) for one in found.settings]
+
+
+def override_of(one: Setting) -> str:
+    """A setting as an override, never of several values."""
+    if one.is_choice:
+        return f"{one.key}={'null' if one.value is None else one.value}"
+    text = TEXT_KEYS.fullmatch(one.key) and one.value is not None and not isinstance(one.value, list)
+    return f"{one.key}={_literal(one.text if text else one.value)}"
+
+
+def _literal(value: Any) -> str:
+    """A plain value, or a list of them, as Hydra's lexer reads it."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_literal, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _escaped(value) if isinstance(value, str) else repr(value)
 
 
 @contextmanager
@@ -128,6 +168,11 @@ def quoted(word: str, multirun: bool = False) -> str:
 def _quote(value: str) -> str:
     if value in ("", "null", "???") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
         return value
+    return _escaped(value)
+
+
+def _escaped(value: str) -> str:
+    """A text in quotation marks."""
     escaped = re.sub(r"\\+(?='|$)", lambda slashes: slashes.group() * 2, value)
     return "'" + escaped.replace("'", "\\'") + "'"
 

@@ -61,6 +61,11 @@ def test_flags_and_bare_words_stay(word):
     assert hydra_app.quoted(word) == word
 
 
+def test_flags_may_stand_between_overrides():
+    words = ["top_k=1", "--cfg", "job", "depth=5", "-m", "--config-dir", "a=b"]
+    assert hydra_app.split(words) == (["--cfg", "job", "-m", "--config-dir", "a=b"], ["top_k=1", "depth=5"])
+
+
 @given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))
 def test_any_text_survives_the_lexer(text):
     plain = text not in ("null", "???") and "${" not in text

@@ -1,0 +1,238 @@
+"""`harness.yaml` in the working folder: what every command here is given unless the command line says otherwise.
+
+Each line is `key: value`, with the keys of the command line:
+
+    dataset: contest
+    dataset.path: data
+    experiment_name: first
+
+The file may come from a stranger. It can only set keys that our own configs have, to plain values.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config import manual
+from harness.config.components import conf_folder
+from retrievers.base import BadInput, did_you_mean
+
+if TYPE_CHECKING:
+    from yaml import Node
+
+FILE = "harness.yaml"
+# They let others reach this machine, or say where a secret is sent: for the person at the command line to decide.
+NOT_HERE = ("hydra", "host", "open", "gate.base_url", "gate.runtime.api_key_env")
+SIZE_LIMIT = 100_000  # bytes
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A line of the file. value: a plain value or a list of them. text: as it is written. where: file:line."""
+
+    key: str
+    value: Any
+    text: str
+    where: str
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it chooses a component or a recipe."""
+        return self.key in _groups()
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a command takes from the file.
+
+    settings: those that count. replaced: keys that are left out because the command line chooses another component.
+    """
+
+    settings: tuple[Setting, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+    def note(self) -> str:
+        """The line that says that the file is used; empty if nothing of it counts."""
+        without = f", without {', '.join(self.replaced)}" if self.replaced else ""
+        return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
+
+
+def defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
+    """The defaults of a command. BadInput, with file and line, for what no command can mean.
+
+    name: of its primary config. words: the command line. folder: where the file is; None: the working folder.
+    """
+    settings = read((folder or Path()) / FILE, config_folders(words))
+    known = manual.manual(name)
+    chosen, given = _said(words)
+    kept: list[Setting] = []
+    replaced: list[str] = []
+    of_file = {one.key: one.value for one in settings}
+    for one in settings:
+        if not known.has(one.key) or one.key in given:
+            continue
+        if any(
+            choice != of_file.get(group, known.groups[group].value) and _belongs(one.key, group)
+            for group, choice in chosen.items()
+            if group in known.groups
+        ):
+            replaced.append(one.key)
+        else:
+            kept.append(one)
+    return Defaults(tuple(kept), tuple(replaced))
+
+
+def read(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
+    """The settings of a file, () if there is none. folders: further folders of configs, whose choices are known too."""
+    if not path.is_file():
+        return ()
+    if path.stat().st_size > SIZE_LIMIT:
+        raise BadInput(f"{path}: more than {SIZE_LIMIT:,} bytes are too many for a file of defaults.")
+    try:
+        return parse(path.read_text("utf-8"), path, folders)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: this is not UTF-8: {error}") from None
+
+
+def parse(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
+    """The settings in the text of a file. Arguments and errors as for `read`."""
+    settings = tuple(_parsed(text, path))
+    first: dict[str, Setting] = {}
+    for one in settings:
+        if one.key in first:
+            raise BadInput(f"{one.where}: {one.key} is set twice; {first[one.key].where} has it too.")
+        first[one.key] = one
+        _check(one, tuple(folders))
+    return settings
+
+
+def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
+    """The folders of `--config-dir` on a command line."""
+    found = []
+    for word, following in zip(words, [*words[1:], ""], strict=bool(words)):
+        flag, equals, value = word.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            found.append(Path(value if equals else following))
+    return tuple(found)
+
+
+def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+    """(group -> choice, all keys) that a command line gives, in the recipes that it names too."""
+    folders = config_folders(words)
+    pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
+    chosen: dict[str, str] = {}
+    given: set[str] = set()
+    for group, choice in pairs:
+        path = manual.choices(group, folders).get(choice) if group in manual.RECIPES else None
+        if path:
+            page = manual.read(path)
+            chosen |= {name: entry.value for name, entry in page.groups.items()}
+            given |= {*page.keys, *page.groups}
+    chosen |= {key: value for key, value in pairs if key in _groups()}
+    return chosen, given | {key for key, _ in pairs}
+
+
+def _belongs(key: str, group: str) -> bool:
+    """Whether a key means something only with some choices of a group."""
+    return key.startswith(f"{group}.") or key in manual.all_keys(group)
+
+
+@functools.cache
+def _manuals() -> dict[str, manual.Manual]:
+    """Name of each primary config -> its manual."""
+    return {path.stem: manual.manual(path.stem) for path in sorted(conf_folder().glob("*.yaml"))}
+
+
+@functools.cache
+def _groups() -> frozenset[str]:
+    return frozenset(group for one in _manuals().values() for group in one.groups)
+
+
+def known_keys(folders: Sequence[Path] = ()) -> list[str]:
+    """Every key that some command has, groups included."""
+    found: dict[str, None] = {}
+    for one in _manuals().values():
+        found |= dict.fromkeys([*one.keys, *one.groups])
+    for group in sorted(_groups() - {*manual.RECIPES}):
+        found |= dict.fromkeys(manual.all_keys(group, folders))
+    return list(found)
+
+
+def _parsed(text: str, path: Path) -> Iterator[Setting]:
+    """The lines of a file as settings. BadInput where it is no flat YAML mapping of plain values."""
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+    except (yaml.MarkedYAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise BadInput(f"{path}{line}: this is not YAML: {getattr(error, 'problem', error)}.") from None
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path}: this is not YAML: {error}") from None
+    if root is None:
+        return
+    if not isinstance(root, yaml.MappingNode):
+        raise BadInput(f"{path}:1: each line must be `key: value`, such as `dataset: contest`.")
+    for key, value in root.value:
+        where = f"{path}:{key.start_mark.line + 1}"
+        if not isinstance(key, yaml.ScalarNode):
+            raise BadInput(f"{where}: a key must be a name, such as dataset.path.")
+        yield Setting(key.value, _plain(loader, key.value, value, where), getattr(value, "value", ""), where)
+
+
+def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
+    """A scalar, or a list of scalars, without what a config would look up or run."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        inner = next((one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode)), "name")
+        raise BadInput(f"{where}: write `{key}.{inner}: value`, each key on its own line.")
+    inner = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    for one in inner:
+        if not isinstance(one, yaml.ScalarNode):
+            raise BadInput(f"{where}: {key} must be a plain value or a list of plain values.")
+        if "${" in one.value or one.value == "???":
+            raise BadInput(f"{where}: {key}: {one.value!r} is not allowed here. Write the value itself.")
+    try:
+        value = loader.construct_object(node, deep=True)
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadInput(f"{where}: {key}: {getattr(error, 'problem', error)}.") from None
+    for one in value if isinstance(value, list) else [value]:
+        if not isinstance(one, str | int | float | bool | None):
+            raise BadInput(f"{where}: {key}: put the value in quotation marks.")
+        if isinstance(one, float) and not math.isfinite(one):
+            raise BadInput(f"{where}: {key}: {one} is not a finite number.")
+    return value
+
+
+def _check(one: Setting, folders: tuple[Path, ...]) -> None:
+    """BadInput for a key that no command has, and for an unknown choice of a group."""
+    if any(one.key == key or one.key.startswith(f"{key}.") for key in NOT_HERE):
+        raise BadInput(f"{one.where}: {one.key} can only be given on the command line, not in {FILE}.")
+    if one.is_choice:
+        known = manual.choices(one.key, folders)
+        if one.value is not None and (not isinstance(one.value, str) or one.value not in known):
+            near = did_you_mean(str(one.value), known)
+            raise BadInput(
+                f"{one.where}: {one.key}: {one.value}: there is no such choice.{near} Known: {', '.join(known)}."
+            )
+        return
+    known_here = known_keys(folders)
+    if one.key not in known_here and not _free(one.key, folders):
+        raise BadInput(f"{one.where}: no command has the key {one.key}.{did_you_mean(one.key, known_here)}")
+
+
+def _free(key: str, folders: tuple[Path, ...]) -> bool:
+    """Whether a key lies in a mapping whose names are free, such as fusion.weights."""
+    parent, _, name = key.rpartition(".")
+    entry = (
+        manual.all_keys(key.partition(".")[0], folders).get(parent) if name.isidentifier() and name[0] != "_" else None
+    )
+    return entry is not None and entry.value == "{}"

@@ -1,0 +1,97 @@
+"""`harness COMMAND --help`: each key with its value and comment, and the choices of each group, from `conf/`."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from harness.config import manual
+from harness.config.check import primary
+from harness.config.defaults import Defaults, config_folders, defaults
+from harness.config.manual import Entry
+
+LEAST, MOST = 60, 100  # characters of a line
+COLUMN = 27  # where comments begin
+CHOICES = 17  # where descriptions of choices begin
+ONLY_WITH = {"encoder": "${encoder}", "index": "${index}"}  # group -> how a retriever that uses it refers to it
+REFUSED = (("run", "task"),)  # (command, group): inherited, but of one choice alone
+LONGEST = 40  # characters of a value that is shown whole
+
+
+def page(command: str, words: Sequence[str], example: str) -> str:
+    """The help of a command, with the values that a command line and `harness.yaml` give.
+
+    words: the command line without the command. example: a command line.
+    """
+    name, folders = primary(command), config_folders(words)
+    own, from_file = manual.manual(name), defaults(name, words) if command != "init" else Defaults()
+    given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
+    given |= {key.lstrip("+~"): value for key, equals, value in (word.partition("=") for word in words) if equals}
+    chosen = {group: given.get(group, entry.value) for group, entry in own.groups.items()}
+    lines = [f"harness {command} [KEY=VALUE ...]", *_wrapped(f"{_sentence(own.about)}.", ""), "", f"Example: {example}"]
+    groups = {group: entry for group, entry in own.groups.items() if (command, group) not in REFUSED}
+    lines += ["", "Keys, with their values:"]
+    for key, entry in sorted(own.keys.items(), key=lambda one: one[0] in ("outputs", "format", "store.path")):
+        if key.partition(".")[0] not in own.groups:
+            lines += _row(key, entry, given)
+    if groups:
+        text = "Components and recipes, * the chosen one. GROUP=CHOICE chooses another; its keys are shown by"
+        lines += ["", *_wrapped(f"{text} `harness {command} GROUP=CHOICE --help`:", "")]
+    for group, entry in groups.items():
+        lines += ["", *_group(group, entry, chosen, given, folders)]
+    lines += [
+        "",
+        *_wrapped("--cfg job prints the whole config. harness.yaml holds for every command in its folder.", ""),
+    ]
+    return "\n".join(lines)
+
+
+def _sentence(about: str) -> str:
+    text = about.partition(": ")[2] or about
+    return (text[:1].upper() + text[1:]).rstrip(".")
+
+
+def _group(
+    group: str, entry: Entry, chosen: Mapping[str, str], given: Mapping[str, str], folders: Sequence
+) -> Iterator[str]:
+    """The choices of a group, and the keys of the chosen one."""
+    yield from _wrapped(entry.comment, f"{group}={chosen[group]}")
+    for choice, path in manual.choices(group, folders).items():
+        mark = "*" if choice == chosen[group] else " "
+        yield _choice(mark, choice, manual.read(path).about)
+    retriever = manual.keys_of("retriever", chosen.get("retriever", ""), folders)
+    reference = ONLY_WITH.get(group)
+    if reference and group not in given and all(one.value != reference for one in retriever.values()):
+        return
+    for key, inner in manual.keys_of(group, chosen[group], folders).items():
+        if key.partition(".")[0] != "hydra" and not (group == "task" and "." not in key):
+            yield from _row(key, inner, given, "   ")
+
+
+def _row(key: str, entry: Entry, given: Mapping[str, str], indent: str = "  ") -> list[str]:
+    value = given.get(key, entry.value)
+    shown = value if len(value) <= LONGEST else f"{value[: LONGEST - 2]} …"
+    return _wrapped(entry.comment, f"{indent}{key}={shown}")
+
+
+def _choice(mark: str, choice: str, about: str) -> str:
+    """A choice with what it is, on one line."""
+    head = f" {mark} {choice} ".ljust(CHOICES)
+    return head + textwrap.shorten(about.rstrip("."), max(_width() - len(head), 1), placeholder=" …")
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size((80, 24)).columns, LEAST), MOST)
+
+
+def _wrapped(text: str, head: str) -> list[str]:
+    """`head`, and beside it the text in a column of its own."""
+    if not head:
+        return textwrap.wrap(text, _width())
+    if not text:
+        return [head]
+    rows = textwrap.wrap(text, _width() - COLUMN)
+    if len(head) + 2 > COLUMN:
+        return [head, *(" " * COLUMN + row for row in rows)]
+    return [head.ljust(COLUMN) + rows[0], *(" " * COLUMN + row for row in rows[1:])]

@@ -1,0 +1,189 @@
+"""What the configs say about themselves: the keys and groups of each command with their comments, read as text.
+
+Hydra is not needed for that, so help and the checks of `harness.yaml` take milliseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.config.components import conf_folder
+
+if TYPE_CHECKING:
+    from yaml import MappingNode, Node
+
+RECIPES = ("experiment", "sweep")  # groups whose choices set keys and choices of others
+GLOBAL = "# @package _global_"
+SWEPT = "hydra.sweeper.params."  # where a named sweep has the keys that it sets
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key as a config has it. value: as it is written there. comment: the text beside it."""
+
+    value: str
+    comment: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """One file of configs.
+
+    about: its first comment. keys: dotted key -> entry, of every leaf. groups: those of its defaults list, with their
+    choices. bases: the other configs of that list. package: whether its keys are those of the whole config.
+    """
+
+    about: str
+    keys: dict[str, Entry]
+    groups: dict[str, Entry]
+    bases: tuple[str, ...]
+    package: bool
+
+
+@dataclass(frozen=True)
+class Manual:
+    """What a command takes: its own keys, and its groups with the choices that they have by default."""
+
+    about: str
+    keys: dict[str, Entry]
+    groups: dict[str, Entry]
+
+    def has(self, key: str) -> bool:
+        """Whether the command takes a key: one of its own, one of its groups, or a key inside such a group."""
+        return key in self.keys or key in self.groups or ("." in key and key.partition(".")[0] in self.groups)
+
+
+def manual(name: str) -> Manual:
+    """The manual of the command whose primary config has this name."""
+    page = read(conf_folder() / f"{name}.yaml")
+    keys: dict[str, Entry] = {}
+    groups: dict[str, Entry] = {}
+    for base in page.bases:
+        keys |= manual(base).keys
+        groups |= manual(base).groups
+    for group, entry in page.groups.items():
+        path = choices(group).get(entry.value)
+        if path and group not in RECIPES and read(path).package:  # a task: its keys are the command's own
+            keys |= read(path).keys
+    return Manual(page.about, keys | page.keys, groups | page.groups)
+
+
+def choices(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
+    """Choice -> its file. folders: further folders of configs, which come first."""
+    found: dict[str, Path] = {}
+    for folder in (conf_folder(), *folders):
+        found |= {path.stem: path for path in sorted((folder / group).glob("*.yaml"))}
+    return found
+
+
+def keys_of(group: str, choice: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
+    """Dotted key in the whole config -> entry, of every key that a choice brings. {} for an unknown choice."""
+    path = choices(group, folders).get(choice)
+    if path is None:
+        return {}
+    page = read(path)
+    found: dict[str, Entry] = {}
+    for base in page.bases:
+        found |= keys_of(group, base.partition("@")[0], folders)
+    return found | (page.keys if page.package else {f"{group}.{key}": entry for key, entry in page.keys.items()})
+
+
+def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
+    """The keys that any choice of a group brings."""
+    found: dict[str, Entry] = {}
+    for choice in choices(group, folders):
+        found = keys_of(group, choice, folders) | found
+    return found
+
+
+@functools.cache
+def read(path: Path) -> Page:
+    """A file of configs with its comments."""
+    import yaml
+
+    text = path.read_text("utf-8")
+    lines = text.splitlines()
+    first = [line.lstrip("# ") for line in _leading_comments(lines) if line != GLOBAL]
+    page = Page(" ".join(first), {}, {}, (), text.startswith(GLOBAL))
+    root: MappingNode | None = yaml.compose(text, yaml.SafeLoader)
+    if root is None:
+        return page
+    for key, value in root.value:
+        if key.value == "defaults":
+            page = replace(page, groups=_groups(value, text, lines), bases=_bases(value))
+    for name, entry in _entries(root, text, lines):
+        if not name.startswith("hydra.") or name.startswith(SWEPT):
+            page.keys[name.removeprefix(SWEPT)] = entry
+    return page
+
+
+def _leading_comments(lines: Sequence[str]) -> list[str]:
+    found = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        found.append(line)
+    return found
+
+
+def _entries(node: Node, text: str, lines: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Entry]]:
+    """(dotted key, entry) of every leaf below a mapping; lists are leaves."""
+    from yaml import MappingNode
+
+    for key, value in node.value:
+        name = f"{prefix}{key.value}"
+        if name == "defaults" or key.value == "_target_":
+            continue
+        if isinstance(value, MappingNode) and value.value:
+            yield from _entries(value, text, lines, f"{name}.")
+        else:
+            yield name, _entry(key, value, text, lines)
+
+
+def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
+    from yaml import SequenceNode
+
+    if isinstance(value, SequenceNode) and not value.flow_style:
+        written = f"[{', '.join(inner.value for inner in value.value)}]"
+        line, column = key.end_mark.line, key.end_mark.column
+    else:
+        written = text[value.start_mark.index : value.end_mark.index]
+        line, column = value.end_mark.line, value.end_mark.column
+    return Entry(written, _comment(lines, line, column))
+
+
+def _comment(lines: Sequence[str], line: int, column: int) -> str:
+    """The comment that follows a place in a line, with the lines of comment right below it."""
+    place = lines[line].find("#", column)
+    if place < 0:
+        return ""
+    found = [lines[line][place:]]
+    for below in lines[line + 1 :]:
+        if below.find("#") != place or below[:place].strip():
+            break
+        found.append(below[place:])
+    return " ".join(one.lstrip("# ") for one in found)
+
+
+def _groups(defaults: Node, text: str, lines: Sequence[str]) -> dict[str, Entry]:
+    from yaml import MappingNode
+
+    found = {}
+    for item in defaults.value:
+        if isinstance(item, MappingNode):
+            [(key, value)] = item.value
+            group = re.sub(r"^override */?", "", key.value)
+            if "/" not in group:
+                found[group] = _entry(key, value, text, lines)
+    return found
+
+
+def _bases(defaults: Node) -> tuple[str, ...]:
+    from yaml import ScalarNode
+
+    return tuple(item.value for item in defaults.value if isinstance(item, ScalarNode) and item.value != "_self_")

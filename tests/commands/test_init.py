@@ -1,0 +1,58 @@
+"""`harness init`: the file of defaults."""
+
+import json
+
+WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "experiment_name=007")
+
+
+def test_it_writes_what_every_command_then_uses(harness, toy, tmp_path):
+    done = harness("init", *WORDS)
+    assert done.code == 0, done.err
+    assert "3 documents, 3 queries, 3 labelled" in done.out
+    lines = (tmp_path / "harness.yaml").read_text().splitlines()
+    assert lines[2:] == ["dataset: contest", "dataset.path: toy", "tokenizer: word", "experiment_name: '007'"]
+    found = harness("run", "tracking=none", "format=json")
+    assert found.json["experiment"] == "007"
+    assert found.json["counts"]["scored"] == 3
+
+
+def test_the_same_again_changes_nothing_and_other_contents_stay(harness, toy, tmp_path):
+    harness("init", *WORDS)
+    path = tmp_path / "harness.yaml"
+    path.write_text(path.read_text() + "# mine\n")
+    assert harness("init", *WORDS).code == 0
+    before = path.read_bytes()
+    done = harness("init", "dataset=contest", "dataset.path=toy")
+    assert done.code == 2
+    assert "harness.yaml is there already" in done.err
+    assert path.read_bytes() == before
+
+
+def test_what_a_run_would_refuse_is_not_written(harness, toy, tmp_path):
+    for words, message in {
+        (): "Give the keys",
+        ("dataset.path=toy",): "dataset.path",
+        ("dataset=contest", "dataset.path=nowhere"): "nowhere",
+        ("top_k=0",): "top_k=0 is too small",
+        ("top_k=1,2",): "top_k",
+        ("~gate",): "gate",
+        ("experiment_name=${oc.env:HOME}",): "plain values",
+    }.items():
+        done = harness("init", *words)
+        assert done.code == 2, words
+        assert message in done.err
+        assert not (tmp_path / "harness.yaml").exists()
+
+
+def test_lists_and_json(harness, toy, tmp_path):
+    found = harness("init", "dataset=contest", "dataset.path=toy", "metrics=[map,ndcg@10]", "format=json").json
+    assert found["defaults"]["metrics"] == ["map", "ndcg@10"]
+    assert found["rows"] == {"documents": 3, "queries": 3, "labelled": 3}
+    assert "format" not in (tmp_path / "harness.yaml").read_text()
+    json.dumps(found)
+
+
+def test_a_text_task_may_have_defaults_too(harness, files, tmp_path):
+    done = harness("init", "task=corrections", "task.scheme=span")
+    assert done.code == 0, done.err
+    assert "task.scheme: span" in (tmp_path / "harness.yaml").read_text()

@@ -1,0 +1,60 @@
+"""`harness COMMAND --help`."""
+
+import subprocess
+import sys
+
+import pytest
+
+from harness import cli
+from harness.config import check, help, manual
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda command, *words: help.page(command, words, "harness x")
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_key_and_every_choice_of_a_command_is_explained_in_80_columns(shown, command):
+    page = shown(command)
+    found = manual.manual(check.primary(command))
+    assert all(f"{key}=" in page for key in found.keys)
+    for group in found.groups:
+        if (command, group) not in help.REFUSED:
+            assert all(f"{choice} " in page for choice in manual.choices(group)), group
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_groups_of_other_commands_are_absent(shown):
+    assert "sweep=" not in shown("run")
+    assert "dataset=" not in shown("ui")
+    assert "search=grid" in shown("sweep")
+
+
+def test_the_choice_on_the_command_line_shows_its_keys(shown):
+    assert "gate.threshold" not in shown("run")
+    assert "gate.threshold=5" in shown("run", "gate=score", "gate.threshold=5")
+    assert " * score" in shown("run", "gate=score")
+
+
+def test_an_encoder_that_is_not_used_keeps_its_keys_to_itself(shown):
+    assert "encoder.max_length" not in shown("run")
+    assert "encoder.max_length" in shown("run", "retriever=dense")
+
+
+def test_values_of_harness_yaml_are_shown(shown, tmp_path):
+    (tmp_path / "harness.yaml").write_text("top_k: 7\ngate: score\n")
+    assert "top_k=7 " in shown("run")
+    assert " * score" in shown("run")
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from harness.cli import main\n"
+        "try: main(['run', '--help'])\n"
+        "finally: print([m for m in ('hydra', 'omegaconf', 'mlflow', 'numba', 'scipy', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.endswith("[]\n"), done.stderr
