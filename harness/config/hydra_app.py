@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.check import Invocation, check, primary
-from harness.config.components import conf_folder, target_class
+from harness.config.components import conf_folder
 from harness.config.defaults import Setting, defaults
 
-# Hydra's flags that show something instead of running: --multirun is not added to them.
-SHOWS = {"-c", "--cfg", "-h", "--help", "--hydra-help", "-i", "--info", "-sc", "--shell-completion", "-m", "--multirun"}
-TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path", "-p", "--package"}
 PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 
 # Keys whose value is always text: `experiment_name=2024` stays "2024".
@@ -36,10 +33,13 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
     """
     import hydra
 
-    multirun = command == "sweep" or any(word in ("-m", "--multirun") for word in words)
+    from harness.config.leash import options_of, parsed_flags
+
+    flags = parsed_flags(words)
+    multirun = command == "sweep" or flags.multirun
     failures: list[Exception] = []
-    completing = words[:1] == ["-sc"]
-    before = [] if completing or command == "init" else _defaults(command, words)
+    alone = flags.shell_completion or command == "init"
+    before = [] if alone else _defaults(command, [*options_of(flags), *flags.overrides])
 
     def task(composed: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
@@ -60,24 +60,14 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
     _patch_hydra()
     if PLUGINS not in sys.path:
         sys.path.append(PLUGINS)  # where Hydra, which looks once per process, finds the sweeper of `harness sweep`
-    shows = any(word.partition("=")[0] in SHOWS for word in words)
-    flags = ["--multirun"] if command == "sweep" and not shows else []
-    options, overrides = split(words)
-    given = [*options, *before, *(quoted(word, multirun) for word in overrides)]
-    sys.argv = ["harness", *flags, *(words if completing else given)]
+    shows = flags.cfg or flags.hydra_help or flags.info or flags.shell_completion or flags.multirun
+    added = ["--multirun"] if command == "sweep" and not shows else []
+    given = flags.overrides if flags.shell_completion else [quoted(word, multirun) for word in flags.overrides]
+    sys.argv = ["harness", *added, *options_of(flags), *before, *given]
     with _full_errors():
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=primary(command))(task)()
     if failures:
         raise failures[0]
-
-
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(Hydra's flags with their values, the other words): its parser refuses an override after a flag after another."""
-    flags: list[str] = []
-    others: list[str] = []
-    for before, word in zip(["", *words], words, strict=False):
-        (flags if word.startswith("-") or before in TAKE_VALUES else others).append(word)
-    return flags, others
 
 
 def _defaults(command: str, words: Sequence[str]) -> list[str]:
@@ -122,32 +112,23 @@ def _full_errors() -> Iterator[None]:
 def _patch_hydra() -> None:
     """Two patches of Hydra 1.3 internals, which `hydra-core<1.4` in pyproject.toml protects.
 
-    Callbacks are instantiated from the config, so their classes are checked against the leash. And Hydra composes the
-    whole config once only to read hydra.mode, which --multirun decides here: that takes a quarter of a second.
+    Configs are loaded on the leash. And Hydra composes the whole config once only to read hydra.mode, which --multirun
+    decides here: that takes a quarter of a second.
     """
-    from hydra._internal.callbacks import Callbacks
-    from hydra._internal.hydra import Hydra
-    from omegaconf import OmegaConf
+    from hydra._internal import hydra
 
-    plain_init = Callbacks.__init__
-    if getattr(plain_init, "leashed", False):
+    from harness.config.leash import LeashedLoader
+
+    if hydra.ConfigLoaderImpl is LeashedLoader:
         return
+    hydra.ConfigLoaderImpl = LeashedLoader  # type: ignore[misc]
+    plain_mode = hydra.Hydra.get_mode
 
-    def init(self: Callbacks, config: Any = None) -> None:
-        callbacks = (OmegaConf.select(config, "hydra.callbacks") or {}) if config is not None else {}
-        for name, node in callbacks.items():
-            target_class(node, f"hydra.callbacks.{name}")
-        plain_init(self, config)
-
-    plain_mode = Hydra.get_mode
-
-    def mode(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+    def mode(self: hydra.Hydra, config_name: str | None, overrides: list[str]) -> Any:
         given = any(word.startswith("hydra.mode=") for word in overrides)
         return plain_mode(self, config_name, overrides) if given else None
 
-    Hydra.get_mode = mode  # type: ignore[method-assign]
-    init.leashed = True  # type: ignore[attr-defined]
-    Callbacks.__init__ = init  # type: ignore[method-assign]
+    hydra.Hydra.get_mode = mode  # type: ignore[method-assign]
 
 
 def quoted(word: str, multirun: bool = False) -> str:

@@ -28,6 +28,9 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     text = str(error).strip()
     if error.__cause__ is not None and str(error.__cause__) not in text:
         text += "\n" + str(error.__cause__)
+    refused = re.search(r"BadInput raised while resolving interpolation: (.*)", text)
+    if refused:
+        return refused.group(1)
     unknown = re.search(r"Could not override '([^']+)'", text)
     if unknown:
         return f"{unknown.group(1)} is unknown here.{_near_key(unknown.group(1), command, words)}"

@@ -36,7 +36,7 @@ def test_what_a_run_would_refuse_is_not_written(harness, toy, tmp_path):
         ("top_k=0",): "top_k=0 is too small",
         ("top_k=1,2",): "top_k",
         ("~gate",): "gate",
-        ("experiment_name=${oc.env:HOME}",): "plain values",
+        ("experiment_name=${oc.env:HARNESS_CACHE}",): "plain values",
     }.items():
         done = harness("init", *words)
         assert done.code == 2, words

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import cli
-from harness.config import hydra_app
+from harness.config import hydra_app, leash
 
 
 def parsed(word: str, multirun: bool = False):
@@ -62,8 +62,9 @@ def test_flags_and_bare_words_stay(word):
 
 
 def test_flags_may_stand_between_overrides():
-    words = ["top_k=1", "--cfg", "job", "depth=5", "-m", "--config-dir", "a=b"]
-    assert hydra_app.split(words) == (["--cfg", "job", "-m", "--config-dir", "a=b"], ["top_k=1", "depth=5"])
+    flags = leash.parsed_flags(["top_k=1", "--cfg", "job", "depth=5", "--reso", "--config-d", "a=b"])
+    assert flags.overrides == ["top_k=1", "depth=5"]
+    assert leash.options_of(flags) == ["--cfg=job", "--resolve", "--config-dir=a=b"]
 
 
 @given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))

@@ -21,7 +21,8 @@ COMPILED = {
     "_alignment_kernels",
     "_bm25_kernels",
     "_vector_kernels",
-}  # import numba; imported only where used
+    "leash",
+}  # import numba or Hydra; imported only where used
 SERVED = {"model_code", "harness_sweeper"}  # loaded only by MLflow and Hydra
 
 

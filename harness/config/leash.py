@@ -1,0 +1,206 @@
+"""Hydra on the leash: what flags, config files and overrides may decide about Hydra itself.
+
+Hydra imports, opens and calls what its own section of a config names: logging factories, launchers, callbacks, packages
+of configs. So that section must be the shipped one, except for the launcher, the sweeper and how much is logged.
+
+Imports Hydra at the top, since a launcher sends the loader to its workers: import this module only where it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra.conf
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, Node, OmegaConf
+from omegaconf.resolvers import oc
+
+from harness.config.canonical import flatten, leaves, nodes
+from harness.config.components import conf_folder
+from harness.config.keys import Key, check_value
+from retrievers.base import BadInput
+
+BASIC = "hydra._internal.core_plugins.basic"
+PLUGINS = {
+    "launcher": (
+        f"{BASIC}_launcher.BasicLauncher",
+        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+        "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+    ),
+    "sweeper": (f"{BASIC}_sweeper.BasicSweeper", "hydra_plugins.harness_sweeper.PlannedSweeper"),
+}
+NUMBERS = {
+    "launcher.n_jobs": Key(int, least=-1, most=1024),
+    "sweeper.trials_per_job": Key(int | None, least=1, most=100_000),
+}
+# Of Hydra's section, what a command line may set, what a file of --config-dir may, and what Hydra itself fills in.
+COMMAND_LINE = ("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweeper", "hydra.mode", "hydra.verbose")
+FILES = ("sweeper.params.", "sweeper.trials_per_job", "launcher.n_jobs")
+FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
+FREE = ("launcher", "sweeper", "mode", "verbose")
+
+
+class LeashedLoader(ConfigLoaderImpl):
+    """Hydra's loader of configs, which lets nothing through that the leash does not allow.
+
+    Every config goes through it before Hydra uses it in any way, in workers too. Raises BadInput.
+    """
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        _check_section(config.hydra, config_name)
+        return config
+
+    def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
+        for override in parsed_overrides:  # before the base class searches, and so imports, what hydra.searchpath names
+            _check_override(override)
+        super()._process_config_searchpath(config_name, parsed_overrides, repo)
+
+    def _load_single_config(self, default: Any, repo: Any) -> Any:
+        loaded = super()._load_single_config(default, repo)
+        if loaded.provider == "command-line":  # of --config-dir
+            content = OmegaConf.to_container(loaded.config, resolve=False)
+            _check_file(content, f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml")
+        return loaded
+
+
+def parsed_flags(words: Sequence[str]) -> Namespace:
+    """Hydra's flags among the words of a command line, and the overrides. BadInput for flags that are refused."""
+    flags = get_args_parser().parse_intermixed_args(list(words))
+    if flags.experimental_rerun is not None:
+        raise BadInput(
+            "--experimental-rerun is refused: the file that it opens can run code. `harness reproduce` repeats a run."
+        )
+    if flags.config_path is not None or flags.config_name is not None:
+        raise BadInput(
+            "--config-path and --config-name are refused: every command has a config of its own. "
+            "Your own recipes and choices go into a folder: --config-dir=FOLDER."
+        )
+    if flags.resolve and not (flags.cfg or flags.help):
+        raise BadInput("--resolve goes with a flag that shows the config: add --cfg job.")
+    modes = {
+        "--run": flags.run,
+        "--multirun": flags.multirun,
+        "--cfg": flags.cfg,
+        "--info": flags.info,
+        "--shell-completion": flags.shell_completion,
+    }
+    given = [name for name, value in modes.items() if value]
+    if len(given) > 1:
+        raise BadInput(f"{' and '.join(given)} exclude each other: leave out all but one.")
+    return flags
+
+
+def options_of(flags: Namespace) -> list[str]:
+    """The flags in full, without the overrides: Hydra's parser refuses an override after a flag after another."""
+    given = {name: value for name, value in vars(flags).items() if name != "overrides" and value not in (False, None)}
+    options = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    return [name if value is True else f"{name}={value}" for name, value in options.items()]
+
+
+def _check_override(override: Override) -> None:
+    key = override.key_or_group
+    if key == "hydra.searchpath":
+        raise BadInput("hydra.searchpath is refused. Configs of your own are found with --config-dir=FOLDER.")
+    if key == "hydra" or (key.startswith(("hydra.", "hydra/")) and not key.startswith(COMMAND_LINE)):
+        raise BadInput(
+            f"{key} is refused: the harness sets up Hydra itself. The command line may set {', '.join(COMMAND_LINE)}."
+        )
+
+
+def _check_file(content: Any, file: str) -> None:
+    section = content.get("hydra", {}) if isinstance(content, Mapping) else {}
+    refused = (
+        [name for name in flatten(section) if not name.startswith(FILES)] if isinstance(section, Mapping) else [""]
+    )
+    if refused:
+        key = ".".join(["hydra", *filter(None, refused[:1])])
+        allowed = ", ".join(f"hydra.{name.rstrip('.')}" for name in FILES)
+        raise BadInput(
+            f"{file} sets {key}: remove it there. Of Hydra's section, a config file may set only {allowed}; the "
+            "command line may also set a launcher."
+        )
+
+
+def _check_section(section: DictConfig, config_name: str | None) -> None:
+    """BadInput unless Hydra's section is the shipped one in all that is not free."""
+    for name, targets in PLUGINS.items():
+        _check_plugin(section, name, targets)
+    content: Any = OmegaConf.to_container(section, resolve=False)
+    expected = _shipped(config_name)
+    found = {key: value for key, value in content.items() if key not in FREE}
+    differing = [*sorted(_leaves(found) - _leaves(expected)), *sorted(_leaves(expected) - _leaves(found))]
+    for key, value in differing:
+        if not key.startswith(FILLED_IN):
+            raise BadInput(
+                f"hydra.{key} (here or as shipped {value}) must stay as shipped: the harness sets up Hydra itself. "
+                f"Only {', '.join(f'hydra.{one}' for one in FREE)} may be set."
+            )
+    verbose = content["verbose"]
+    check_value(verbose, Key(bool | str | list[str]), "hydra.verbose")
+
+
+def _leaves(content: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """(dotted name, value as text) of every leaf that is neither empty nor missing."""
+    return {(name, repr(value)) for name, value in leaves(content) if value not in (None, [], "???")}
+
+
+def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> None:
+    """Launchers and sweepers are instantiated by Hydra, and so would be every `_target_` inside them."""
+    content: Any = section[name]
+    if not isinstance(content, DictConfig) or content.get("_target_") not in targets:
+        known = ", ".join(target.rpartition(".")[2] for target in targets)
+        raise BadInput(f"hydra.{name} must be one of {known}. Choose it as in hydra/{name}=basic.")
+    content = OmegaConf.to_container(content, resolve=True)
+    for where, node in nodes(content, f"hydra.{name}"):
+        for key in node:
+            if str(key).startswith("_") and (where, key) != (f"hydra.{name}", "_target_"):
+                raise BadInput(f"{where}.{key} is refused: a {name} holds plain values only.")
+    for key, bounds in NUMBERS.items():
+        group, _, argument = key.partition(".")
+        if group == name and argument in content:
+            check_value(content[argument], bounds, f"hydra.{key}")
+
+
+@functools.cache
+def _shipped(config_name: str | None) -> dict[str, Any]:
+    """Hydra's section of a command as it is shipped: Hydra's own defaults, then those of the shipped configs."""
+    import yaml
+
+    stock = Path(next(iter(hydra.conf.__path__))) / "hydra"
+    sections = [OmegaConf.structured(hydra.conf.HydraConf), OmegaConf.load(stock / "output" / "default.yaml")]
+    for group in ("help", "hydra_help", "hydra_logging", "job_logging"):
+        sections.append(OmegaConf.create({group: OmegaConf.load(stock / group / "default.yaml")}))
+    for name in ("common", config_name) if config_name else ():
+        shipped = yaml.safe_load((conf_folder() / f"{name}.yaml").read_text("utf-8"))
+        sections.append(OmegaConf.create(shipped.get("hydra", {})))
+    content: Any = OmegaConf.to_container(OmegaConf.merge(*sections), resolve=False)
+    return {key: value for key, value in content.items() if key not in (*FREE, "defaults")}
+
+
+def _environment(name: str, default: Any = oc._DEFAULT_MARKER_, *, _node_: Node) -> str | None:
+    """The resolver `${oc.env:NAME}`, for variables that hold no secret: whatever it reads may be logged."""
+    key = str(_node_._get_full_key(None))
+    if not str(name).startswith("HARNESS_") and (name, key) != ("MLFLOW_TRACKING_URI", "tracking.uri"):
+        raise BadInput(
+            f"{key} reads the environment variable {name}: a config is logged, so it may read only variables whose "
+            "names begin with HARNESS_."
+        )
+    return oc.env(name, default)
