@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         outcome = steps.run(run_config, session)
-        write_results(live.folder, record, live.run_id, run_config, session, outcome)
+        write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
     run_id, folder = live.run_id, live.folder
     name, sent = run_config.experiment_name, not record.unsent
     document = {
@@ -78,12 +78,18 @@ def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunReco
 
 
 def write_results(
-    folder: Path, record: RunRecord, run_id: str | None, config: RunConfig, session: Session, outcome: steps.Outcome
+    folder: Path,
+    record: RunRecord,
+    run_id: str | None,
+    config: RunConfig,
+    session: Session,
+    outcome: steps.Outcome,
+    overrides: Sequence[str],
 ) -> None:
-    """Write a run's files and page, and put its numbers into the record."""
+    """Write a run's files and page, and put its numbers into the record. overrides: of the command line."""
     record.end_tags |= retrieval_run.write_files(folder, config, session.dataset, outcome, config.light)
     if not config.light:
-        retrieval_run.write_page(folder, record, run_id, config, session.dataset, outcome)
+        retrieval_run.write_page(folder, record, run_id, config, session.dataset, outcome, overrides)
     record.metrics |= retrieval_run.logged(outcome, config, config.light)
     record.metrics |= retrieval_run.machine(config, session)
 

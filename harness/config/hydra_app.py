@@ -146,6 +146,15 @@ def quoted(word: str, multirun: bool = False) -> str:
     return word if _parses(word) else f"{key}={_quote(value)}"
 
 
+def typed(word: str) -> str:
+    """An override as one types it, without the quotation marks that `quoted` adds."""
+    key, _, value = word.partition("=")
+    if len(value) < 2 or value[0] != "'" or value[-1] != "'":
+        return word
+    plain = re.sub(r"\\+(?='|$)", lambda slashes: slashes.group()[: len(slashes.group()) // 2], value[1:-1])
+    return f"{key}={plain}" if quoted(f"{key}={plain}") == word else word
+
+
 def _quote(value: str) -> str:
     if value in ("", "null", "???") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
         return value

@@ -13,6 +13,7 @@ from harness.evaluation.losses import losses
 from harness.evaluation.measures import OOF
 from harness.pipeline.steps import Outcome
 from harness.reports.markup import finite, snippet
+from retrievers.base import Ranking
 
 DECISIONS = {  # of a gate, by the loss of a query
     None: "not labelled",
@@ -38,7 +39,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
     place = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
-    loss, hits = _judged(outcome, dataset, place)
+    loss, hits = judged(outcome, dataset, place, final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
         """Cells in the order of the queries. values: in the order of the scores."""
@@ -65,18 +66,23 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     return table | {"documents": [_listed(outcome, dataset, row) for row in range(len(ids))]}
 
 
-def _judged(outcome: Outcome, dataset: Dataset, scored: Iterable[str]) -> tuple[list[str], np.ndarray]:
-    """Of the scored queries: (kind of loss, "" if none; int [N], number of relevant documents among those returned)."""
+def judged(
+    outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
+) -> tuple[list[str], np.ndarray]:
+    """Of the scored queries: (kind of loss, "" if none; int [N], number of relevant documents among those returned).
+
+    final: the lists that are returned. keep: bool [Q], whether a query passes the gate.
+    """
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     wanted = list(scored)
-    final, before = (judge(lists, dataset.qrels, wanted) for lists in (outcome.final, outcome.candidates))
-    lost = losses(final, before, outcome.decision.keep[[place[query_id] for query_id in wanted]])
+    after, before = (judge(lists, dataset.qrels, wanted) for lists in (final, outcome.candidates))
+    lost = losses(after, before, keep[[place[query_id] for query_id in wanted]])
     kinds = np.full(len(wanted), "", dtype=object)
     for kind, values in lost.items():
         kinds[values > 0] = kind
-    return kinds.tolist(), final.hits[:, -1].astype(int)
+    return kinds.tolist(), after.hits[:, -1].astype(int)
 
 
 def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:

@@ -6,21 +6,19 @@ The page is the template `run.html` filled with the run's data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
 from harness.evaluation.scores import Scores
-from harness.gates.payoff import Payoff
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
-from harness.reports.gate_view import GateView, axis_of, gate_view, given, view_payoff
+from harness.reports.gate_page import gate_data
+from harness.reports.gate_view import GateView, gate_view, view_payoff
 from harness.reports.markup import finite
 from harness.reports.page import filled
 from harness.reports.query_table import query_table
@@ -60,11 +58,19 @@ class PageDocuments:
 
 
 def write(
-    folder: Path, name: str, run_id: str | None, config: RunConfig, dataset: Dataset, outcome: Outcome
+    folder: Path,
+    name: str,
+    run_id: str | None,
+    config: RunConfig,
+    dataset: Dataset,
+    outcome: Outcome,
+    overrides: Sequence[str] | None = None,
 ) -> RunReport:
-    """Write the figures and the page of the run `name` into a folder."""
-    payoff = view_payoff(outcome, config, dataset)
-    view = gate_view(outcome, config, payoff)
+    """Write the figures and the page of the run `name` into a folder.
+
+    overrides: of the command that made it; None if they are unknown.
+    """
+    view = gate_view(outcome, config, view_payoff(outcome, config, dataset))
     _write_figures(folder, outcome, view)
     table = query_table(outcome, dataset, config.objective)
     run = RunSummary(facts_of(config, dataset, outcome.scores, view), dataset.notes, run_id)
@@ -84,7 +90,7 @@ def write(
         "documents": documents.documents,
         "top": documents.top,
         "missed": documents.missed,
-        "gate": _gate(outcome, config, payoff, view),
+        "gate": gate_data(outcome, config, dataset, view, overrides),
     }
     write_text(folder / "report.html", filled(TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
@@ -139,59 +145,7 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:
     return PageDocuments(documents, top, missed)
 
 
-def _gate(outcome: Outcome, config: RunConfig, payoff: Payoff | None, view: GateView | None) -> dict[str, Any] | None:
-    """What the page needs to move the threshold; None where the gate reads no signal.
-
-    Keys that hold one value per query:
-    most: number of documents it would be shown.
-    shows, withholds: its objective with and without documents, null where it does not count.
-    counts: whether it enters the counts.
-    """
-    signal = outcome.decision.signal
-    if signal is None or not len(signal):
-        return None
-    rule = view or given(outcome, config)
-    data = {
-        "name": rule.name,
-        "levels": rule.levels,
-        "thresholds": [_json(value) for value in rule.thresholds],
-        "ends": axis_of(signal, rule.thresholds),
-        "most": np.minimum(outcome.candidates.lengths, config.top_k).tolist(),
-    }
-    if view is None or payoff is None:
-        return data
-    earned = np.full((len(signal), 2), np.nan)
-    earned[payoff.rows] = payoff.values[payoff.rows][:, [min(max(rule.levels), config.top_k), 0]]
-    held_out = view.held_out
-    return data | {
-        "objective": view.objective,
-        "public": view.public,
-        "learnt": view.learnt,
-        "in_use": view.in_use,
-        "held_out": [finite(one) for one in (held_out.mean, held_out.low, held_out.high)] if held_out else None,
-        "plateau": [_json(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
-        "shows": [finite(value) for value in earned[:, 0]],
-        "withholds": [finite(value) for value in earned[:, 1]],
-        "counts": _counts(outcome, view.public),
-    }
-
-
-def _counts(outcome: Outcome, public: bool) -> list[bool]:
-    """For each query, whether it may influence a threshold; private labels may not where the public part selects."""
-    scores = outcome.scores
-    private = set()
-    if public and scores:
-        rows = zip(scores.query_ids, scores.in_public, strict=True)
-        private = {query_id for query_id, in_public in rows if not in_public}
-    return [query.query_id not in private for query in outcome.queries]
-
-
 def _start(text: str, length: int) -> str:
     """The beginning of a text in one line of at most `length` characters."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else line[: length - 1] + "…"
-
-
-def _json(value: float) -> float | str:
-    """A number as JSON, which has no infinite ones: they become text."""
-    return float(value) if math.isfinite(value) else str(float(value))

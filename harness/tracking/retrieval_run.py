@@ -7,13 +7,14 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import digest, flatten
 from harness.config.check import Invocation
 from harness.config.components import SHARED, active_groups, build, identity, recorded_name, target_class
+from harness.config.hydra_app import typed
 from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
 from harness.data.submissions import bare_text, submission_rows
@@ -24,6 +25,7 @@ from harness.pipeline import steps
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
 from harness.reports import run_page
+from harness.tracking.mlflow_client import redacted
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
 
@@ -135,10 +137,17 @@ def write_page(
     config: RunConfig,
     dataset: Dataset,
     outcome: steps.Outcome,
+    overrides: Sequence[str] | None = None,
 ) -> None:
-    """Write figures, page and installed versions; put the query table and the description into the record."""
+    """Write figures, page and installed versions; put the query table and the description into the record.
+
+    overrides: of the command that made the run, shown without passwords; None if they are unknown.
+    """
+    if overrides is not None:
+        parts = (typed(word).partition("=") for word in overrides)
+        overrides = [f"{key}{sign}{redacted(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", requirements())
-    report = run_page.write(folder, record.name, run_id, config, dataset, outcome)
+    report = run_page.write(folder, record.name, run_id, config, dataset, outcome, overrides)
     record.tables[run_page.TABLE] = report.table
     record.end_tags[NOTE] = as_note(report.note)
 

@@ -161,6 +161,11 @@ def test_the_own_page_of_a_run_answers(tab, pages, work):
     slider.focus()
     slider.press("End")  # nothing passes: only the 12 of 60 queries without need of retrieval score
     assert readout.inner_text() == "0.2000"
+    assert slider.get_attribute("aria-valuetext").endswith(": 60 of 60 withheld")
+    assert frame.locator("[data-kind=wrongly_withheld] .number").inner_text() == "48"
+    assert frame.locator("#queries tr.row").first.locator("[data-head=verdict]").inner_text() == "wrongly withheld"
+    at = slider.get_attribute("aria-valuetext").split()[1].rstrip(":")
+    assert frame.locator(".command code").inner_text().endswith(f" gate.threshold={at}")
     slider.press("Home")  # everything passes
     assert readout.inner_text() == "0.5750"  # BM25 without a gate, as in docs/results.md
     rows = frame.locator("#queries tr.row")
@@ -182,6 +187,48 @@ def test_the_own_page_of_a_run_opens_from_the_disk(tab, work):
     tab.goto((Path(auto["files"]["folder"]) / "report.html").as_uri())
     tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
     keep(tab, "report-alone")
+
+
+def test_the_thumb_stands_below_the_line_that_it_moves(tab, work):
+    tab.goto((Path(work[2]["files"]["folder"]) / "report.html").as_uri())
+    slider = tab.get_by_role("slider", name="threshold")
+    for key in ("Home", "End", "PageDown"):
+        slider.press(key)
+        box, moved = slider.bounding_box(), int(slider.input_value()) / 1000
+        line = tab.locator(".tracker > line").last.bounding_box()
+        thumb = box["x"] + box["height"] / 2 + moved * (box["width"] - box["height"])  # as wide as high
+        assert abs(thumb - line["x"] - line["width"] / 2) < 1
+
+
+def test_the_command_of_a_threshold_is_copied_by_keyboard(tab, work):
+    tab.goto((Path(work[2]["files"]["folder"]) / "report.html").as_uri())
+    slider = tab.get_by_role("slider", name="threshold")
+    slider.press("Home")
+    slider.press("Enter")
+    tab.get_by_text("copied", exact=True).wait_for()
+    field = tab.get_by_label("filter")
+    field.focus()
+    tab.keyboard.press("Control+v")
+    assert field.input_value() == tab.locator(".command code").inner_text()
+    assert field.input_value().startswith("harness run trace=errors format=json gate=score gate.signal=")
+
+
+def test_a_link_to_a_query_opens_its_row_on_a_phone_too(tab, work):
+    page = (Path(work[2]["files"]["folder"]) / "report.html").as_uri()
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto(page)
+    last = tab.locator("#queries tr.row").last.get_attribute("id")
+    tab.goto(f"{page}#{last}")
+    row = tab.locator(f"#{last}")
+    assert row.get_attribute("aria-expanded") == "true"
+    assert row.evaluate("one => one === document.activeElement")
+    assert tab.locator("#queries tr[data-of] .document").first.is_visible()
+    assert narrow(tab)
+
+
+def narrow(tab):
+    """Whether nothing is wider than the window."""
+    return tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_two_runs_are_compared(tab, pages, work):

@@ -11,7 +11,10 @@ function make(tag, attributes = {}, ...inside) {
 function draw(tag, attributes = {}, ...inside) {
   return fill(document.createElementNS(SVG, tag), attributes, inside);
 }
+// Pages are in English; an element that says something in Korean is marked, since Korean lines break elsewhere.
+const HANGUL = /[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]/;
 function fill(one, attributes, inside) {
+  if (inside.some((child) => typeof child === "string" && HANGUL.test(child))) one.setAttribute("lang", "ko");
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "style") Object.assign(one.style, value);
     else if (name.startsWith("on")) one.addEventListener(name.slice(2), value);
@@ -24,6 +27,9 @@ const dot = (colour) => make("span", { class: "dot", style: { background: colour
 const number = (value, digits = 4) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const grouped = (value) => value.toLocaleString("en-US");
 const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
+
+// A name that a narrow column may break after each underscore.
+const breakable = (name) => name.split(/(?<=_)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
 function tip(text) {
   return {
@@ -52,7 +58,8 @@ function interval(...marks) {
 // A table of rows in a section: it sorts by column and shows those rows that `wants` lets pass and in which each word
 // typed occurs, a part at a time. heads: the columns [name, title] of each cell of the header. value(row, name): what
 // is sorted, null last; text(row): what is searched; line(row): the row's element. sort: the column they stand in.
-// Returns a place for more tools, and what is to be called when `wants` has changed.
+// Returns a place for more tools, `again` to be called when `wants` or a value has changed, and `reveal`, which empties the
+// field, lists a row that `wants` lets pass, and returns its element. On a phone each row is a block of named cells.
 const PART = 100;
 function listing(section, rows, { heads, value, text, line, wants, hint, sort = null }) {
   const state = { sort, down: false, words: [], limit: PART }, texts = new Map();
@@ -75,21 +82,36 @@ function listing(section, rows, { heads, value, text, line, wants, hint, sort = 
     state.sort = name;
     list();
   } }, words + (state.sort === name ? (state.down ? " ↓" : " ↑") : ""));
-  function list() {
+  function sorted() {
     const mine = rows.filter((row) => wants(row) && state.words.every((word) => has(row, word)));
-    if (state.sort !== null) mine.sort(compare);
+    return state.sort === null ? mine : mine.sort(compare);
+  }
+  function named(shown) {
+    heads.forEach((columns, i) => { shown.children[i].dataset.head = columns.length > 1 ? "" : columns[0][1]; });
+    return shown;
+  }
+  function list() {
+    const mine = sorted();
     head.replaceChildren(...heads.map((columns) => make("th", { scope: "col",
       "aria-sort": columns.some(([name]) => name === state.sort) ? (state.down ? "descending" : "ascending") : null },
       ...columns.map(title))));
-    body.replaceChildren(...mine.slice(0, state.limit).map(line));
+    body.replaceChildren(...mine.slice(0, state.limit).map((row) => named(line(row))));
     found.textContent = `${grouped(mine.length)} of ${many(rows.length)}`;
     more.hidden = mine.length <= state.limit;
   }
   const again = () => { state.limit = PART; list(); };
+  const field = make("input", { type: "search", placeholder: hint, "aria-label": "filter",
+    oninput: () => { state.words = folded(field.value).split(/\s+/).filter(Boolean); again(); } });
+  const reveal = (row) => {
+    field.value = "";
+    state.words = [];
+    state.limit = Math.max(state.limit, sorted().indexOf(row) + 1);
+    list();
+    return body.children[sorted().indexOf(row)];
+  };
   section.append(
-    make("div", { class: "tools" }, make("input", { type: "search", placeholder: hint, "aria-label": "filter",
-      oninput: (event) => { state.words = folded(event.target.value).split(/\s+/).filter(Boolean); again(); } }), chips, found),
+    make("div", { class: "tools" }, field, chips, found),
     make("div", { class: "wide" }, make("table", { class: "rows" }, make("thead", {}, head), body)), more);
   list();
-  return { chips, again };
+  return { chips, again, reveal };
 }
