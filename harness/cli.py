@@ -109,30 +109,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
     if command is None:
-        from retrievers.base import did_you_mean
-
-        near = did_you_mean(words[0], COMMANDS)
-        _print_error(f"There is no command {words[0]!r}.{near} Commands: {', '.join(COMMANDS)}.")
+        _print_error(_no_command(words))
         sys.exit(2)
     code = call(command, words[len(command.split()) :])
     gc.freeze()  # the interpreter skips its last collection, which takes as long and frees nothing of use
     sys.exit(code)
 
 
+def _no_command(words: Sequence[str]) -> str:
+    from harness.config.hints import misplaced
+    from retrievers.base import did_you_mean
+
+    if right := misplaced(words, COMMANDS):
+        return f"The command comes first: {right}"
+    near = did_you_mean(words[0], COMMANDS)
+    return f"There is no command {words[0]!r}.{near} Commands: {', '.join(COMMANDS)}."
+
+
 def call(command: str, words: Sequence[str]) -> int:
     """Run one command with its overrides and flags; the exit code."""
+    from harness.config.hints import check_words
     from harness.config.hydra_app import run_app
     from harness.config.messages import explain
 
-    for word in words:
-        if word.startswith("="):
-            _print_error(f"{word!r} has no key. Overrides are key=value; see `harness {command} --help`.")
-            return 2
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
         if {"-h", "--help"} & {*words}:
             _print_help(command, words)
         else:
+            if words[:1] != ["-sc"]:
+                check_words(command, words, COMMANDS)
             run_app(command, words, lambda: _function(command))
         return 0
     except SystemExit as end:  # argparse and Hydra's own --help, --cfg

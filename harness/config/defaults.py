@@ -87,6 +87,28 @@ def defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Def
     return Defaults(tuple(kept), tuple(replaced))
 
 
+def chosen(name: str, words: Sequence[str]) -> dict[str, str]:
+    """Group -> choice of a command: by the command line, else by the file, else as the command has it."""
+    known = manual.manual(name).groups
+    found = {group: entry.value for group, entry in known.items()}
+    found |= {one.key: one.text for one in file_settings(words).values() if one.is_choice}
+    found |= _said(words)[0]
+    return {group: found[group] for group in known}
+
+
+def file_settings(words: Sequence[str]) -> dict[str, Setting]:
+    """Key -> setting, of the file in the working folder."""
+    return {one.key: one for one in read(Path(FILE), config_folders(words))}
+
+
+def commands_with(key: str) -> list[str]:
+    """The primary configs that have a plain key or a group of this name, or a group with such a key."""
+    groups = [group for group in sorted(_groups()) if key in manual.all_keys(group) and group not in manual.RECIPES]
+    return [
+        name for name, one in _manuals().items() if key in one.keys or key in one.groups or {*groups} & {*one.groups}
+    ]
+
+
 def read(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
     """The settings of a file, () if there is none. folders: further folders of configs, whose choices are known too."""
     if not path.is_file():

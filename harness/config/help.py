@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.config import manual
 from harness.config.check import primary
-from harness.config.defaults import Defaults, config_folders, defaults
+from harness.config.defaults import Defaults, chosen, config_folders, defaults
 from harness.config.manual import Entry
 
 LEAST, MOST = 60, 100  # characters of a line
@@ -28,7 +28,7 @@ def page(command: str, words: Sequence[str], example: str) -> str:
     own, from_file = manual.manual(name), defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
     given |= {key.lstrip("+~"): value for key, equals, value in (word.partition("=") for word in words) if equals}
-    chosen = {group: given.get(group, entry.value) for group, entry in own.groups.items()}
+    choices = chosen(name, words)
     lines = [f"harness {command} [KEY=VALUE ...]", *_wrapped(f"{_sentence(own.about)}.", ""), "", f"Example: {example}"]
     groups = {group: entry for group, entry in own.groups.items() if (command, group) not in REFUSED}
     lines += ["", "Keys, with their values:"]
@@ -39,7 +39,7 @@ def page(command: str, words: Sequence[str], example: str) -> str:
         text = "Components and recipes, * the chosen one. GROUP=CHOICE chooses another; its keys are shown by"
         lines += ["", *_wrapped(f"{text} `harness {command} GROUP=CHOICE --help`:", "")]
     for group, entry in groups.items():
-        lines += ["", *_group(group, entry, chosen, given, folders)]
+        lines += ["", *_group(group, entry, choices, given, folders)]
     lines += [
         "",
         *_wrapped("--cfg job prints the whole config. harness.yaml holds for every command in its folder.", ""),
@@ -53,18 +53,18 @@ def _sentence(about: str) -> str:
 
 
 def _group(
-    group: str, entry: Entry, chosen: Mapping[str, str], given: Mapping[str, str], folders: Sequence
+    group: str, entry: Entry, picked: Mapping[str, str], given: Mapping[str, str], folders: Sequence
 ) -> Iterator[str]:
     """The choices of a group, and the keys of the chosen one."""
-    yield from _wrapped(entry.comment, f"{group}={chosen[group]}")
+    yield from _wrapped(entry.comment, f"{group}={picked[group]}")
     for choice, path in manual.choices(group, folders).items():
-        mark = "*" if choice == chosen[group] else " "
+        mark = "*" if choice == picked[group] else " "
         yield _choice(mark, choice, manual.read(path).about)
-    retriever = manual.keys_of("retriever", chosen.get("retriever", ""), folders)
+    retriever = manual.keys_of("retriever", picked.get("retriever", ""), folders)
     reference = ONLY_WITH.get(group)
     if reference and group not in given and all(one.value != reference for one in retriever.values()):
         return
-    for key, inner in manual.keys_of(group, chosen[group], folders).items():
+    for key, inner in manual.keys_of(group, picked[group], folders).items():
         if key.partition(".")[0] != "hydra" and not (group == "task" and "." not in key):
             yield from _row(key, inner, given, "   ")
 

@@ -12,8 +12,8 @@ OVERRIDES = [
     (["retriever=bm26"], r"retriever=bm26: there is no such choice\. Did you mean 'bm25'"),
     (["gate=scor"], r"gate=scor: .*Did you mean 'score'"),
     (["tokenizer=kiwy"], r"tokenizer=kiwy: .*Did you mean 'kiwi'"),
-    (["gat.threshold=3"], r"gat\.threshold is unknown here\."),
-    (["gate.threshold=3"], r"gate\.threshold is unknown"),  # gate=none takes no threshold
+    (["gat.threshold=3"], r"gat\.threshold is unknown here\. Did you mean 'gate\.threshold', which gate=score has"),
+    (["gate.threshold=3"], r"gate=none does not have it\. Choose gate=score\."),  # gate=none takes no threshold
     (["top_kk=3"], r"top_kk is unknown here\. Did you mean 'top_k'"),
     (["retriever.k1=1.2"], r"Did you mean 'retriever\.bm25\.k1'"),
     (["gate=score", "gate.treshold=1"], r"gate\.treshold is unknown here\. Did you mean 'gate\.threshold'"),
@@ -73,7 +73,7 @@ OVERRIDES = [
     (["tracking.uri=ftp://nowhere"], r"tracking\.uri=ftp://nowhere cannot be used"),
     (["outputs=toy/eval.jsonl"], r"toy/eval\.jsonl.*(Not a directory|File exists).*outputs=FOLDER"),
     (["store.path=toy/eval.jsonl"], r"toy/eval\.jsonl.*store\.path=FOLDER"),
-    (["--no-such-flag"], r"unrecognized arguments"),
+    (["--no-such-flag"], r"--no-such-flag is no option of `harness run`"),
 ]
 
 # file of the dataset -> its new content -> pattern of the message
