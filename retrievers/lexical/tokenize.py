@@ -7,6 +7,7 @@ and replaces lone surrogates, which cannot be encoded as UTF-8, with U+FFFD.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from array import array
@@ -22,7 +23,11 @@ import numpy as np
 from retrievers.base import BadInput, Progress, did_you_mean
 
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
+UNBROKEN = 4096  # the most characters without white space that kiwi gets at once
 
+log = logging.getLogger(__name__)
+
+_RUN = re.compile(rf"\S{{{UNBROKEN + 1},}}")
 _WORD = re.compile(r"\w+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -207,6 +212,10 @@ class Kiwi:
     The model takes about two seconds to load and 500 MB of memory. It is loaded at the first text and stays loaded for
     the whole process.
 
+    Its time grows with the square of the length of a run without white space, such as base64 or minified code: 400,000
+    letters took minutes. So longer runs are cut into pieces of `UNBROKEN` characters, and a warning counts the texts
+    that have some; the terms of all other texts are kiwi's own.
+
     tags: kiwi's tags, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core. Changes the running time, not the terms.
     """
@@ -227,9 +236,17 @@ class Kiwi:
         if not texts:
             return Tokens.of([])
         tags = self._tags
-        analysed = kiwi_model(self._workers).tokenize(_normalised(texts))
+        long: list[int] = []
+        analysed = kiwi_model(self._workers).tokenize(_broken(_normalised(texts), long))
         forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in tags] for text in analysed)
-        return _tokens(forms, len(texts), progress)
+        tokens = _tokens(forms, len(texts), progress)
+        if long:
+            log.warning(
+                "tokenizer=kiwi, in %d of %d texts: more than %d characters without white space, which were cut into "
+                "pieces. The first is text %d: %.40s…",
+                *(len(long), len(texts), UNBROKEN, long[0] + 1, " ".join(texts[long[0]].split())),
+            )
+        return tokens
 
 
 @lru_cache(maxsize=1)
@@ -257,6 +274,23 @@ def _normalised(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         composed = unicodedata.normalize("NFC", text)
         yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
+
+
+def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
+    """The texts with white space in runs that are longer than `UNBROKEN`; the places of such texts are added to `long`.
+
+    Others are passed on as they are.
+    """
+    for place, text in enumerate(texts):
+        if len(text) > UNBROKEN and _RUN.search(text):
+            long.append(place)
+            yield _RUN.sub(_pieces, text)
+        else:
+            yield text
+
+
+def _pieces(run: re.Match[str]) -> str:
+    return " ".join(run[0][start : start + UNBROKEN] for start in range(0, len(run[0]), UNBROKEN))
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:

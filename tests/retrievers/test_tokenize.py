@@ -1,5 +1,6 @@
 """Tokens and tokenizers: tables worked by hand, Unicode pitfalls, errors that name the option."""
 
+import re
 import unicodedata
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrievers.base import BadInput
+from retrievers.lexical import tokenize
 from retrievers.lexical.tokenize import CharNgram, Kiwi, Snowball, Tokens, Whitespace, Word
 
 
@@ -109,6 +111,32 @@ def test_kiwi_reads_decomposed_korean_and_lone_surrogates(kiwi):
 def test_kiwi_gives_the_same_with_one_thread():
     texts = [f"{i}번째 문장은 물리학과 화학을 함께 다룬다" for i in range(50)]
     assert terms(Kiwi(), *texts) == terms(Kiwi(workers=1), *texts)
+
+
+@given(st.lists(st.text(), max_size=8).map(" ".join))
+def test_kiwi_gets_ordinary_texts_as_they_are(text):
+    """That is, without a run that is too long; here runs are short, and so is what counts as too long."""
+    long = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenize, "UNBROKEN", 5)
+        patch.setattr(tokenize, "_RUN", re.compile(r"\S{6,}"))
+        [got] = tokenize._broken([text], long)
+    ordinary = max(map(len, text.split()), default=0) <= 5
+    assert (got == text) == ordinary == (long == [])
+    assert "".join(got.split()) == "".join(text.split())
+    assert max(map(len, got.split()), default=0) <= 5
+
+
+def test_kiwi_cuts_what_would_take_minutes_and_says_so(kiwi, caplog):
+    """The words around it are found as ever, and so is its neighbour of the greatest length."""
+    whole, run = "abcd" * (tokenize.UNBROKEN // 4), "abcdefgh" * 5_000
+    found = terms(kiwi, "위성과 물리학", f"위성과 {run} 물리학", whole)
+    assert found[0] == [found[1][0], found[1][-1]] == ["위성", "물리학"]
+    assert "".join(found[1][1:-1]) == run
+    assert found[2] == [one.form.lower() for one in tokenize.kiwi_model(None).tokenize(whole)]
+    [warning] = caplog.messages
+    assert "in 1 of 3 texts: more than 4096 characters without white space" in warning
+    assert "The first is text 2: 위성과 abcdefgh" in warning
 
 
 @settings(deadline=None)
