@@ -130,7 +130,7 @@ def call(command: str, words: Sequence[str]) -> int:
     """Run one command with its overrides and flags; the exit code."""
     from harness.config.hints import check_words
     from harness.config.hydra_app import run_app
-    from harness.config.messages import explain
+    from harness.config.messages import explain, failure
 
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
@@ -152,14 +152,15 @@ def call(command: str, words: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        message = explain(error, command, words)
-        if message is None:
+        if message := explain(error, command, words):
+            _print_error(message)
+            return 2
+        if not (message := failure(error)):
             if not debug:
                 traceback.print_exc()
-            _print_error(f"harness {command} failed: {type(error).__name__}: {error}")
-            return 1
-        _print_error(message)
-        return 2
+            message = f"{type(error).__name__}: {error}"
+        _print_error(f"harness {command} failed: {message}")
+        return 1
 
 
 def _print_help(command: str, words: Sequence[str]) -> None:

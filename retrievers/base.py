@@ -31,6 +31,10 @@ class BadInput(ValueError):
     """
 
 
+class Failed(RuntimeError):
+    """A run failed, for a reason that the message says whole; commands end with exit code 1, without a traceback."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` if `name` is close to one of `known`, else the empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 
 from harness.config.hints import unknown_key
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import BadInput, Failed, did_you_mean
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
 def explain(error: BaseException, command: str, words: Sequence[str]) -> str | None:
@@ -16,11 +21,23 @@ def explain(error: BaseException, command: str, words: Sequence[str]) -> str | N
 
     if isinstance(error, BadInput):
         return str(error)
-    if isinstance(error, PermissionError | FileExistsError | NotADirectoryError | IsADirectoryError):
-        return f"{error.filename}: {error.strerror}. Choose another folder: outputs=FOLDER, store.path=FOLDER."
+    if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+        return f"{error.filename}: {error.strerror}. Choose another folder: {OTHERS}."
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     return " ".join([_hydra_message(error, command, words), *getattr(error, "__notes__", ())])
+
+
+def failure(error: BaseException) -> str | None:
+    """The message for a failed run whose reason is known, such as a full disk; None for others."""
+    if isinstance(error, Failed):
+        return str(error)
+    if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
+        return None
+    path = error.filename2 or error.filename or "Standard output or a temporary file"
+    full = "Free some space (`harness doctor cache` lists and removes entries)"
+    remedy = full if error.errno in FULL else "Allow this user to write there"
+    return f"{path}: {error.strerror}. {remedy}, or choose another folder: {OTHERS}."
 
 
 def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> str:

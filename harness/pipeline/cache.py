@@ -8,7 +8,6 @@ sha256 of its files) is written. So a killed process never leaves an entry that 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -69,7 +68,7 @@ class Cache:
         """The folder of a result; on a miss, `build(folder)` fills it.
 
         A second process that needs the same result waits for the first. A damaged entry is built again, with a
-        warning. Raises BadInput if the disk is full.
+        warning. An OSError, such as of a full disk, has the path.
 
         kind:     folder of the cache.
         identity: everything that determines the result, as plain JSON.
@@ -323,11 +322,8 @@ def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], Non
     except BaseException as error:
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BadInput(
-                f"No space left for {place.parent}. Free some (`harness doctor cache` lists and removes entries), or "
-                "put the cache elsewhere: store.path=FOLDER or the environment variable HARNESS_CACHE."
-            ) from error
+        if isinstance(error, OSError) and error.filename is None:  # whatever writes it: the message is to say where
+            error.filename = str(place.parent)
         raise
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from retrievers.base import BadInput
+from harness.tracking.database import fault, is_damage
+from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -31,8 +32,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Unreachable(RuntimeError):
+class Unreachable(Failed):
     """The tracking server did not answer, or failed."""
+
+
+class Damaged(Unreachable, BadInput):
+    """The file of a local tracking store is damaged, or is no tracking store. A run that has begun is saved."""
 
 
 def redacted(uri: str | None) -> str:
@@ -67,6 +72,7 @@ def open_client(uri: str) -> MlflowClient:
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that it raises as well
     from mlflow.tracking import MlflowClient
 
     _write_lazily()
@@ -86,12 +92,24 @@ def make_database(database: Path) -> None:
     unfinished = database.with_name(f"{database.name}.unfinished")
     for leftover in database.parent.glob(f"{unfinished.name}*"):  # of a killed process, its journal included
         leftover.unlink()
+    for ending in ("-wal", "-shm"):  # of a database that was moved away: SQLite would write it into the new one
+        database.with_name(database.name + ending).unlink(missing_ok=True)
     open_client(f"sqlite:///{unfinished}")
     unfinished.rename(database)
     # Write-ahead logging lets processes read while one writes: with many of them the worst case falls from 8 s to 5 s.
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
+
+
+def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None:
+    """Raise Damaged if the file of a local tracking store is no sound database of MLflow. thorough: as in `fault`."""
+    if found := fault(database, thorough):
+        raise Damaged(
+            f"{database} {found}, so no logged run can be read from it. The files of the runs are still in "
+            f"{outputs / 'runs'}. To go on with a new database, move this one away, together with {database.name}-wal "
+            "if there is one; or name another: tracking.uri=sqlite:///FILE."
+        )
 
 
 @functools.cache
@@ -123,6 +141,8 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except (MlflowException, OSError) as error:  # requests' errors are OSErrors
+            if tracker.database and is_damage(error):
+                require_sound(tracker.database, tracker.outputs, thorough=True)
             if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # it answers: our mistake
                 raise
             tracker.down_until = time.monotonic() + AGAIN_SECONDS

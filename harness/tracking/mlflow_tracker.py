@@ -12,7 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from harness.evaluation.measures import OOF
 from harness.tracking import mlflow_spans
-from harness.tracking.mlflow_client import make_database, open_client, reaching, redacted, without_secrets
+from harness.tracking.mlflow_client import (
+    make_database,
+    open_client,
+    reaching,
+    redacted,
+    require_sound,
+    without_secrets,
+)
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
     RETRIEVAL_RUNS,
@@ -55,6 +62,8 @@ class MlflowTracker:
     def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:
         self.uri, self.detail = uri, detail
         self.artifacts: str | None = None
+        self.database: Path | None = None  # the file of a local tracking store
+        self.outputs = Path()  # known once connected
         self.down_until = 0.0  # monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
@@ -67,21 +76,31 @@ class MlflowTracker:
         return not database or Path(database).exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good."""
+        """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good.
+
+        Raises Damaged if the file of a local one is damaged, BadInput if the tracking store cannot be used.
+        """
+        self.outputs = outputs.absolute()
         self.uri = without_secrets(self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}")
         if not self.uri.startswith("sqlite:///"):
             self._client = open_client(self.uri)
             return
-        database = Path(self.uri.removeprefix("sqlite:///")).absolute()
+        self.database = database = Path(self.uri.removeprefix("sqlite:///")).absolute()
         self.uri = f"sqlite:///{database}"
         self.artifacts = (database.parent / "artifacts").as_uri()
         database.parent.mkdir(parents=True, exist_ok=True)
         from filelock import FileLock
 
         with FileLock(database.with_suffix(".lock")):
-            if not database.exists():
+            if database.exists():
+                require_sound(database, self.outputs)
+            else:
                 make_database(database)
-            self._client = open_client(self.uri)
+            try:
+                self._client = open_client(self.uri)
+            except Exception:  # whatever damage makes MLflow raise
+                require_sound(database, self.outputs, thorough=True)
+                raise
 
     @property
     def client(self) -> MlflowClient:

@@ -6,8 +6,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.components import conf_folder
-from harness.config.messages import explain
-from retrievers.base import BadInput
+from harness.config.messages import explain, failure
+from retrievers.base import BadInput, Failed
 
 
 def of_hydra(*words):
@@ -27,9 +27,30 @@ def test_a_failure_of_the_run_is_no_bad_input():
 
 
 def test_a_folder_that_cannot_be_written_names_the_way_out():
-    assert explain(PermissionError(13, "Permission denied", "/data/x"), "run", []) == (
-        "/data/x: Permission denied. Choose another folder: outputs=FOLDER, store.path=FOLDER."
+    assert explain(FileExistsError(17, "File exists", "/data/x"), "run", []) == (
+        "/data/x: File exists. Choose another folder: outputs=FOLDER, store.path=FOLDER."
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(28, "No space left on device", "/data/x"), "/data/x: No space left on device. Free some space"),
+        (OSError(27, "File too large", "/from", None, "/data/x"), "/data/x: File too large. Free some space"),
+        (OSError(30, "Read-only file system", "/data/x"), "/data/x: Read-only file system. Allow this user"),
+        (PermissionError(13, "Permission denied", "/data/x"), "/data/x: Permission denied. Allow this user"),
+        (Failed("the server is gone"), "the server is gone"),
+    ],
+)
+def test_a_failure_whose_reason_is_known_says_what_to_do(error, expected):
+    assert (failure(error) or "").startswith(expected)
+    assert isinstance(error, Failed) or "outputs=FOLDER, store.path=FOLDER" in (failure(error) or "")
+    assert explain(error, "run", []) is None
+
+
+def test_other_failures_show_their_traceback():
+    assert failure(ValueError("a bug")) is None
+    assert failure(OSError(5, "Input/output error")) is None
 
 
 @pytest.mark.parametrize(

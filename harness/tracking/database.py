@@ -1,0 +1,54 @@
+"""MLflow's database in a local file: what is wrong with it, told before MLflow tries for minutes to open it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+HEADER = b"SQLite format 3\0"
+TABLES = {"alembic_version", "experiments", "runs"}  # some that every version of MLflow makes
+STEPS = 100_000  # of SQLite, between two looks at the clock
+CHECK_SECONDS = 20.0  # limit of a thorough check, which reads about a gigabyte in it
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; the others are details
+
+
+def fault(database: Path, thorough: bool = False) -> str | None:
+    """What is wrong with a file that should be MLflow's database, as the end of a sentence; None if nothing is found.
+
+    thorough: read the whole file; without it a look takes milliseconds, whatever the size of the file.
+    """
+    if not database.is_file():
+        return "is not a file"
+    with database.open("rb") as file:
+        if (start := file.read(len(HEADER))) != HEADER:
+            return "is not a database" if start else "is empty"
+    try:
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return _first_fault(connection, thorough)
+    except sqlite3.DatabaseError as error:  # others, such as a lock, are no damage: MLflow will say what they are
+        return f"is damaged ({error})" if is_damage(error) else None
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether SQLite says by an error, or by one that caused it, that the file is damaged."""
+    while error is not None:
+        if (
+            isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE
+        ):  # others: details
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _first_fault(connection: sqlite3.Connection, thorough: bool) -> str | None:
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not names >= TABLES:
+        return "is not a database of MLflow"
+    if not thorough:
+        return None
+    deadline = time.monotonic() + CHECK_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return None if found == "ok" else f"is damaged ({' '.join(found.split())})"

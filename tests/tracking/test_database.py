@@ -1,0 +1,115 @@
+"""A damaged database is told at once, and by name; a sound one is opened."""
+
+import shutil
+import sqlite3
+import time
+
+import pytest
+
+from harness.tracking import database, mlflow_client
+from harness.tracking.database import fault
+from harness.tracking.mlflow_client import Damaged, Unreachable
+from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.tracker import RunRecord
+from retrievers.base import BadInput
+
+pytestmark = pytest.mark.local
+
+
+def _other_program(path):
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE notes (text)")
+    connection.commit()
+    connection.close()
+
+
+def _folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def _flipped(path):
+    content = bytearray(path.read_bytes())
+    content[100:4000] = bytes(byte ^ 0xFF for byte in content[100:4000])
+    path.write_bytes(content)
+
+
+HARMS = {
+    "empty": (lambda path: path.write_bytes(b""), "is empty"),
+    "text": (lambda path: path.write_text("hello, this is no database"), "is not a database"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "is damaged"),
+    "without its end": (lambda path: path.write_bytes(path.read_bytes()[:-4096]), "is damaged"),
+    "flipped": (_flipped, "is damaged"),
+    "folder": (_folder, "is not a file"),
+    "other": (_other_program, "is not a database of MLflow"),
+}
+
+
+@pytest.fixture
+def made(tmp_path, fresh_database):
+    return shutil.copyfile(fresh_database, tmp_path / "mlflow.db")
+
+
+def test_a_sound_database_has_no_fault(made):
+    assert fault(made) is None
+    assert fault(made, thorough=True) is None
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_database_is_named_with_the_way_on(made, tmp_path, harm, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it is tried again"))
+    harming, said = HARMS[harm]
+    harming(made)
+    with pytest.raises(BadInput) as raised:
+        MlflowTracker().connect(tmp_path)
+    for expected in (str(made), said, str(tmp_path / "runs"), "tracking.uri=sqlite:///FILE"):
+        assert expected in str(raised.value)
+
+
+def test_every_command_ends_with_2_and_the_message(harness, tmp_path):
+    HARMS["cut"][0](tmp_path / "outputs" / "mlflow.db")
+    for command in ("run", "compare", "export", "reproduce", "ui"):
+        done = harness(command)
+        assert (done.code, "is damaged" in done.err) == (2, True), done.err
+        assert "Traceback" not in done.err
+    assert not (tmp_path / "outputs" / "runs").exists()
+    assert harness("doctor").code == 1
+
+
+def test_a_database_that_is_damaged_during_a_run_does_not_lose_it(tracker, tmp_path):
+    """Damage is BadInput for commands that read; a run that has begun takes it as an outage, and is saved."""
+    record = RunRecord("e", "n")
+    run_id = tracker.begin(record)
+    content = bytearray((tmp_path / "outputs" / "mlflow.db").read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    tracker.client._tracking_client.store.engine.dispose()
+    for ending in ("-wal", "-shm"):
+        (tmp_path / "outputs" / f"mlflow.db{ending}").unlink(missing_ok=True)
+    (tmp_path / "outputs" / "mlflow.db").write_bytes(content)
+    with pytest.raises(Unreachable, match="is damaged") as raised:
+        tracker.finish(run_id, record, "FINISHED")
+    assert isinstance(raised.value, Damaged)
+
+
+def test_damage_that_a_look_does_not_see_is_found_by_a_check_which_has_a_limit(made, monkeypatch):
+    connection = sqlite3.connect(made)
+    [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'metrics'").fetchone()
+    connection.close()
+    content = bytearray(made.read_bytes())
+    content[4096 * (page - 1) : 4096 * page] = b"x" * 4096
+    made.write_bytes(content)
+    assert fault(made) is None
+    assert "is damaged" in (fault(made, thorough=True) or "")
+    monkeypatch.setattr(database, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(database, "STEPS", 1)
+    assert fault(made, thorough=True) is None
+
+
+def test_a_new_database_takes_nothing_of_one_that_was_moved_away(tmp_path, monkeypatch):
+    (tmp_path / "mlflow.db-wal").write_bytes(b"of the old one")
+    monkeypatch.setattr(
+        mlflow_client, "open_client", lambda uri: sqlite3.connect(uri.removeprefix("sqlite:///")).close()
+    )
+    mlflow_client.make_database(tmp_path / "mlflow.db")
+    assert not (tmp_path / "mlflow.db-wal").exists()
