@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.canonical import digest
-from harness.config.components import build
+from harness.config.components import arguments, build
 from harness.evaluation.scores import Summary
 from harness.pipeline.cache import Cache
 from harness.tasks.statistics import entering, in_public, measure_all, summaries
@@ -21,6 +21,7 @@ from retrievers.base import BadInput, did_you_mean
 
 GIVEN = ("kind", "question", "source", "reference")  # columns of items that come from the references
 FILES = ("predictions", "references")
+ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not decide how it scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +127,11 @@ def task_of(config: Mapping[str, Any]) -> TextTask:
     """The task of a config."""
     task: TextTask = build(config["task"], where="task")
     return task
+
+
+def rules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a config's task that decide how it scores."""
+    return {name: value for name, value in arguments(config["task"]).items() if name not in ELSEWHERE}
 
 
 def requested_measures(task: TextTask, config: Mapping[str, Any]) -> Sequence[str]:

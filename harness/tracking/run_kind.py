@@ -43,6 +43,9 @@ class RunKind(Protocol):
     def is_query_mean(self, measure: str) -> bool:
         """Whether the measure is a mean over queries, with a value for each query in a run's scores.csv."""
 
+    def rules(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """How runs of this config are scored, by config key; comparable runs have the same rules and `shared` tags."""
+
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The config with absolute file names, which hold from any folder."""
 
@@ -81,6 +84,9 @@ class Retrieval:
 
     def is_query_mean(self, measure: str) -> bool:
         return parse(measure).family in (Family.STANDARD, Family.MODIFIED)
+
+    def rules(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return retrieval_run.absolute(config)
@@ -127,6 +133,9 @@ class Text:
 
     def is_query_mean(self, measure: str) -> bool:
         return False
+
+    def rules(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"task.{name}": value for name, value in scored_file.rules(config).items()}
 
     def absolute(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return scored_file.absolute(config)

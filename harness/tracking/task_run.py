@@ -73,14 +73,17 @@ def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
 
 def trial_key(config: Mapping[str, Any]) -> str:
     """sha256 of what decides the numbers: the task with its version, the settings, the two files, and packages."""
-    sha256s = []
-    for name in FILES:
-        with opened(Path(config[name])) as file:
-            sha256s.append(hashlib.sha256(file.read()).hexdigest())
+    sha256s = [sha256_of(config[name]) for name in FILES]
     versions = provenance.versions(provenance.packages(config))
     settings = [config[key] for key in DECIDES[1:]]
     rules = recorded(_without_runtime(config["task"]))
     return digest([rules, task_of(config).version, settings, sha256s, versions])
+
+
+def sha256_of(path: str) -> str:
+    """sha256 of the content of a file, uncompressed."""
+    with opened(Path(path)) as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _without_runtime(node: Mapping[str, Any]) -> dict[str, Any]:

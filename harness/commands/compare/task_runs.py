@@ -21,7 +21,7 @@ from harness.commands.compare.comparison import (
     standings,
     verdict,
 )
-from harness.config.components import arguments, build, check_component
+from harness.config.components import build, check_component
 from harness.data.tables import numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score
 from harness.tasks import scored_file
@@ -33,7 +33,6 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
 SHOWN = ("kind", "question", "source", "reference")  # columns of an item that all submissions share
-ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not decide how it scores
 
 Pairs = Mapping[tuple[int, int], Pair]  # rows of two runs -> their labels
 
@@ -61,7 +60,7 @@ class ComparedFile:
     @property
     def rules(self) -> dict[str, Any]:
         """The arguments of the task that decide how it scores."""
-        return {name: value for name, value in arguments(self.config["task"]).items() if name not in ELSEWHERE}
+        return scored_file.rules(self.config)
 
 
 def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedFile]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.sweep import plan
-from harness.commands.sweep.axes import axis_of
+from harness.commands.sweep.axes import Interval, Values, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
@@ -90,6 +90,12 @@ class Sweep:
         return [Objective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
 
     @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """Key -> the interval that a search draws it from."""
+        axes = {key: axis_of(override) for key, override in self.swept.items()}
+        return {key: axis for key, axis in axes.items() if isinstance(axis, Interval)}
+
+    @cached_property
     def sweep_id(self) -> str:
         """The same for the same trials, so that a restarted sweep finds its parent run and its folder."""
         if self.points:
@@ -136,7 +142,26 @@ def define(launcher: HydraLauncher) -> Sweep:
     if isinstance(build(planner.settings["search"], where="search"), Grid):
         combinations = plan.combinations(plan.expand(swept))
         points = tried = [planner.trial(number, overrides) for number, overrides in enumerate(combinations)]
+    else:
+        _refuse_groups(planner, swept)
     if all(trial.error for trial in tried):
         raise next(trial.error for trial in tried if trial.error)
     anchor = next(trial.key for trial in tried if not trial.error)
+    if len(names := {trial.config["objective"] for trial in tried if not trial.error}) > 1:
+        raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
     return Sweep(launcher, fixed, swept, planner, points, anchor)
+
+
+def _refuse_groups(planner: Planner, swept: Mapping[str, Override]) -> None:
+    """BadInput if the points of a search would not all compare: a sampler would take the easier data for better."""
+    axes = {key: axis_of(override) for key, override in swept.items()}
+    first = {key: f"{key}={axis.ends[0]}" for key, axis in axes.items()}
+    for key, axis in axes.items():
+        texts = axis.texts if isinstance(axis, Values) and not axis.ordered else axis.ends
+        trials = [planner.trial(0, tuple((first | {key: f"{key}={text}"}).values())) for text in texts]
+        if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
+            raise BadInput(
+                f"{key} decides what trials are scored on or how, so that trials with different values do not compare "
+                f"and a search would prefer the easier one. Search once per value, such as {key}={texts[0]}, or leave "
+                "search out: a grid has a best trial of each."
+            )

@@ -6,13 +6,14 @@ import copy
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.commands.sweep import plan
 from harness.commands.sweep.execution import Execution, tell
 from harness.commands.sweep.optimism import optimism_of
+from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import show, write_files
 from harness.commands.sweep.summary import Summary
 from harness.commands.sweep.trials import Runner, member_tag
@@ -45,12 +46,18 @@ class Ending:
             self.execution.close_running("KILLED" if interrupted else "FAILED")
         self.execution.mark_reused()
         summary = self._summary(complete=raised is None)
-        best: Path | None = None
+        best: dict[str, Path] = {}
         numbers: dict[str, float] = {}
-        if summary.best is not None and raised is None:
-            best, numbers = self._log_best_in_full(summary)
+        for place, part in enumerate(summary.parts if raised is None else ()):
+            if part.best is not None:
+                folder = self.execution.context.folder / (f"best-{place}" if part.apart else "best")
+                best[part.label], numbers = folder, self._log_best_in_full(part, folder)
         failed = any(result.status == "FAILED" for result in summary.results.values())
-        self._close_parent(summary, numbers, "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED")
+        self._close_parent(
+            summary,
+            {} if summary.groups else numbers,
+            "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED",
+        )
         context = self.execution.context
         unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
         document = self._document(summary, best, len(unsent))
@@ -69,8 +76,7 @@ class Ending:
         """complete: whether all trials are over; the optimism of fewer would mean nothing."""
         execution = self.execution
         sweep, results = execution.sweep, execution.results
-        optimism = optimism_of(results, execution.tracker, execution.context, sweep.settings) if complete else None
-        return Summary(
+        summary = Summary(
             sweep_id=sweep.sweep_id,
             run_id=self.parent,
             experiment=self.record.experiment,
@@ -79,24 +85,43 @@ class Ending:
             skipped=set(execution.finished),
             objectives=sweep.objectives,
             select_on=sweep.settings["select_on"],
-            optimism=optimism,
-        )
+        ).grouped()
+        if not complete:
+            return summary
+        if not summary.groups:
+            return self._judged(summary)
+        return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
-    def _log_best_in_full(self, summary: Summary) -> tuple[Path, dict[str, float]]:
-        """Log the best trial as `harness run` does: all measures, tables, figures, texts. (its folder, its metrics)"""
+    def _judged(self, summary: Summary) -> Summary:
+        """The summary of trials that compare, with their optimism and the edges that it pays to go beyond."""
+        execution, best = self.execution, summary.best
+        if best is None:
+            return summary
+        sweep, context = execution.sweep, execution.context
+        luck = optimism_of(summary.results, execution.tracker, context, sweep.settings, best)
+        beyond = [edge for edge in edges(summary.points, best, sweep.intervals) if self._possible(summary, edge)]
+        return replace(summary, optimism=luck, edges=beyond)
+
+    def _possible(self, summary: Summary, edge: Edge) -> bool:
+        """Whether the best trial could run with the value beyond the edge."""
+        words = summary.trials[summary.best or 0].overrides
+        moved = [f"{edge.key}={edge.beyond}" if word.partition("=")[0] == edge.key else word for word in words]
+        return self.execution.sweep.planner.trial(0, moved).error is None
+
+    def _log_best_in_full(self, summary: Summary, folder: Path) -> dict[str, float]:
+        """Log the best trial as `harness run` does: all measures, tables, figures, texts; returns its metrics."""
         execution, context = self.execution, self.execution.context
         trial, result = execution.trials[summary.best or 0], summary.results[summary.best or 0]
         tracker = copy.copy(execution.tracker)
         tracker.detail = "full"
         [job] = plan.jobs([trial], plan.depths([trial]), None)
-        folder = context.folder / "best"
         record = Runner(job, tracker, context).full_record(trial, result.run_id, folder)
         if result.run_id and "queries/scored" not in result.metrics:  # else it is logged in full already
             try:
                 tracker.log(result.run_id, record)
             except Unreachable as error:
                 tell([f"The best trial is not logged in full, since {error}. Its files: {folder}"])
-        return folder, record.metrics
+        return record.metrics
 
     def _close_parent(self, summary: Summary, numbers: Mapping[str, float], status: str) -> None:
         """numbers: metrics of the best trial in full."""
@@ -104,35 +129,46 @@ class Ending:
         files = write_files(summary, folder / "summary")
         self.record.metrics = dict(numbers) | summary.parent_metrics()
         self.record.tables = {"trials.json": summary.table()}
-        self.record.end_tags = summary.parent_tags(self._page(summary))
+        self.record.end_tags = summary.parent_tags(self._pages(summary))
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
-    def _page(self, summary: Summary) -> str:
-        """Where the tracker's pages list the trials, best first; "" if there are none, or no such pages."""
-        if summary.best is None:
-            return ""
-        sweep, tracker = self.execution.sweep, self.execution.tracker
-        names = [objective.name for objective in summary.objectives]
-        key = ranked_by(summary.results[summary.best].metrics, names[0], summary.select_on) or names[0]
-        shown = [key, *names, f"interval_low/{names[0]}", f"interval_high/{names[0]}"]
+    def _pages(self, summary: Summary) -> dict[str, str]:
+        """Label of each group of trials that compare -> where the tracker's pages list them, best first."""
+        sweep, found = self.execution.sweep, {}
         with suppress(Unreachable):
-            sweep.kind.save_view(tracker, sweep.settings)
-            return tracker.view(
-                summary.experiment,
-                f"sweep-{sweep.sweep_id}",
-                {member_tag(sweep.sweep_id): None},
-                shown,
-                list(sweep.swept),
-            )
-        return ""
+            sweep.kind.save_view(self.execution.tracker, sweep.settings)
+            for place, part in enumerate(summary.parts):
+                if part.best is not None:
+                    found[part.label] = self._page(part, part.best, f"-{place}" if part.apart else "")
+        return found
 
-    def _document(self, summary: Summary, best: Path | None, unsent: int) -> dict[str, Any]:
-        """The JSON document of the command. best: folder of the best trial. unsent: runs that are not logged yet."""
+    def _page(self, part: Summary, best: int, suffix: str) -> str:
+        """Save the view of trials that compare; returns its page. best: the best of them."""
+        sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
+        tags: dict[str, str | None] = {member: None}
+        if part.apart:
+            tags[f"{member}.group"] = part.label.replace("'", "’")  # which would end the text in MLflow's filter
+            for run_id in {result.run_id for result in part.results.values() if result.run_id}:
+                tracker.tag(run_id, {f"{member}.group": tags[f"{member}.group"] or ""})
+        names = [objective.name for objective in part.objectives]
+        key = ranked_by(part.results[best].metrics, names[0], part.select_on) or names[0]
+        shown = [key, *names, f"interval_low/{names[0]}", f"interval_high/{names[0]}"]
+        return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, list(sweep.swept))
+
+    def _document(self, summary: Summary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
+        """The JSON document of the command.
+
+        best: label of a group -> folder of its best trial. unsent: runs that are not logged yet.
+        """
         execution, record = self.execution, self.record
         views = 0 if record.unsent else execution.tracker.count_private_view(record.experiment, summary.private_views)
         return summary.to_json() | {
             "plan": execution.forecast(list(execution.trials.values())),
-            "files": {"folder": str(execution.context.folder), "best": best and str(best)},
+            "files": {
+                "folder": str(execution.context.folder),
+                "best": str(best[""]) if "" in best else None,
+                "best_of_groups": {label: str(folder) for label, folder in best.items() if label},
+            },
             "private_peeks": views,
             "unsent": unsent,
             "seconds": round(time.perf_counter() - self.began, 3),

@@ -73,11 +73,17 @@ class Optimism:
 
 
 def optimism(
-    objective: str, trials: Mapping[int, np.ndarray], needs: np.ndarray, chooses: np.ndarray, seed: int
+    objective: str,
+    trials: Mapping[int, np.ndarray],
+    needs: np.ndarray,
+    chooses: np.ndarray,
+    seed: int,
+    best: int | None = None,
 ) -> Optimism | None:
     """How much of the best score is luck; None with fewer than two trials, or fewer than two queries that choose.
 
     trials: number -> the objective by query, float64 [Q]; a query that is NaN in any trial is left out.
+    best: number of the trial that is taken; None: the first of those with the greatest mean.
     needs: bool [Q], whether a query needs retrieval.
     chooses: bool [Q], the queries whose mean chooses the best trial; if not all do, the others are the private part.
     """
@@ -89,13 +95,13 @@ def optimism(
     if choosing.shape[1] < 2:
         return None
     means = choosing.mean(axis=1)
-    best = int((means > means.max() - CLOSE).argmax())  # the first of equals
-    unseen = private[best].mean() if private.size else _cross_validated(choosing, needs[counted & chooses], seed)
+    taken = int((means > means.max() - CLOSE).argmax()) if best is None else list(trials).index(best)
+    unseen = private[taken].mean() if private.size else _cross_validated(choosing, needs[counted & chooses], seed)
     return Optimism(
         objective=objective,
         trials=choosing.shape[0],
         queries=choosing.shape[1],
-        best=float(means[best]),
+        best=float(means[taken]),
         luck=float(_luck(choosing - means[:, None], seed)),
         unseen=float(unseen),
         private=private.shape[1],
@@ -132,12 +138,16 @@ def _cross_validated(values: np.ndarray, needs: np.ndarray, seed: int) -> np.flo
 
 
 def optimism_of(
-    results: Mapping[int, Result], tracker: Tracker, context: Context, config: Mapping[str, Any]
+    results: Mapping[int, Result],
+    tracker: Tracker,
+    context: Context,
+    config: Mapping[str, Any],
+    best: int | None = None,
 ) -> Optimism | None:
     """How much of the best trial's score is luck, computed from the scores by query of the finished trials.
 
     None with fewer than two different trials, if their queries or public parts differ, if their scores cannot be
-    read, and if the objective is not a plain mean over queries.
+    read, and if the objective is not a plain mean over queries. best: the trial that is taken, as for `optimism`.
     """
     objective = config["objective"]
     if not kind_of(config).is_query_mean(objective):
@@ -146,7 +156,8 @@ def optimism_of(
         tracker.has(next((result.run_id for result in results.values() if result.run_id), ""))
     except Unreachable:
         return None
-    different = {result.key: (number, result) for number, result in results.items() if result.status == "FINISHED"}
+    finished = sorted(results.items(), key=lambda one: one[0] == best)  # of those that are the same, the best remains
+    different = {result.key: (number, result) for number, result in finished if result.status == "FINISHED"}
     values: dict[int, np.ndarray] = {}
     first: Table | None = None
     for number, result in different.values():
@@ -160,7 +171,7 @@ def optimism_of(
     if first is None:
         return None
     chooses = first.public if config["select_on"] == "public" else np.ones(len(first.public), bool)
-    return optimism(objective, values, first.needs, chooses, config["seed"])
+    return optimism(objective, values, first.needs, chooses, config["seed"], best)
 
 
 def _scores(result: Result, objective: str, tracker: Tracker, context: Context) -> Table | None:

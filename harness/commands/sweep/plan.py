@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,8 @@ class Trial:
 
     overrides: the swept ones, key=value. config: the resolved config of its run; {} if it could not be made.
     choices: config group -> choice. fingerprints: of the dataset. key: its trial key.
+    data, rules: digests of the queries and labels that score it, and of how they are scored: trials with the same ones
+    compare.
     ranking_keys: digests of the component rankings that it reads.
     job_key: digest of all its expensive steps. error: why it cannot run.
     """
@@ -58,6 +60,8 @@ class Trial:
     choices: Mapping[str, str | None] = field(default_factory=dict)
     fingerprints: Mapping[str, str | None] = field(default_factory=dict)
     key: str = ""
+    data: str = ""
+    rules: str = ""
     ranking_keys: tuple[str, ...] = ()
     job_key: str = ""
     error: Exception | None = None
@@ -111,6 +115,8 @@ class Planner:
             cache = config["store"] | {"path": _absolute(config["store"]["path"])}
             run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
             self._describe[type(kind_of(run))](trial, run, choices)
+            chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
+            trial.rules = digest([kind_of(run).rules(run), run["objective"], chosen_by])
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
@@ -120,6 +126,7 @@ class Planner:
         trial.config = scored_file.absolute(config)
         scored_file.requested_measures(scored_file.task_of(config), config)
         trial.key, trial.job_key = task_run.trial_key(trial.config), "text"
+        trial.data = task_run.sha256_of(trial.config["references"])
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         config = RunConfig.of(retrieval_run.absolute(document))
@@ -130,6 +137,8 @@ class Planner:
         reranker = self._identity(config.rerank) if "rerank" in config.active else None
         trial.key = retrieval_run.trial_key(config, dataset.fingerprints, dataset.texts, self._identity)
         trial.config, trial.choices, trial.fingerprints = dict(config.document), choices, dataset.fingerprints
+        shared = [tag.removeprefix("data.") for tag in Retrieval.shared if tag.startswith("data.")]
+        trial.data = digest([dataset.fingerprints[name] for name in shared])
         trial.ranking_keys = ranking_keys
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
@@ -173,6 +182,12 @@ def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]
                 f"in quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
+
+
+def swept_values(trial: Trial) -> dict[str, str]:
+    """Swept key -> the trial's value, without quotes."""
+    parts = (override.partition("=") for override in trial.overrides)
+    return {key: value.strip("'\"") for key, _, value in parts}
 
 
 def value_text(override: Override) -> str:
@@ -250,15 +265,22 @@ def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
     expensive: keys that change what must be computed, all else equal. free: the others.
     """
     keys = list(dict.fromkeys(_key(override) for trial in trials for override in trial.overrides))
-    by_cost: dict[str, list[str]] = {"expensive": [], "free": []}
-    for key in keys:
-        job_keys: dict[tuple[str, ...], set[str]] = {}
-        for trial in trials:
-            if not trial.error:
-                others = tuple(override for override in trial.overrides if _key(override) != key)
-                job_keys.setdefault(others, set()).add(trial.job_key)
-        by_cost["expensive" if any(len(some) > 1 for some in job_keys.values()) else "free"].append(key)
-    return by_cost
+    expensive = keys_that_change(trials, lambda trial: trial.job_key)
+    return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
+
+
+def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable]) -> list[str]:
+    """The swept keys that change something about a trial, all else equal. Trials that cannot run do not count."""
+    runnable = [trial for trial in trials if not trial.error]
+    found = []
+    for key in dict.fromkeys(_key(override) for trial in runnable for override in trial.overrides):
+        different: dict[tuple[str, ...], set[Hashable]] = {}
+        for trial in runnable:
+            others = tuple(override for override in trial.overrides if _key(override) != key)
+            different.setdefault(others, set()).add(what(trial))
+        if any(len(some) > 1 for some in different.values()):
+            found.append(key)
+    return found
 
 
 def cache_of(trial: Trial) -> Cache:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.commands.sweep.plan import Trial
+from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.search import Objective
-from harness.commands.sweep.summary import SHOWN, Summary, objective_values, swept_values
+from harness.commands.sweep.summary import SHOWN, Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal
+from harness.config.text import counted
 from harness.data.files import write_text
 from harness.data.tables import csv_text
-from harness.reports.markup import interval
+from harness.reports import markup
 from harness.reports.terminal import bare_table, peeked
 from harness.tracking.run_kind import RETRIEVAL
 
@@ -40,21 +41,45 @@ def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> Non
     """
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
-    console.print(f"Sweep {summary.sweep_id}: {counts['asked']} trials ({statuses}), {document['seconds']:.1f} s.")
-    console.print(_best_trials(summary))
-    if summary.optimism:
-        console.print(summary.optimism.sentence())
+    asked = counted(counts["asked"], "trial")
+    console.print(f"Sweep {summary.sweep_id}: {asked} ({statuses}), {document['seconds']:.1f} s.")
+    for part in summary.parts:
+        _show_ranking(console, part)
+    if summary.groups:
+        console.print("All groups:", style="bold")
+        console.print(_systems(summary))
+        console.print(" ".join(summary.notes))
     if summary.select_on == "public" and summary.run_id:
         console.print(peeked(summary.experiment, document["private_peeks"]))
+    for failed in document["failed"]:
+        console.print(f"failed: {' '.join(failed['overrides'])}: {failed['error']}", style="red")
+    console.print(f"Files: {document['files']['folder']}")
+    _show_next(console, summary)
+
+
+def _show_ranking(console: Console, summary: Summary) -> None:
+    """Print the best of the trials that compare, and what to know of them."""
+    if summary.apart:
+        console.print(f"{summary.label}:", style="bold")
+    console.print(_best_trials(summary))
+    for text in [*summary.notes, *([summary.optimism.sentence()] if summary.optimism else [])]:
+        console.print(text)
     if len(summary.objectives) > 1:
         console.print("Pareto front:", style="bold")
         for number in summary.front:
             values = ", ".join(f"{value:.4f}" for value in summary.values(number))
             console.print(f"  {values}  {' '.join(summary.trials[number].overrides)}")
-    for failed in document["failed"]:
-        console.print(f"failed: {' '.join(failed['overrides'])}: {failed['error']}", style="red")
-    console.print(f"Files: {document['files']['folder']}")
-    _show_next(console, summary)
+
+
+def _systems(summary: Summary) -> Table:
+    """Systems × groups, with the mean over the groups where that means something."""
+    means = any(not np.isnan(system.mean) for system in summary.systems)
+    header = (*(group.label for group in summary.groups), *(["mean"] if means else []), "system")
+    table = bare_table(header, left=["system"], overflow="fold")
+    for system in summary.systems[:SHOWN]:
+        numbers = [*system.values, *([system.mean] if means else [])]
+        table.add_row(*(markup.number(value) for value in numbers), system.name)
+    return table
 
 
 def _best_trials(summary: Summary) -> Table:
@@ -67,7 +92,7 @@ def _best_trials(summary: Summary) -> Table:
         table.add_row(
             str(place),
             *(f"{value:.4f}" for value in summary.values(number)),
-            interval(low, high, absent=""),
+            markup.interval(low, high, absent=""),
             *(values.get(key, "") for key in keys),
             (result.run_id or f"trial {number}")[:12] + (" (reused)" if result.reused else ""),
         )
@@ -79,9 +104,11 @@ def _show_next(console: Console, summary: Summary) -> None:
     if summary.run_id:
         console.print(f"Parent run {summary.run_id} of experiment {summary.experiment!r}. Next:")
         console.print(f"  harness ui experiment_name='{summary.experiment}'")
-    if summary.best is not None and (run_id := summary.results[summary.best].run_id):
-        task = summary.trials[summary.best].choices.get("task")
-        console.print(f"  harness export {'' if task in (None, RETRIEVAL) else f'task={task} '}run={run_id}")
+    for part in summary.parts:
+        if part.best is not None and (run_id := part.results[part.best].run_id):
+            task = part.trials[part.best].choices.get("task")
+            of = f"  # the best with {part.label}" if part.apart else ""
+            console.print(f"  harness export {'' if task in (None, RETRIEVAL) else f'task={task} '}run={run_id}{of}")
 
 
 def write_files(summary: Summary, folder: Path) -> Path:
@@ -89,11 +116,13 @@ def write_files(summary: Summary, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
     write_text(folder / "summary.json", json.dumps(summary.to_json(), ensure_ascii=False, indent=2))
-    _draw(summary, folder)
+    for place, part in enumerate(summary.parts):
+        _draw(part, folder, f"-{place}" if part.apart else "")
     return folder
 
 
-def _draw(summary: Summary, folder: Path) -> None:
+def _draw(summary: Summary, folder: Path, suffix: str) -> None:
+    """suffix: of the files' names, for trials that do not compare with all others."""
     from harness.commands.sweep import figures
 
     axes = summary.axes()
@@ -101,12 +130,13 @@ def _draw(summary: Summary, folder: Path) -> None:
     if not axes or not np.isfinite(values[:, 0]).any():
         return
     name, numbers = summary.objectives[0].name, list(summary.trials)
+    name += f" ({summary.label})" if summary.apart else ""
     best = None if summary.best is None else numbers.index(summary.best)
-    figures.objective_by_key(axes, name, values[:, 0], best, folder / "objective.png")
-    figures.overview(axes, name, values[:, 0], best, folder / "overview.png")
+    figures.objective_by_key(axes, name, values[:, 0], best, folder / f"objective{suffix}.png")
+    figures.overview(axes, name, values[:, 0], best, folder / f"overview{suffix}.png")
     if len(summary.objectives) == 2:
         (first, _), (second, _) = summary.objectives
-        figures.pareto(values, (first, second), np.isin(numbers, summary.front), folder / "front.png")
+        figures.pareto(values, (first, second), np.isin(numbers, summary.front), folder / f"front{suffix}.png")
 
 
 @contextmanager

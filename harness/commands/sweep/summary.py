@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from harness.commands.sweep.groups import System, best_by_mean, split, systems
 from harness.commands.sweep.optimism import Optimism
-from harness.commands.sweep.plan import Trial
+from harness.commands.sweep.plan import Trial, swept_values
+from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.trials import Result
-from harness.tracking.tracker import LESS_IS_BETTER, mlflow_name, ranked_by
+from harness.config.text import counted
+from harness.pipeline.steps import MS
+from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, mlflow_name, ranked_by
 
 SHOWN = 10  # best trials that are listed
 
@@ -22,6 +27,10 @@ class Summary:
     """The trials of a sweep and their results, by number.
 
     run_id: of the parent run. skipped: keys of the trials that finished before.
+    apart: swept key -> its values that set these trials apart from those that they do not compare with.
+    groups: a summary of each group of trials that compare; () if all do. Then nothing is the best of the whole.
+    edges: the numeric keys whose best value is at the edge of what was tried.
+    systems: what the groups were tried with, where there are groups.
     objectives: the first one ranks the trials, by the number that `tracker.ranked_by` names: out-of-fold if a gate
         was fitted, on the public part with select_on=public.
     optimism: how much of the best score is luck, if that is known.
@@ -36,17 +45,82 @@ class Summary:
     objectives: Sequence[Objective]
     select_on: str = "all"
     optimism: Optimism | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)
+    groups: Sequence[Summary] = ()
+    edges: Sequence[Edge] = ()
+    systems: Sequence[System] = ()
+
+    def grouped(self) -> Summary:
+        """With a summary of each group of trials that compare, and the systems; as it is where all trials compare."""
+        found = split(self.trials)
+        parts = []
+        for group in found:
+            trials = {number: self.trials[number] for number in group.numbers}
+            results = {number: self.results[number] for number in group.numbers if number in self.results}
+            parts.append(replace(self, trials=trials, results=results, apart=group.apart))
+        value = systems(self.trials, found, lambda number: self.values(number)[0])
+        return replace(self, groups=parts, systems=value)
+
+    @property
+    def parts(self) -> Sequence[Summary]:
+        """The groups; itself where all trials compare."""
+        return self.groups or [self]
 
     @property
     def finished(self) -> list[int]:
-        """Numbers of the finished trials, best first."""
-        value = {n: self.values(n)[0] for n, result in self.results.items() if result.status == "FINISHED"}
-        return sorted((n for n in value if value[n] == value[n]), key=lambda n: (-value[n], n))
+        """Numbers of the finished trials, best first; [] if they do not all compare."""
+        value, best = self._finished, self.best
+        return [] if self.groups else sorted(value, key=lambda n: (n != best, -value[n], n))
+
+    @cached_property
+    def _finished(self) -> dict[int, float]:
+        """The finished trials and what ranks them."""
+        values = {n: self.values(n)[0] for n, result in self.results.items() if result.status == "FINISHED"}
+        return {n: value for n, value in values.items() if value == value}
+
+    @cached_property
+    def points(self) -> Points:
+        """The finished trials; one of those that are the same."""
+        different = {self.results[n].key: n for n in sorted(self._finished, reverse=True)}
+        value = {n: self._finished[n] for n in sorted(different.values())}
+        axes = self.axes()
+        numeric = [key for key, values in axes.items() if all(isinstance(one, float) for one in values)]
+        texts = {n: {key: text for key, text in swept_values(self.trials[n]).items() if key in axes} for n in value}
+        return Points(value, texts, numeric, {n: self.results[n].metrics.get(MS, np.nan) for n in value})
+
+    @cached_property
+    def recommended(self) -> Recommendation | None:
+        """The best finished trial, of equals the one to take; None if no trial finished, or if they do not compare."""
+        return None if self.groups else recommend(self.points)
 
     @property
     def best(self) -> int | None:
-        """Number of the best finished trial, the first of equals; None if no trial finished."""
-        return next(iter(self.finished), None)
+        """The number of the recommended trial."""
+        return self.recommended.trial if self.recommended else None
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the best trial: why this one of equals, and where it may pay to try more.
+
+        Of a whole with groups: what does not compare, and which system is the best on average.
+        """
+        if self.groups:
+            return self._notes_on_groups()
+        tie = [self.recommended.reason] if self.recommended and self.recommended.reason else []
+        return [*tie, *(edge.note for edge in self.edges)]
+
+    def _notes_on_groups(self) -> list[str]:
+        keys, count = " or ".join(self.groups[0].apart), len(self.groups)
+        found = [f"Trials that differ in {keys} do not compare: {count} groups, each with a best trial of its own."]
+        if system := best_by_mean(self.systems):
+            mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
+            found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
+        return found
+
+    @property
+    def label(self) -> str:
+        """What sets the trials apart, as key=value."""
+        return " ".join(f"{key}={value}" for key, value in self.apart.items())
 
     @property
     def front(self) -> list[int]:
@@ -88,14 +162,17 @@ class Summary:
     @property
     def private_views(self) -> int:
         """How many runs show new private scores: those of this start, or only the best with select_on=public."""
+        if self.groups:
+            return sum(group.private_views for group in self.groups)
         if self.select_on == "public":
             return int(self.best is not None)
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str]]:
-        """Swept key -> its value in each trial, as numbers if all of them are."""
+        """Swept key, of those that do not set the trials apart -> its value in each trial, as numbers if all are."""
         rows = [swept_values(trial) for trial in self.trials.values()]
-        return {key: _numbers([row.get(key, "") for row in rows]) for key in (rows[0] if rows else {})}
+        keys = [key for key in (rows[0] if rows else {}) if key not in self.apart]
+        return {key: _numbers([row.get(key, "") for row in rows]) for key in keys}
 
     def table(self) -> dict[str, list[Any]]:
         """Column -> values, one row per trial."""
@@ -120,30 +197,47 @@ class Summary:
         metrics = dict(self.results[self.best].metrics) if self.best is not None else {}
         if self.optimism:
             metrics |= {f"optimism/{name}": getattr(self.optimism, name) for name in ("luck", "unseen")}
+        if system := best_by_mean(self.systems):
+            metrics[f"mean/{self.objectives[0].name}"] = system.mean
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
-    def parent_tags(self, page: str) -> dict[str, str]:
-        """The tags of the parent run, its description among them. page: where its trials are listed."""
-        if self.best is None:
-            return {}
-        run_id, overrides = self.results[self.best].run_id, " ".join(self.trials[self.best].overrides)
-        tags = {"best.trial": str(self.best), "best.overrides": overrides, "mlflow.note.content": self._note(page)}
-        return tags | ({"best.run_id": run_id} if run_id else {}) | ({"sweep.page": page} if page else {})
+    def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
+        """The tags of the parent run, its description among them.
 
-    def _note(self, page: str) -> str:
+        pages: label of a group -> the page that lists its trials; "" stands for the whole.
+        """
+        if all(part.best is None for part in self.parts):
+            return {}
+        tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
+        if self.best is not None:
+            tags |= {"best.trial": str(self.best), "best.overrides": " ".join(self.trials[self.best].overrides)}
+            run_id = self.results[self.best].run_id
+            tags |= {"best.run_id": run_id} if run_id else {}
+        return tags
+
+    def _note(self, pages: Mapping[str, str]) -> str:
         """The description of the parent run, in Markdown."""
+        notes = [part.best_note(pages.get(part.label, "")) for part in self.parts if part.best is not None]
+        if self.groups:
+            notes.insert(0, " ".join(self.notes))
+        reused = self.counts()["reused"]
+        again = f" {reused} of them reused runs that were there before; these are marked, and not nested below."
+        return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
+
+    def best_note(self, page: str) -> str:
+        """The best trial in a paragraph of Markdown. page: that lists the trials; "" for none."""
         best = self.best or 0
         low, high = self.interval(best)
         interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
+        where = f" with {self.label}" if self.apart else ""
         note = (
-            f"Best of {len(self.trials)} trials: {self.objectives[0].name} **{self.values(best)[0]:.4f}**{interval} "
-            f"with `{' '.join(self.trials[best].overrides)}`, run {self.results[best].run_id}. "
-            "All trials: trials.json, trials.csv"
+            f"Best of {counted(len(self.trials), 'trial')}{where}: {self.objectives[0].name} "
+            f"**{self.values(best)[0]:.4f}**{interval} with `{' '.join(self.trials[best].overrides)}`, "
+            f"run {self.results[best].run_id}."
         )
-        note += f", and [their runs, best first]({page})." if page else "."
-        if reused := self.counts()["reused"]:
-            note += f" {reused} of them reused runs that were there before; these are marked, and not nested below."
-        return note + (f"\n\n{self.optimism.sentence()}" if self.optimism else "")
+        listed = f"[The runs, best first]({page})." if page else ""
+        luck = self.optimism.sentence() if self.optimism else ""
+        return " ".join(filter(None, [note, listed, *self.notes, luck]))
 
     def to_json(self) -> dict[str, Any]:
         failed = [number for number, result in self.results.items() if result.status == "FAILED"]
@@ -153,14 +247,24 @@ class Summary:
             "sweep_id": self.sweep_id,
             "objective": self.objectives[0].name,
             "trials": self.counts(),
-            "best": None if self.best is None else self._trial(self.best),
-            "top": [self._trial(number) for number in self.finished[:SHOWN]],
-            "optimism": self.optimism.to_json() if self.optimism else None,
-            "front": [self._trial(number) for number in self.front] if len(self.objectives) > 1 else None,
+            **self._ranked(),
+            "groups": [{"apart": dict(one.apart), "trials": len(one.trials), **one._ranked()} for one in self.groups],
+            "systems": [system.to_json() for system in self.systems],
             "failed": [
                 {"trial": n, "overrides": list(self.trials[n].overrides), "error": self.results[n].error}
                 for n in failed
             ],
+        }
+
+    def _ranked(self) -> dict[str, Any]:
+        """The best trials and what is said of them, in the JSON document."""
+        return {
+            "best": None if self.best is None else self._trial(self.best),
+            "top": [self._trial(number) for number in self.finished[:SHOWN]],
+            "tied": list(self.recommended.tied) if self.recommended else [],
+            "notes": self.notes,
+            "optimism": self.optimism.to_json() if self.optimism else None,
+            "front": [self._trial(number) for number in self.front] if len(self.objectives) > 1 else None,
         }
 
     def _trial(self, number: int) -> dict[str, Any]:
@@ -185,12 +289,6 @@ def objective_values(metrics: Mapping[str, float], objectives: Sequence[Objectiv
     """
     keys = [ranked_by(metrics, name, "all" if name.startswith(LESS_IS_BETTER) else select_on) for name, _ in objectives]
     return [metrics[key] if key else np.nan for key in keys]
-
-
-def swept_values(trial: Trial) -> dict[str, str]:
-    """Swept key -> the trial's value, without quotes."""
-    parts = (override.partition("=") for override in trial.overrides)
-    return {key: value.strip("'\"") for key, _, value in parts}
 
 
 def _numbers(values: list[str]) -> list[float | str]:

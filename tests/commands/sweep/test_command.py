@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import yaml
 
 from harness.commands.sweep import search
 from harness.pipeline import steps
+from harness.tracking import retrieval_run
 from harness.tracking.mlflow_tracker import MlflowTracker
 from retrievers.lexical.bm25 import BM25
 
@@ -339,6 +341,72 @@ def test_bad_input_is_refused_before_anything_runs(harness, toy, tmp_path, words
     assert not list((tmp_path / "outputs").glob("sweeps/*/trials"))
 
 
+@pytest.fixture
+def other(toy):
+    """A second data set: the same documents and queries, other labels."""
+    folder = toy.parent / "other"
+    shutil.copytree(toy, folder)
+    (folder / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n{"eval_id": 3, "relevant": ["d1"]}\n')
+    return folder
+
+
+def test_data_sets_are_ranked_apart(tracked, other):
+    harness, runs, client = tracked
+    words = ("dataset=contest", "dataset.path=toy,other", "tokenizer=char_ngram", "experiment_name=e", "top_k=1,3")
+    found = harness("sweep", *words, "format=json").json
+    assert found["best"] is None
+    values = {run.run_id: run.metrics["modified_map_at_3"] for run in runs(harness__verb="run")}
+    folders = [Path(run.params["dataset.path"]).name for run in runs(harness__verb="run")]
+    assert folders == ["toy", "toy", "other", "other"]
+    for group, name in zip(found["groups"], ("toy", "other"), strict=True):
+        own = [run.run_id for run in runs(harness__verb="run") if run.params["dataset.path"].endswith(name)]
+        assert group["apart"] == {"dataset.path": name}
+        assert {row["run_id"] for row in group["top"]} == set(own)
+        assert group["best"]["value"] == max(values[run_id] for run_id in own)
+        assert group["optimism"]["trials"] == 2
+        # The best of each is logged in full, and each has a view of its own.
+        assert "ceiling/oracle_rerank" in client.get_run(group["best"]["run_id"]).data.metrics
+        experiment = client.get_experiment_by_name("e")
+        place = ("toy", "other").index(name)
+        view = json.loads(experiment.tags[f"mlflow.sharedViewState.sweep-{found['sweep_id']}-{place}"])
+        listed = client.search_runs([experiment.experiment_id], view["searchFilter"])
+        assert {run.info.run_id for run in listed} == set(own)
+    means = [system["mean"] for system in found["systems"]]
+    assert means == sorted(means, reverse=True)
+    assert client.get_run(found["run_id"]).data.metrics["mean/modified_map_at_3"] == means[0]
+
+
+def test_a_search_over_data_sets_is_refused(harness, other):
+    words = ("dataset=contest", "dataset.path=toy,other", "search=random", "top_k=int(interval(1,3))", *QUIET)
+    done = harness("sweep", *words)
+    assert done.code == 2
+    assert "dataset.path decides what trials are scored on" in done.err
+    assert "leave search out" in done.err
+    parts = ("select_on=public", "public=0.4,0.9", "search=random", "top_k=1,2", *QUIET)
+    assert "public decides" in harness("sweep", *TOY, *parts).err
+
+
+def test_schemes_of_a_task_are_ranked_apart(harness, files):
+    words = ("task=corrections", "references=R.csv", "predictions=worse.csv,better.csv", "tracking=none")
+    found = harness("sweep", *words, "task.scheme=token,span", "format=json").json
+    assert [group["apart"] for group in found["groups"]] == [{"task.scheme": "token"}, {"task.scheme": "span"}]
+    assert [system["mean"] for system in found["systems"]] == [None, None]
+
+
+def test_a_best_value_at_the_edge_of_what_was_tried_is_told(harness, toy, monkeypatch):
+    words = (*TOY, *QUIET)
+    [note] = harness("sweep", *words, "gate=score", "gate.threshold=1,2,3").json["notes"]
+    assert note.startswith("gate.threshold=1 is the least value tried, and the best (1.0000 against 0.3333 at 2)")
+    # If fewer documents were better, one would be the best, and nothing is beyond it.
+    plain = retrieval_run.logged
+    fewer = lambda outcome, config, light=False: plain(outcome, config, light) | {"modified_map@3": 1 / config.top_k}  # noqa: E731
+    monkeypatch.setattr(retrieval_run, "logged", fewer)
+    found = harness("sweep", *words, "top_k=1,2,3").json
+    assert [row["overrides"] for row in found["top"]] == [["top_k=1"], ["top_k=2"], ["top_k=3"]]
+    assert found["notes"] == []
+    assert "top_k=2 is the least value tried" in harness("sweep", *words, "top_k=2,3,4").json["notes"][0]
+
+
 def test_a_sweep_needs_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
     done = harness("sweep", *GRID)
@@ -501,7 +569,7 @@ def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(t
     public = {trial: one["public/modified_map_at_3"] for trial, one in metrics.items()}
     best = found["best"]["trial"]
     assert found["best"]["value"] == public[best] == max(public.values())
-    assert best == min(trial for trial, value in public.items() if value == max(public.values()))
+    assert best in found["tied"]
     for trial, one in metrics.items():
         assert any(name.startswith("private/") for name in one) == (trial == best)
     optimism = found["optimism"]

@@ -37,8 +37,8 @@ def summary(rows, objectives=ONE, words=None, skipped=(), run_id="parent"):
     return Summary("abc", run_id, "e", trials, results, set(skipped), objectives)
 
 
-def test_the_best_is_the_greatest_and_the_first_of_equals():
-    # 1 and 3 are equal, 1 came first; 4 failed, 5 was killed, 6 has no number, 7 no result.
+def test_the_best_is_the_greatest():
+    # 1 and 3 are equal, neither is in a middle, and 1 came first; 4 failed, 5 was killed, 6 has no number, 7 no result.
     found = summary([{"mrr": 0.5}, {"mrr": 0.75}, {"mrr": 0.25}, {"mrr": 0.75}, "FAILED", "KILLED", {}, None])
     assert found.best == 1
     assert found.finished == [1, 3, 0, 2]
@@ -53,7 +53,9 @@ def test_the_best_is_the_greatest_and_the_first_of_equals():
 def test_the_best_by_looking_at_all(values):
     found = summary([{} if value is None else {"mrr": value} for value in values])
     there = [value for value in values if value is not None]
-    assert found.best == (values.index(max(there)) if there else None)
+    assert (found.best is None) == (not there)
+    assert found.best is None or values[found.best] == max(there)
+    assert found.finished[:1] == ([] if found.best is None else [found.best])
 
 
 def test_the_front_of_two_objectives():
@@ -137,17 +139,17 @@ def test_the_parent_carries_the_best():
     metrics = found.parent_metrics()
     assert (metrics["mrr"], metrics["ndcg_at_10"]) == (0.75, 0.2)
     assert (metrics["trials/asked"], metrics["trials/finished"], metrics["trials/failed"]) == (3.0, 2.0, 1.0)
-    tags = found.parent_tags("#/experiments/1/runs?x=1")
+    tags = found.parent_tags({"": "#/experiments/1/runs?x=1"})
     assert (tags["best.trial"], tags["best.run_id"], tags["best.overrides"]) == ("1", "run1", "x=1")
     assert "(#/experiments/1/runs?x=1)" in tags["mlflow.note.content"]
     assert tags["sweep.page"] == "#/experiments/1/runs?x=1"
     none = summary(["FAILED"])
-    assert none.parent_tags("") == {}
+    assert none.parent_tags({}) == {}
     assert none.parent_metrics()["trials/failed"] == 1.0
 
 
 def test_the_note_of_a_best_without_an_interval_says_no_nan():
-    assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags(""))
+    assert "nan" not in json.dumps(summary([{"mrr": 0.5}]).parent_tags({}))
 
 
 def shown(found, seconds=1.25):
@@ -178,6 +180,72 @@ def test_reused_runs_are_marked():
     found.results[0] = dataclasses.replace(found.results[0], reused=True)
     assert [line.split()[-2:] for line in shown(found).splitlines()[2:4]] == [["run0", "(reused)"], ["1", "run1"]]
     assert (found.table()["reused"], found.counts()["reused"]) == ([True, False], 1)
+
+
+def apart(values, words, data, rules=None):
+    """A summary of trials that are scored on `data` by `rules`, one letter for each trial."""
+    found = summary([{"mrr": value} for value in values], words=words)
+    for n, trial in found.trials.items():
+        trial.data, trial.rules = data[n], (rules or "r" * len(data))[n]
+    return found.grouped()
+
+
+BOTH = [("set=A", "k=1"), ("set=A", "k=2"), ("set=B", "k=1"), ("set=B", "k=2")]
+
+
+def test_nothing_is_the_best_of_trials_that_do_not_compare():
+    found = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb")
+    assert (found.best, found.finished, found.front) == (None, [], [])
+    assert [(group.label, group.best, group.finished) for group in found.groups] == [
+        ("set=A", 0, [0, 1]), ("set=B", 3, [3, 2]),
+    ]  # fmt: skip
+    # k=1 has (.9 + .1) / 2, k=2 (.8 + .3) / 2.
+    assert [(system.overrides, system.values) for system in found.systems] == [
+        (("k=2",), (0.8, 0.3)), (("k=1",), (0.9, 0.1)),
+    ]  # fmt: skip
+    assert [system.mean for system in found.systems] == pytest.approx([0.55, 0.5])
+    assert found.groups[0].axes() == {"k": [1.0, 2.0]}
+    document = found.to_json()
+    assert (document["best"], document["top"], document["optimism"]) == (None, [], None)
+    assert [group["best"]["trial"] for group in document["groups"]] == [0, 3]
+    assert [group["apart"] for group in document["groups"]] == [{"set": "A"}, {"set": "B"}]
+    metrics = found.parent_metrics()
+    assert metrics["mean/mrr"] == pytest.approx(0.55)
+    assert "mrr" not in metrics
+    tags = found.parent_tags({"set=A": "#/a", "set=B": "#/b"})
+    assert "best.run_id" not in tags
+    for said in ("Trials that differ in set do not compare", "0.5500 with k=2", "](#/a)", "](#/b)"):
+        assert said in tags["mlflow.note.content"]
+    lines = shown(found).splitlines()
+    assert ["harness", "export", "run=run3", "#", "the", "best", "with", "set=B"] in [line.split() for line in lines]
+    assert ["0.8000", "0.3000", "0.5500", "k=2"] in [line.split() for line in lines]
+
+
+def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
+    schemes = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa", "ttss")
+    assert [system.overrides for system in schemes.systems] == [("k=1",), ("k=2",)]  # as they were tried
+    assert all(math.isnan(system.mean) for system in schemes.systems)
+    assert "mean" not in shown(schemes)
+    assert not [name for name in schemes.parent_metrics() if "mean" in name]
+    json.dumps(schemes.to_json(), allow_nan=False)
+    assert apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa").best == 0  # two names of one data set
+    # Without one of its trials, a system has no mean.
+    lacking = apart([0.9, 0.8, 0.1], BOTH[:3], "aab")
+    assert [(system.overrides, system.mean > 0) for system in lacking.systems] == [(("k=1",), True), (("k=2",), False)]
+
+
+def test_figures_are_of_one_group_each(tmp_path):
+    names = {file.name for file in write_files(apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb"), tmp_path).iterdir()}
+    assert names == {"trials.csv", "summary.json", "objective-0.png", "objective-1.png"}
+
+
+def test_ties_are_told():
+    found = summary([{"mrr": value} for value in (0.2, 0.7, 0.7, 0.7, 0.1)])
+    assert (found.best, found.to_json()["tied"]) == (2, [1, 2, 3])
+    said = "3 trials tie at 0.7000: x 1 to 3. Recommended: x=2, in the middle."
+    assert found.to_json()["notes"] == [said]
+    assert said in shown(found)
+    assert said in found.parent_tags({})["mlflow.note.content"]
 
 
 def test_what_is_shown_of_two_objectives():
@@ -366,7 +434,7 @@ def test_luck_is_reported_with_the_best_trial():
     found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
     metrics = found.parent_metrics()
     assert (metrics["optimism/luck"], metrics["optimism/unseen"]) == (0.05, 0.8)
-    assert luck.sentence() in found.parent_tags("")["mlflow.note.content"]
+    assert luck.sentence() in found.parent_tags({})["mlflow.note.content"]
     assert found.to_json()["optimism"] == luck.to_json()
     assert luck.sentence() in shown(found).replace("\n", " ").replace("  ", " ")
     without = summary([RANKED], MAP)

@@ -1,0 +1,119 @@
+"""Which of equal trials is recommended, and when the best value lies at an edge."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.commands.sweep.axes import Interval
+from harness.commands.sweep.recommendation import Points, edges, recommend
+
+
+def points(rows, numeric, ms=None):
+    """rows: (value, {key: text}) of each trial."""
+    numbered = dict(enumerate(rows))
+    values = {n: value for n, (value, _) in numbered.items()}
+    return Points(values, {n: texts for n, (_, texts) in numbered.items()}, numeric, ms or {})
+
+
+def line(*values, key="k", start=1):
+    return points([(value, {key: str(n)}) for n, value in enumerate(values, start=start)], [key])
+
+
+def test_the_only_best_needs_no_reason():
+    found = recommend(line(0.1, 0.3, 0.2))
+    assert (found.trial, found.tied, found.reason) == (1, (1,), "")
+    assert recommend(points([], [])) is None
+
+
+def test_the_middle_of_a_plateau():
+    found = recommend(line(0.1, 0.7, 0.7 - 1e-12, 0.7, 0.2))  # equal up to rounding errors
+    assert (found.trial, found.tied) == (2, (1, 2, 3))
+    assert found.reason == "3 trials tie at 0.7000: k 2 to 4. Recommended: k=3, in the middle."
+
+
+def test_the_widest_of_several_plateaus():
+    # k = 1 alone, then 2 is worse, then 3 to 5.
+    found = recommend(line(0.7, 0.1, 0.7, 0.7, 0.7, 0.1))
+    assert found.trial == 3
+    assert "k 1, 3, 4, 5." in found.reason  # not "1 to 5": 2 is worse
+
+
+def test_the_middle_of_a_plateau_of_two_keys():
+    # The plateau is a square of 3 × 3 in a grid of 5 × 5.
+    rows = [
+        (0.5 if 1 <= x <= 3 and 1 <= y <= 3 else 0.1, {"x": str(x), "y": f"{y}e0"}) for x in range(5) for y in range(5)
+    ]
+    found = recommend(points(rows, ["x", "y"]))
+    assert rows[found.trial][1] == {"x": "2", "y": "2e0"}
+    assert found.reason.endswith("Recommended: x=2 y=2e0, in the middle.")
+
+
+def test_points_drawn_at_random_have_the_middle_of_all_that_tie():
+    places = [(1.0, 9.0), (2.0, 2.0), (5.0, 5.5), (9.0, 1.0)]
+    found = recommend(points([(0.5, {"x": str(x), "y": str(y)}) for x, y in places], ["x", "y"]))
+    assert found.trial == 2
+
+
+def test_of_other_keys_the_quickest_wins():
+    rows = [(0.5, {"retriever": name, "k": k}) for name in ("hybrid", "bm25") for k in ("1", "2", "3")]
+    found = recommend(points(rows, ["k"], {n: 9.0 if n < 3 else 1.0 for n in range(6)}))
+    assert rows[found.trial][1] == {"retriever": "bm25", "k": "2"}
+    assert found.reason == (
+        "6 trials tie at 0.5000: retriever hybrid, bm25; k 1 to 3. "
+        "Recommended: retriever=bm25, which takes the least time per query, and k=2, in the middle."
+    )
+
+
+@pytest.mark.parametrize("ms", [{}, {0: 1.0, 1: 1.0}, {1: 1.0}])
+def test_with_equal_or_unknown_times_the_first_wins(ms):
+    found = recommend(points([(0.5, {"gate": "none"}), (0.5, {"gate": "auto"})], [], ms))
+    assert found.trial == 0
+    assert "gate=none, the first of them" in found.reason
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.1, 0.5]), st.integers(0, 5), st.sampled_from("ab")), min_size=1))
+def test_it_is_always_one_of_the_best(drawn):
+    rows = [(value, {"k": str(k), "name": name}) for value, k, name in drawn]
+    found = recommend(points(rows, ["k"]))
+    assert rows[found.trial][0] == max(value for value, _ in rows)
+    assert found.trial in found.tied
+
+
+def noted(given, best, intervals=None):
+    return [(edge.beyond, edge.note) for edge in edges(given, best, intervals or {})]
+
+
+def test_the_greatest_and_the_least_value():
+    assert noted(line(0.1, 0.2, 0.3), 2) == [
+        ("4", "k=3 is the greatest value tried, and the best (0.3000 against 0.2000 at 2): go beyond it.")
+    ]
+    assert noted(line(0.3, 0.2, 0.1), 0)[0][0] == "0"
+    assert noted(line(0.1, 0.3, 0.2), 1) == []  # not at an edge
+    assert noted(line(0.1, 0.3), 1) == []  # two values have nothing but edges
+    assert noted(line(0.1, 0.3, 0.3), 2) == []  # no better than its neighbour
+
+
+def test_beyond_a_fraction_is_a_small_step():
+    rows = [(value, {"b": text}) for value, text in ((0.1, "0.5"), (0.2, "0.75"), (0.3, "1"))]
+    [(beyond, _)] = noted(points(rows, ["b"]), 2)
+    assert float(beyond) == pytest.approx(1.0025)
+
+
+def test_neighbours_differ_in_this_key_alone():
+    """a=3 is better than a=2 for b=1 alone; the best trial has b=2, where it is not."""
+    grid = {(1, 1): 0.1, (2, 1): 0.2, (3, 1): 0.3, (1, 2): 0.1, (2, 2): 0.5, (3, 2): 0.5}
+    given = points([(value, {"a": str(a), "b": str(b)}) for (a, b), value in grid.items()], ["a", "b"])
+    assert noted(given, 5) == []
+
+
+def test_the_end_of_a_searched_interval():
+    draw = [(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"})]
+    given = points(draw, ["w"])
+    [(beyond, note)] = noted(given, 0, {"w": Interval(0, 3.0, log=False)})
+    assert note == "w=2.97 lies at the upper end of what was searched, interval(0,3.0): go beyond it."
+    assert float(beyond) == pytest.approx(3.03)
+    assert noted(given, 1, {"w": Interval(0, 3.0, log=False)}) == []
+    assert noted(given, 0, {"w": Interval(0.01, 10.0, log=True)}) == []
+    assert noted(given, 0, {"w": Interval(2.9, 1000.0, log=True)})[0][1].startswith("w=2.97 lies at the lower end")
+    assert np.isclose(float(noted(given, 1, {"w": Interval(1, 100, log=False)})[0][0]), 0)
