@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -33,6 +33,22 @@ class BadInput(ValueError):
 
 class Failed(RuntimeError):
     """A run failed, for a reason that the message says whole; commands end with exit code 1, without a traceback."""
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """How large a number a config may give for an argument, in its annotation: `Annotated[int, AtMost(100, "...")]`.
+
+    most: the greatest absolute value; constructors check the least value themselves.
+    why: what is wrong with larger values, for people.
+    """
+
+    most: float
+    why: str
+
+
+Threads = Annotated[int, AtMost(256, "more threads than cores only wait for each other")]
+Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

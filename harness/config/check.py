@@ -63,7 +63,7 @@ def check(config: Mapping[str, Any], name: str) -> None:
 def _check_retrieval(config: Mapping[str, Any]) -> None:
     """The retrievers, and what must fit them: gate, fusion and depth."""
     retrievers = config["retriever"]
-    if not retrievers:
+    if not isinstance(retrievers, Mapping) or not retrievers:
         raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
     for name, node in retrievers.items():
         check_component(node, f"retriever.{name}")

@@ -1,12 +1,13 @@
 """The components that a config names: finding their classes, checking and building them, and their identities.
 
-A component is a mapping with a `_target_`: a class of `retrievers.` or `harness.`, nothing else. Its other keys are the
-constructor's arguments. Those under `runtime:` (workers, device, batch size) are arguments too, but they change no
-result and so do not enter its identity.
+A component is a mapping with a `_target_`: a class of `retrievers.` or `harness.` that declares the name under which
+it is recorded, nothing else. Its other keys are the constructor's arguments. Those under `runtime:` (workers, device,
+batch size) are arguments too, but they change no result and so do not enter its identity.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 import inspect
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.keys import Key, check_value
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, did_you_mean
 
 LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
@@ -27,6 +28,8 @@ Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 
 
 SHARED = ("tokenizer", "encoder", "index")  # groups that retrievers refer to by interpolation
+# The protocols that arguments of components are annotated with -> the group of the components that have them.
+KINDS = {"Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "TextScorer": "measure"}
 # Groups with one component each; `retriever` has one for each name.
 GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)
 
@@ -59,6 +62,8 @@ def target_class(node: Mapping[str, Any], where: str) -> type:
         raise BadInput(f"{where}._target_: {module_name} has no {name!r}.{did_you_mean(name, known)}") from None
     if not inspect.isclass(found) or not found.__module__.startswith(LEASH):
         raise BadInput(f"{where}._target_: {target} is not a class of this project.")
+    if "recorded_as" not in vars(found):
+        raise BadInput(f"{where}._target_: {target} is not a component: it does not declare `recorded_as`.")
     return found
 
 
@@ -66,7 +71,7 @@ def recorded_name(cls: type) -> str:
     """The name that stands for a class in identities, trial keys and logged configs, wherever its module moves.
 
     A class declares it as `recorded_as`, its group and a name in it such as `retriever/bm25`; subclasses do not
-    inherit it. A class without one is recorded under its path.
+    inherit it. A class without one is recorded under its path, and no config can name it.
     """
     name: str | None = vars(cls).get("recorded_as")
     return name or f"{cls.__module__}.{cls.__qualname__}"
@@ -171,9 +176,10 @@ def _installed(package: str, target: str) -> str:
 def check_component(node: Any, where: str) -> None:
     """BadInput where keys or values do not fit the constructor's signature, or the constructor refuses them.
 
-    Constructors check their arguments and load nothing, so this is quick.
+    where: the config key, which begins with the component's group. Constructors check their arguments and load nothing,
+    so this is quick.
     """
-    _check_arguments(node, where)
+    _check_arguments(node, where, where.partition(".")[0])
     build(node, where=where)
 
 
@@ -183,27 +189,60 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The types of a constructor's arguments."""
-    return typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+def _keys(cls: type) -> dict[str, Key]:
+    """The values that each argument of a constructor accepts."""
+    hints = typing.get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]
+    return {name: _key(hint) for name, hint in hints.items()}
 
 
-def _check_arguments(node: Any, where: str) -> None:
+def _key(hint: Any) -> Key:
+    """A key without the annotations in its hint, `X`, `X | None` or a list of X, whose bounds become the key's."""
+    if typing.get_origin(hint) is typing.Annotated:
+        limit = next(one for one in hint.__metadata__ if isinstance(one, AtMost))
+        return Key(hint.__origin__, -limit.most, limit.most, limit.why)
+    inner = [_key(one) for one in typing.get_args(hint) if typing.get_origin(one) is typing.Annotated]
+    if not inner:
+        return Key(hint)
+    return dataclasses.replace(inner[0], hint=typing.Optional[inner[0].hint])  # noqa: UP045
+
+
+def _kind_in(hint: Any) -> str | None:
+    """The group of the components that an argument takes; None for plain values."""
+    names = [getattr(one, "__name__", "") for one in (hint, *typing.get_args(hint))]
+    return next((KINDS[name] for name in names if name in KINDS), None)
+
+
+def _choices(kind: str) -> str:
+    """What may stand where a component of a group is expected."""
+    files = sorted(path.stem for path in (conf_folder() / kind).glob("*.yaml"))
+    if files:
+        return f"Choose one as {kind}=NAME does: {', '.join(files)}."
+    return f"Choose one of {', '.join(name for name in _recorded_classes() if name.startswith(f'{kind}/'))}."
+
+
+def _check_arguments(node: Any, where: str, kind: str) -> None:
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise BadInput(f"{where} must name a component (`_target_`). Choose a file of conf/{where.split('.')[0]}/.")
+        raise BadInput(f"{where} must name a component (`_target_`) of the group {kind}. {_choices(kind)}")
     cls = target_class(node, where)
-    parameters, hints = _signature(cls).parameters, _hints(cls)
+    if recorded_name(cls).partition("/")[0] != kind:
+        raise BadInput(f"{where}._target_: {cls.__name__} is no {kind}. {_choices(kind)}")
+    if not isinstance(node.get("runtime") or {}, Mapping):
+        raise BadInput(f"{where}.runtime must be a group of keys, not {node['runtime']!r:.60}.")
+    parameters, keys = _signature(cls).parameters, _keys(cls)
     given = arguments(node)
     for key, value in given.items():
         if key not in parameters:
             raise BadInput(
                 f"{where}.{key} is unknown: {cls.__name__} takes {', '.join(parameters) or 'no arguments'}."
-                f"{did_you_mean(key, parameters)}"
+                f"{did_you_mean(str(key), parameters)}"
             )
-        if isinstance(value, Mapping) and "_target_" in value:
-            _check_arguments(value, f"{where}.{key}")
-        elif (type(value), value) != (type(parameters[key].default), parameters[key].default):
-            check_value(value, Key(hints.get(key, Any)), f"{where}.{key}")
+        if (type(value), value) == (type(parameters[key].default), parameters[key].default):
+            continue
+        place = f"{where}.{key}" if key in node else f"{where}.runtime.{key}"
+        if inner := _kind_in(keys[key].hint):
+            _check_arguments(value, place, inner)
+        else:
+            check_value(value, keys[key], place)
     lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
     if lacking:
         raise BadInput(f"{where} lacks {', '.join(lacking)}: {cls.__name__} needs it.")

@@ -14,11 +14,15 @@ from retrievers.base import BadInput, did_you_mean
 
 @dataclass(frozen=True)
 class Key:
-    """The values that a plain config key accepts: a type and, for numbers, the least and the greatest."""
+    """The values that a plain config key accepts: a type and, for numbers, the least and the greatest.
+
+    why: what is wrong with a number above `most`.
+    """
 
     hint: Any
     least: float | None = None
     most: float | None = None
+    why: str = ""
 
 
 KEYS: dict[str, Key] = {
@@ -26,16 +30,16 @@ KEYS: dict[str, Key] = {
     "format": Key(Literal["text", "json"]),
     "experiment_name": Key(str),
     "run_name": Key(str | None),
-    "top_k": Key(int, least=1),
-    "depth": Key(int, least=1),
+    "top_k": Key(int, 1, 100_000, "no ranking is as long"),
+    "depth": Key(int, 1, 100_000, "each query keeps as many scores in memory"),
     "metrics": Key(list[str] | None),
     "objective": Key(str),
     "public": Key(float, least=0, most=1),
-    "seed": Key(int, least=0),
+    "seed": Key(int, 0, 2**32 - 1, "random generators take 32 bits"),
     "select_on": Key(Literal["all", "public"]),
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),
-    "resamples": Key(int, least=100),
+    "resamples": Key(int, 100, 1_000_000, "intervals no longer change"),
     "missing": Key(Literal["skip", "zero"]),
     **dict.fromkeys(["predictions", "references"], Key(str | None)),
     "score.predictions": Key(str),
@@ -49,9 +53,9 @@ KEYS: dict[str, Key] = {
     "query.file": Key(str | None),
     "store.path": Key(str),
     "sort": Key(Literal["size", "age"]),
-    "show": Key(int, least=1),
-    "prune.unused_days": Key(float | None, least=0),
-    "prune.keep_gb": Key(float | None, least=0),
+    "show": Key(int, 1, 1_000_000, "nobody reads as many lines"),
+    "prune.unused_days": Key(float | None, 0, 36_500, "that is a century"),
+    "prune.keep_gb": Key(float | None, 0, 1e6, "that is a petabyte"),
     "query": Key(str),
     "dry_run": Key(bool),
     "objectives": Key(list[str] | None),
@@ -63,7 +67,9 @@ KEYS: dict[str, Key] = {
     "model": Key(bool),
     "model_name": Key(str | None),
     "open": Key(bool),
-    **dict.fromkeys(["export_record.public", "export_record.private"], Key(float | None)),
+    **dict.fromkeys(
+        ["export_record.public", "export_record.private"], Key(float | None, -1e9, 1e9, "no measure is as large")
+    ),
     "scale": Key(Literal["fraction", "percent"]),
 }
 
@@ -80,10 +86,18 @@ def check_value(value: Any, key: Key, name: str) -> None:
         choices = [c for c in _choices(key.hint) if c is not None]
         expected = f"one of {', '.join(map(str, choices))}" if choices else _type_text(key.hint)
         raise BadInput(f"{name}={value!r} is not {expected}.{did_you_mean(str(value), map(str, choices))}")
-    if value is not None and key.least is not None and value < key.least:
-        raise BadInput(f"{name}={value} is too small: the least is {key.least}.")
-    if value is not None and key.most is not None and value > key.most:
-        raise BadInput(f"{name}={value} is too large: the most is {key.most}.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if key.least is not None and value < key.least:
+        raise BadInput(f"{name}={_number(value)} is too small: the least is {_number(key.least)}.")
+    if key.most is not None and value > key.most:
+        why = f" ({key.why})" if key.why else ""
+        raise BadInput(f"{name}={_number(value)} is too large: the most is {_number(key.most)}{why}.")
+
+
+def _number(value: float) -> str:
+    """A number for people: Python writes no whole number of thousands of digits."""
+    return f"{value}" if abs(value) < 10**30 else f"{'-' if value < 0 else ''}(more than 10^30)"
 
 
 def _fits(value: Any, hint: Any) -> bool:

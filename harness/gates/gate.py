@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from harness.gates.calibration import Curve
 from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, did_you_mean
 
+Threshold = Annotated[float, AtMost(1e9, "no signal is as large")]
+TopK = Annotated[int, AtMost(100_000, "no ranking is as long")]
 ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
 
 
@@ -94,7 +96,7 @@ class ScoreGate:
     learns = False
 
     def __init__(
-        self, threshold: float = 0.0, source: str | None = None, signal: str = "top_score", k: int = 10
+        self, threshold: Threshold = 0.0, source: str | None = None, signal: str = "top_score", k: TopK = 10
     ) -> None:
         check_signal(signal, k)
         self.threshold, self.source, self.signal, self.k = threshold, source, signal, k

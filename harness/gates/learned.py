@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from harness.gates import calibration
-from harness.gates.gate import Decision, check_comparable, check_signal, check_source, parts_of
+from harness.gates.gate import Decision, TopK, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
 from harness.gates.rule import Rule, json_number
 from harness.gates.signals import SIGNALS, GateInputs, choices, signal_of
-from retrievers.base import BadInput
+from retrievers.base import AtMost, BadInput
 
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
+Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
+Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
 INNER = 5  # folds within the queries to learn from, for choosing by cross-validation
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to choose from, for the logistic regression
 
@@ -41,7 +43,9 @@ class Learner:
 
     learns = True
 
-    def __init__(self, signals: list[str] | None, sources: list[str] | None, k: int, folds: int, repeats: int) -> None:
+    def __init__(
+        self, signals: list[str] | None, sources: list[str] | None, k: TopK, folds: Folds, repeats: Repeats
+    ) -> None:
         signals = list(QUICK) if signals is None else signals
         if not signals:
             raise BadInput("signals is empty. Use null for all fast signals.")
@@ -163,9 +167,9 @@ class AutoGate(Learner):
         self,
         signals: list[str] | None = None,
         sources: list[str] | None = None,
-        k: int = 10,
-        folds: int = 10,
-        repeats: int = 5,
+        k: TopK = 10,
+        folds: Folds = 10,
+        repeats: Repeats = 5,
     ) -> None:
         super().__init__(signals, sources, k, folds, repeats)
 
@@ -216,10 +220,10 @@ class ClassifierGate(Learner):
         self,
         signals: list[str] | None = None,
         sources: list[str] | None = None,
-        k: int = 10,
+        k: TopK = 10,
         embedding: bool = False,
-        folds: int = 10,
-        repeats: int = 3,
+        folds: Folds = 10,
+        repeats: Repeats = 3,
     ) -> None:
         super().__init__(signals, sources, k, folds, repeats)
         self.embedding = embedding

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPErrorProcessor, OpenerDirector, ProxyHandler, Request, build_opener
@@ -28,7 +28,7 @@ import numpy as np
 
 from harness.gates.gate import ALL, Decision
 from harness.progress import watch
-from retrievers.base import BadInput, Progress, Query
+from retrievers.base import AtMost, BadInput, Progress, Query
 
 if TYPE_CHECKING:
     from harness.gates.payoff import Payoff
@@ -80,9 +80,9 @@ class LlmGate:
     prompt: str | None = None
     request: dict[str, Any] | None = None
     api_key_env: str = "OPENAI_API_KEY"
-    timeout: float = 60.0
-    retries: int = 4
-    parallel: int = 4
+    timeout: Annotated[float, AtMost(86_400, "that is a day")] = 60.0
+    retries: Annotated[int, AtMost(100, "the pauses between them grow")] = 4
+    parallel: Annotated[int, AtMost(256, "each request has a thread")] = 4
 
     def __post_init__(self) -> None:
         self.base_url, self._local = _checked_url(self.base_url)

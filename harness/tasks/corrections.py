@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from harness.pipeline.cache import Cache
 from harness.progress import watch
 from harness.tasks.alignment import JudgedEdits, Scheme, compare
 from harness.tasks.task import JudgedItems, Marked
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, did_you_mean
 
 COLUMNS = {"id": "id", "source": "source", "reference": "reference", "prediction": "prediction", "type": "error_type"}
 COUNTS = ("tp", "fp", "fn", "fr")
@@ -80,7 +80,7 @@ class Corrections:
     def __init__(
         self,
         scheme: Literal["token", "span"] = "token",
-        merge_gap: int = 2,
+        merge_gap: Annotated[int, AtMost(1_000_000, "no sentence is as long")] = 2,
         columns: Mapping[str, str] | None = None,
     ) -> None:
         schemes = get_args(Scheme)

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from unicodedata import normalize
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from harness.pipeline.cache import Cache
 from harness.progress import watch
 from harness.tasks.pair_models import Encoder, Pair, PairModel, Regression
-from retrievers.base import BadInput, Progress
+from retrievers.base import AtMost, BadInput, Progress
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
 
@@ -160,9 +160,9 @@ class BertScore(_PairMeasure):
         model: str | None = "bert-base-multilingual-cased",
         revision: str | None = None,
         path: str | None = None,
-        layer: int | None = None,
+        layer: Annotated[int, AtMost(10_000, "no model has so many layers")] | None = None,
         device: str | None = None,
-        batch_tokens: int | None = None,
+        batch_tokens: models.BatchTokens | None = None,
     ) -> None:
         super().__init__(model, revision, path, device, batch_tokens)
         if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 1):
@@ -212,7 +212,7 @@ class Bleurt(_PairMeasure):
         revision: str | None = None,
         path: str | None = None,
         device: str | None = None,
-        batch_tokens: int | None = None,
+        batch_tokens: models.BatchTokens | None = None,
     ) -> None:
         super().__init__(model, revision, path, device, batch_tokens)
 

@@ -10,13 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, compress
 from operator import ne
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import BadInput, Ranking, did_you_mean, remembered
+from retrievers.base import AtMost, BadInput, Ranking, did_you_mean, remembered
 
 LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
+Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
 
 Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
 
@@ -108,7 +109,7 @@ class RRF(_Fusion):
 
     recorded_as = "fusion/rrf"
 
-    def __init__(self, k: int = 60, weights: dict[str, float] | None = None) -> None:
+    def __init__(self, k: Constant = 60, weights: dict[str, float] | None = None) -> None:
         super().__init__(weights)
         if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= LARGEST:
             raise BadInput(f"k is {k!r}: give a whole number from 0 to {LARGEST:,.0f}.")

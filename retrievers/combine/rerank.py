@@ -42,11 +42,11 @@ class CrossEncoder:
     model: str | None
     revision: str | None = None
     path: str | None = None
-    depth: int = 20
-    max_length: int | None = 1024
+    depth: models.RerankDepth = 20
+    max_length: models.MaxLength | None = 1024
     dtype: models.Dtype = "auto"
     device: str | None = None
-    batch_tokens: int | None = None
+    batch_tokens: models.BatchTokens | None = None
 
     recorded_as = "rerank/cross_encoder"
     version = 1

@@ -171,10 +171,10 @@ class Sparse:
     model: str | None
     revision: str | None = None
     path: str | None = None
-    max_length: int = 8192
+    max_length: models.MaxLength = 8192
     dtype: models.Dtype = "auto"
     device: str | None = None
-    batch_tokens: int | None = None
+    batch_tokens: models.BatchTokens | None = None
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
 
     recorded_as = "retriever/bge_m3_sparse"
@@ -290,11 +290,11 @@ class MultiVector:
     model: str | None
     revision: str | None = None
     path: str | None = None
-    depth: int = 20
-    max_length: int = 8192
+    depth: models.RerankDepth = 20
+    max_length: models.MaxLength = 8192
     dtype: models.Dtype = "auto"
     device: str | None = None
-    batch_tokens: int | None = None
+    batch_tokens: models.BatchTokens | None = None
 
     recorded_as = "rerank/bge_m3_multi_vector"
     version = 1

@@ -96,13 +96,13 @@ class SentenceEncoder:
     model: str | None = None
     path: str | None = None
     revision: str | None = None
-    max_length: int | None = None
+    max_length: models.MaxLength | None = None
     query_prefix: str = ""
     document_prefix: str = ""
     normalise: bool = True
     dtype: models.Dtype = "auto"
     device: str | None = None
-    batch_tokens: int | None = None
+    batch_tokens: models.BatchTokens | None = None
     devices: list[str] | None = None
 
     recorded_as = "encoder/sentence_transformers"

@@ -6,17 +6,19 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from retrievers.base import BadInput, Progress
+from retrievers.base import AtMost, BadInput, Progress, Seed
+from retrievers.lexical.tokenize import Characters
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 
+Dimensions = Annotated[int, AtMost(8192, "components are learned from no more documents")]
 FEATURES = 100_000  # only the most frequent n-grams count: bounds the size of the components on disk
 LEARNED = 8192  # documents that the components are learned from: bounds the time, which grows with their cube
 FOLDED = 2048  # documents turned into vectors at a time
@@ -46,7 +48,7 @@ class LSA:
     packages = ("scikit-learn", "scipy")
     learns = True
 
-    def __init__(self, low: int = 2, high: int = 4, dimensions: int = 512, seed: int = 0) -> None:
+    def __init__(self, low: Characters = 2, high: Characters = 4, dimensions: Dimensions = 512, seed: Seed = 0) -> None:
         for name, value in (("low", low), ("high", high), ("dimensions", dimensions), ("seed", seed)):
             least = 0 if name == "seed" else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

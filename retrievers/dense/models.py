@@ -16,18 +16,21 @@ from fnmatch import fnmatch
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, did_you_mean
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 # Files of a model that are never loaded: neither downloaded nor part of the checksum.
 UNUSED = ("*.md", ".*", "*/.*", "*onnx*", "*openvino*", "tf_model*", "*.h5", "*.msgpack", "*.ot", "*.mlmodel",
           "*.gguf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf")  # fmt: skip
+BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory")]
+MaxLength = Annotated[int, AtMost(1_000_000, "no model reads as many tokens")]
+RerankDepth = Annotated[int, AtMost(100_000, "a model reads every one of them")]
 WEIGHTS = ("*.safetensors", "*.bin")
 DTYPES = get_args(Dtype)
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
@@ -75,7 +78,7 @@ class Compute:
 
     dtype: str = "auto"
     device: str | None = None
-    batch_tokens: int | None = None
+    batch_tokens: BatchTokens | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

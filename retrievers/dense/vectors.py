@@ -12,13 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput
+from retrievers.base import AtMost, BadInput
 from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, ranked
 
+Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
+Links = Annotated[int, AtMost(512, "every document keeps as many")]
+Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # of the clustering
 BATCH = 64  # queries that an approximate index searches at a time
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
@@ -151,7 +154,7 @@ class HNSW(_Approximate):
 
     recorded_as = "index/hnsw"
 
-    def __init__(self, m: int = 32, ef_construction: int = 200, ef_search: int = 256) -> None:
+    def __init__(self, m: Links = 32, ef_construction: Count = 200, ef_search: Count = 256) -> None:
         super().__init__()
         self._m = _count("m", m, 2, 512)
         self._ef_construction = _count("ef_construction", ef_construction)
@@ -186,7 +189,7 @@ class _Inverted(_Approximate):
     nprobe: lists that a query searches, at most nlist; with nlist=None, all lists if there are fewer.
     """
 
-    def __init__(self, nlist: int | None = None, nprobe: int = 16) -> None:
+    def __init__(self, nlist: Count | None = None, nprobe: Count = 16) -> None:
         super().__init__()
         self._nlist = None if nlist is None else _count("nlist", nlist)
         self._nprobe = _count("nprobe", nprobe)
@@ -259,7 +262,7 @@ class IVFPQ(_Inverted):
     recorded_as = "index/ivf_pq"
 
     def __init__(
-        self, nlist: int | None = None, nprobe: int = 16, m: int = 32, bits: int = 8, candidates: int = 400
+        self, nlist: Count | None = None, nprobe: Count = 16, m: Count = 32, bits: Bits = 8, candidates: Count = 400
     ) -> None:
         super().__init__(nlist, nprobe)
         self._m, self._bits = _count("m", m), _count("bits", bits, 4, 12)

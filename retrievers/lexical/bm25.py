@@ -13,14 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking, cores, did_you_mean
+from retrievers.base import (
+    AtMost,
+    BadInput,
+    DocIds,
+    Document,
+    Progress,
+    Query,
+    Ranking,
+    Threads,
+    cores,
+    did_you_mean,
+)
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
+Parameter = Annotated[float, AtMost(LARGEST, "beyond it, scores no longer change")]
 CHUNK = 1 << 16  # postings scored at a time, so that no temporary array is as long as the index
 
 
@@ -119,12 +131,12 @@ class BM25:
 
     tokenizer: Tokenizer
     variant: str = "lucene"
-    k1: float = 1.5
-    b: float = 0.75
-    delta: float | None = None
-    epsilon: float = 0.25
+    k1: Parameter = 1.5
+    b: Annotated[float, AtMost(1, "it is a share")] = 0.75
+    delta: Parameter | None = None
+    epsilon: Parameter = 0.25
     engine: str = "sparse"
-    threads: int | None = None
+    threads: Threads | None = None
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are tokenized
 
     recorded_as = "retriever/bm25"

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from retrievers.base import BadInput, Progress, did_you_mean
+from retrievers.base import AtMost, BadInput, Progress, Threads, did_you_mean
 
+Characters = Annotated[int, AtMost(100, "every length up to it gives terms of its own")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
 UNBROKEN = 4096  # the most characters without white space that kiwi gets at once
 
@@ -127,7 +128,7 @@ class CharNgram:
     version = 1
     packages: tuple[str, ...] = ()
 
-    def __init__(self, low: int = 2, high: int = 2) -> None:
+    def __init__(self, low: Characters = 2, high: Characters = 2) -> None:
         for name, value in (("low", low), ("high", high)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BadInput(f"tokenizer.{name} is {value!r}: give a whole number of characters, at least 1.")
@@ -224,7 +225,7 @@ class Kiwi:
     version = 1
     packages = ("kiwipiepy", "kiwipiepy_model")
 
-    def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: int | None = None) -> None:
+    def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: Threads | None = None) -> None:
         if isinstance(tags, str) or not tags:
             raise BadInput(f"tokenizer.tags is {tags!r}: give a list of kiwi tags, such as [NNG, 'VV*'].")
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):

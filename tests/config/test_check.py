@@ -78,7 +78,7 @@ def test_values_are_checked_with_words(value, key, message):
         (GATE | {"signal": "top"}, "'top' is not a gate signal.*Choose one of top_score, margin"),
         ({"threshold": 1.0}, "must name a component"),
         (None, "must name a component"),
-        ({"_target_": "harness.data.qa.Squad"}, "lacks path"),
+        ({"_target_": "harness.gates.rule.FittedGate"}, "lacks file"),
     ],
 )
 def test_parts_are_checked_against_their_constructor(node, message):

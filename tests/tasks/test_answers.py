@@ -464,7 +464,7 @@ def test_the_shipped_config_builds_and_loads_nothing():
     [
         ({"scheme": "rag"}, "task.scheme='rag' is not one of rag_qa, culture_qa. Did you mean 'rag_qa'?"),
         ({"tokenizer": "mecab"}, "task.tokenizer='mecab' is not one of kiwi, whitespace."),
-        ({"bertscore": "bert-base"}, "task: bertscore is 'bert-base': give a component, with a `_target_`, or null."),
+        ({"bertscore": "bert-base"}, "task.bertscore must name a component (`_target_`) of the group measure."),
         ({"bert_score": None}, "task.bert_score is unknown: Answers takes scheme, tokenizer, bertscore, bleurt. Did"),
     ],
     ids=["scheme", "tokenizer", "model", "key"],

@@ -52,7 +52,7 @@ OVERRIDES = [
     (["gate=score", "gate.k=1"], r"gate: k=1 is too small"),
     (["retriever.bm25.variant=okapy"], r"variant.*'okapy'.*Did you mean 'okapi'"),
     (["retriever.bm25.k1=-1"], r"retriever\.bm25: k1"),
-    (["retriever.bm25.b=2"], r"retriever\.bm25: b is 2"),
+    (["retriever.bm25.b=2"], r"retriever\.bm25\.b=2 is too large: the most is 1"),
     (["retriever.bm25._target_=os.system"], r"_target_: 'os\.system' is not allowed"),
     (["dataset._target_=subprocess.run"], r"_target_: 'subprocess\.run' is not allowed"),
     (["+retriever.bm25.extra={_target_: os.getcwd}"], r"_target_: 'os\.getcwd' is not allowed"),

@@ -15,12 +15,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from harness.commands.sweep.axes import Axis, Values
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, Seed, did_you_mean
 
 if TYPE_CHECKING:
     import optuna
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 Sampler = Literal["random", "tpe", "cmaes", "gp"]
 Direction = Literal["maximize", "minimize"]
 
+Trials = Annotated[int, AtMost(100_000, "every proposal reads all trials before it")]
 STARTUP = 10  # points drawn at random before tpe and gp fit a model to them
 PATIENCE = 20  # repeated proposals in a row before a point is drawn at random
 _DEFINITION, _BATCH_END = "asked", "batch_end"  # attributes of the stored study and of its points
@@ -73,7 +74,7 @@ class Search:
 
     recorded_as = "search/sampler"
 
-    def __init__(self, sampler: Sampler, trials: int = 50, batch: int = 10, seed: int = 0) -> None:
+    def __init__(self, sampler: Sampler, trials: Trials = 50, batch: Trials = 10, seed: Seed = 0) -> None:
         known = get_args(Sampler)
         if sampler not in known:
             hint = did_you_mean(str(sampler), known)
