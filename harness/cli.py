@@ -1,6 +1,6 @@
 """`harness COMMAND [key=value ...]`: the commands, and for each error one message and an exit code.
 
-0: done. 1: a run failed. 2: bad input or config, Hydra's own config errors included.
+0: done. 1: a run failed. 2: bad input or config, Hydra's own config errors included. 130: Ctrl-C. 143: SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from harness import interruption
 
 if TYPE_CHECKING:  # numpy is imported with any of the project's modules, which takes most of the time of --help
     from harness.config.hydra_app import Function
@@ -111,7 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if command is None:
         _print_error(_no_command(words))
         sys.exit(2)
+    interruption.listen()
     code = call(command, words[len(command.split()) :])
+    interruption.stop_listening()
     gc.freeze()  # the interpreter skips its last collection, which takes as long and frees nothing of use
     sys.exit(code)
 
@@ -128,39 +132,55 @@ def _no_command(words: Sequence[str]) -> str:
 
 def call(command: str, words: Sequence[str]) -> int:
     """Run one command with its overrides and flags; the exit code."""
-    from harness.config.hints import check_words
-    from harness.config.hydra_app import run_app
-    from harness.config.messages import explain, failure
-
-    debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
+        from harness.config.hints import check_words
+        from harness.config.hydra_app import run_app
+
         if {"-h", "--help"} & {*words}:
             _print_help(command, words)
         else:
             if words[:1] != ["-sc"]:
                 check_words(command, words, COMMANDS)
             run_app(command, words, lambda: _function(command))
+        sys.stdout.flush()
         return 0
     except SystemExit as end:  # argparse and Hydra's own --help, --cfg
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
         _print_error("Interrupted.")
-        return 130
+        return interruption.exit_code() or 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has closed it
+        _drop_output()  # the reader of our output has closed it
         return 1
     except Exception as error:
-        if debug:
+        return _failed(error, command, words)
+
+
+def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
+    """Print one message about an error; the exit code."""
+    from harness.config.messages import explain, failure
+
+    if code := interruption.exit_code():  # a library has turned the interruption into an error of its own
+        _print_error("Interrupted.")
+        return code
+    debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    if debug:
+        traceback.print_exc()
+    if message := explain(error, command, words):
+        _print_error(message)
+        return 2
+    if not (message := failure(error)):
+        if not debug:
             traceback.print_exc()
-        if message := explain(error, command, words):
-            _print_error(message)
-            return 2
-        if not (message := failure(error)):
-            if not debug:
-                traceback.print_exc()
-            message = f"{type(error).__name__}: {error}"
-        _print_error(f"harness {command} failed: {message}")
-        return 1
+        message = f"{type(error).__name__}: {error}"
+    _print_error(f"harness {command} failed: {message}")
+    if isinstance(error, OSError) and error.filename is None:
+        _drop_output()  # it may be the output that cannot be written: the interpreter would try once more
+    return 1
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_help(command: str, words: Sequence[str]) -> None:

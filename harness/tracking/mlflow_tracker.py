@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from harness.evaluation.measures import OOF
 from harness.tracking import mlflow_spans
+from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import (
     make_database,
     open_client,
@@ -63,7 +64,7 @@ class MlflowTracker:
         self.uri, self.detail = uri, detail
         self.artifacts: str | None = None
         self.database: Path | None = None  # the file of a local tracking store
-        self.outputs = Path()  # known once connected
+        self.outputs: Path | None = None
         self.down_until = 0.0  # monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
@@ -119,6 +120,7 @@ class MlflowTracker:
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
             if adopted.params.items() <= params.items():
                 self.client.update_run(adopted.run_id, status="RUNNING")
+                self._log_batch(adopted.run_id, {}, {}, {TAG: record.tags[TAG]} if TAG in record.tags else {})
                 return adopted.run_id
             self.client.set_terminated(adopted.run_id, "KILLED", _now())
         run = self.client.create_run(

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import itertools
 import logging
+import secrets
+import shutil
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.config.components import build
 from harness.data.files import write_text
-from harness.tracking import outbox
-from harness.tracking.mlflow_client import Unreachable
+from harness.tracking import in_progress, outbox
+from harness.tracking.in_progress import Claim, Work
+from harness.tracking.mlflow_client import Unreachable, redacted
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 
 log = logging.getLogger(__name__)
 
 
 def open_tracker(config: Mapping[str, Any]) -> Tracker:
-    """The config's tracker, connected. config: `tracking` and `outputs`, the folder of a local tracking store."""
+    """The config's tracker, connected, after what processes that died have left is ended.
+
+    config: `tracking` and `outputs`, the folder of a local tracking store.
+    """
+    tracker = connected(config)
+    end_abandoned(tracker)
+    return tracker
+
+
+def connected(config: Mapping[str, Any]) -> Tracker:
+    """The config's tracker, connected. config: as for `open_tracker`."""
     tracker: Tracker = build(config["tracking"], where="tracking")
     tracker.connect(Path(config["outputs"]).absolute())
     return tracker
@@ -41,6 +54,7 @@ class LiveRun:
     in_store: whether `folder` belongs to the tracking store. Then there is no `target`, and the run's status shows
         whether its files are complete.
     outage: why the tracking server could not be reached at the beginning.
+    claim: by which the next command ends the run if this process dies.
     """
 
     tracker: Tracker
@@ -50,6 +64,7 @@ class LiveRun:
     run_id: str | None
     in_store: bool = False
     outage: Unreachable | None = None
+    claim: Claim | None = None
 
     def finish(self) -> None:
         """End the run as FINISHED and give its folder the final name."""
@@ -61,11 +76,15 @@ class LiveRun:
 
     def fail(self, error: BaseException) -> None:
         """End the run as FAILED, or KILLED if it was interrupted, with the traceback of `error` among its files."""
-        status = "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
-        write_text(self.folder / "traceback.txt", "".join(traceback.format_exception(error)))
-        if not self.in_store:
-            self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
+        status = status_after(error)
+        if isinstance(error, OSError) and error.filename is None:  # such as of a full disk: the message is to say where
+            error.filename = str(self.folder)
         try:
+            if self.folder.is_dir():
+                with suppress(OSError):  # on a full disk
+                    write_text(self.folder / "traceback.txt", "".join(traceback.format_exception(error)))
+                if not self.in_store:
+                    self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
             self.end(status)
         except Exception as lost:  # the caller raises the first error, which matters more
             log.warning("The run could not be ended as %s: %s", status, lost)
@@ -87,6 +106,16 @@ class LiveRun:
                 self.record.unsent,
             )
 
+    def release(self) -> None:
+        """Give up the claim, now that the run is ended and its files are in their place."""
+        if self.claim:
+            self.claim.release()
+
+
+def status_after(error: BaseException) -> str:
+    """The status of a run that ends by this error."""
+    return "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
+
 
 def begin(
     tracker: Tracker, record: RunRecord, target: Path, *, adopted: LoggedRun | None = None, direct: bool = False
@@ -98,15 +127,76 @@ def begin(
     direct: whether files may be written straight to where a local tracking store keeps them.
     """
     run_id, outage = None, None
+    unfinished = target.with_name(target.name + ".unfinished")
+    claim = claim_run(tracker, record, unfinished, scratch=direct)
     record.began = int(time.time() * 1000)
     try:
         run_id = tracker.begin(record, adopted)
     except Unreachable as error:
         outage = error
     stored = tracker.place(run_id) if direct else None
-    folder = stored or target.with_name(target.name + ".unfinished")
+    folder = stored or unfinished
     folder.mkdir(parents=True, exist_ok=True)
-    return LiveRun(tracker, record, target, folder, run_id, in_store=stored is not None, outage=outage)
+    return LiveRun(tracker, record, target, folder, run_id, in_store=stored is not None, outage=outage, claim=claim)
+
+
+def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False) -> Claim | None:
+    """Claim a run that is about to begin, and put the claim's name into its tags.
+
+    folder, scratch: as in `Work`. None if the tracker is not connected.
+    """
+    if tracker.outputs is None:
+        return None
+    store = redacted(tracker.uri) if tracker.uri else None
+    work = Work(str(folder) if folder else None, scratch, record.experiment, store)
+    claim = in_progress.claim(tracker.outputs, work)
+    record.tags[in_progress.TAG] = claim.name
+    return claim
+
+
+@contextmanager
+def scratch_folder(outputs: Path) -> Iterator[Path]:
+    """An empty folder in `outputs` for as long as it is needed; the next command removes one whose process died."""
+    folder = outputs / f"scratch-{secrets.token_hex(6)}"
+    claim = in_progress.claim(outputs, Work(str(folder), scratch=True))
+    try:
+        folder.mkdir()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        claim.release()
+
+
+def end_abandoned(tracker: Tracker) -> None:
+    """End what processes of this host that died have left: their runs as KILLED, and their unfinished folders."""
+    for claim in in_progress.abandoned(tracker.outputs) if tracker.outputs else ():
+        work = claim.work
+        if work and work.store not in (None, redacted(tracker.uri)):
+            continue  # for a command that uses this tracking store
+        with suppress(Unreachable):
+            if work:
+                _end(tracker, claim.name, work)
+            claim.release()
+
+
+def _end(tracker: Tracker, name: str, work: Work) -> None:
+    """End the work of a process that has died. name: of its claim."""
+    runs = tracker.runs(work.experiment, {in_progress.TAG: name}) if work.experiment else []
+    for run in runs:
+        if run.status == "RUNNING":
+            tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
+            log.warning("Run %s (%s) is now KILLED: its process has died.", run.run_id, run.name)
+    folder = Path(work.folder or "")
+    if not work.folder or not folder.is_dir():
+        return
+    for part in folder.glob(".*.unfinished"):
+        part.unlink()
+    target = folder.with_name(folder.name.removesuffix(".unfinished"))
+    place = target if any(run.status == "FINISHED" for run in runs) else target.with_name(f"{target.name}.killed")
+    if work.scratch or place.exists() or not any(folder.iterdir()):
+        shutil.rmtree(folder)
+    else:
+        folder.rename(place)
 
 
 @contextmanager
@@ -120,10 +210,12 @@ def live_run(
     run = begin(tracker, record, target, adopted=adopted, direct=direct)
     try:
         yield run
+        run.finish()
     except BaseException as error:
         run.fail(error)
         raise
-    run.finish()
+    finally:
+        run.release()
 
 
 def exit_if_unsent(record: RunRecord) -> None:

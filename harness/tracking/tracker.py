@@ -109,11 +109,13 @@ class Tracker(Protocol):
 
     uri: of the tracking store; known once it is connected.
     artifacts: URI of the folder where a local tracking store keeps files; None for others.
+    outputs: the folder of what the harness writes; known once it is connected.
     keeps_files: whether logged files are copied to the tracking store, so that the run's own folder may be deleted.
     """
 
     uri: str | None
     artifacts: str | None
+    outputs: Path | None
     detail: Detail
     keeps_files: bool
 
@@ -154,12 +156,13 @@ class NoTracker:
 
     def __init__(self, detail: Detail = "full") -> None:
         self.detail = detail
+        self.outputs: Path | None = None
 
     def exists(self, outputs: Path) -> bool:
         return False
 
     def connect(self, outputs: Path) -> None:
-        pass
+        self.outputs = outputs.absolute()
 
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str | None:
         return None

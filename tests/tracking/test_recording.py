@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from harness.tracking import in_progress
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.recording import exit_if_unsent, live_run, new_folder
-from harness.tracking.tracker import Input, NoTracker, RunRecord
+from harness.tracking.recording import begin, end_abandoned, exit_if_unsent, live_run, new_folder, scratch_folder
+from harness.tracking.tracker import Input, LoggedRun, NoTracker, RunRecord
 
 
 class Server(NoTracker):
@@ -98,3 +99,129 @@ def test_every_run_has_a_folder_of_its_own(tmp_path):
     folders = [new_folder(tmp_path) for _ in range(3)]
     assert len(set(folders)) == 3
     assert all(folder.with_name(folder.name + ".unfinished").is_dir() for folder in folders)
+
+
+class Kept(Server):
+    """A tracker of one run, which is found by the claim in its tags. status: of the run."""
+
+    uri = "sqlite:///kept"
+    status = "RUNNING"
+
+    def begin(self, record, adopted=None):
+        self.tags = dict(record.tags)
+        return super().begin(record, adopted)
+
+    def runs(self, experiment, tags, status=None):
+        if self.down:
+            raise Unreachable("server: no answer")
+        found = LoggedRun("r1", "n", experiment, self.status, {}, {}, self.tags)
+        return [found] if tags.items() <= self.tags.items() else []
+
+
+@pytest.fixture
+def kept(tmp_path):
+    server = Kept()
+    server.connect(tmp_path)
+    return server
+
+
+def died(server, target, **named):
+    """A run whose process died: it is not ended, and nobody holds its claim."""
+    run = begin(server, RunRecord("e", "n"), target, **named)
+    run.claim.unlock()
+    return run
+
+
+def claims(tmp_path):
+    return list((tmp_path / ".claims").iterdir())
+
+
+@pytest.mark.parametrize(("status", "ending"), [("RUNNING", ".killed"), ("FINISHED", "")])
+def test_the_next_command_ends_what_a_process_that_died_has_left(kept, tmp_path, status, ending, caplog):
+    run = died(kept, tmp_path / "run")
+    (run.folder / "a.txt").write_text("a")
+    (run.folder / ".0123.unfinished").write_text("half")
+    kept.status = status
+    end_abandoned(kept)
+    assert kept.ended == ([("r1", "KILLED", False)] if status == "RUNNING" else [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".claims", f"run{ending}"]
+    assert [path.name for path in (tmp_path / f"run{ending}").iterdir()] == ["a.txt"]
+    assert claims(tmp_path) == []
+    assert ("its process has died" in caplog.text) == (status == "RUNNING")
+
+
+def test_an_empty_folder_and_one_of_a_trial_are_removed(kept, tmp_path):
+    died(kept, tmp_path / "empty")
+    trial = died(kept, tmp_path / "trial", direct=True)
+    (trial.folder / "a.txt").write_text("a")
+    end_abandoned(kept)
+    assert [path.name for path in tmp_path.iterdir()] == [".claims"]
+
+
+def test_a_run_that_lives_or_is_of_another_store_is_left_alone(kept, tmp_path):
+    living = begin(kept, RunRecord("e", "living"), tmp_path / "living")
+    kept.uri = "sqlite:///other"
+    died(kept, tmp_path / "other")
+    kept.uri = "sqlite:///kept"
+    end_abandoned(kept)
+    assert kept.ended == []
+    assert living.folder.is_dir()
+    assert len(claims(tmp_path)) == 2
+
+
+def test_while_the_server_is_down_a_claim_waits(kept, tmp_path):
+    died(kept, tmp_path / "run")
+    kept.down = True
+    end_abandoned(kept)
+    assert len(claims(tmp_path)) == 1
+    kept.down = False
+    end_abandoned(kept)
+    assert kept.ended == [("r1", "KILLED", False)]
+
+
+def test_a_run_that_ends_gives_its_claim_up(kept, tmp_path):
+    with live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
+        assert len(claims(tmp_path)) == 1
+    assert claims(tmp_path) == []
+    with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), tmp_path / "again"):
+        raise KeyboardInterrupt
+    assert claims(tmp_path) == []
+
+
+def test_an_interruption_while_the_run_ends_ends_it_as_killed(kept, tmp_path, monkeypatch):
+    plain, calls = kept.finish, []
+
+    def finish(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        plain(*arguments)
+
+    monkeypatch.setattr(kept, "finish", finish)
+    with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
+        pass
+    assert kept.ended == [("r1", "KILLED", True)]
+    assert (tmp_path / "run.killed").is_dir()
+
+
+def test_a_full_disk_names_the_folder_and_does_not_hide_the_run(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.tracking.recording.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full") as raised, live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
+        raise OSError(28, "full")
+    assert raised.value.filename == str(tmp_path / "run.unfinished")
+    assert kept.ended == [("r1", "FAILED", True)]
+
+
+def test_a_scratch_folder_goes_also_if_its_process_died(kept, tmp_path):
+    with scratch_folder(tmp_path) as folder:
+        (folder / "deep").mkdir()
+    assert not folder.exists()
+    scratch = scratch_folder(tmp_path)
+    folder = scratch.__enter__()
+    monkey = in_progress.abandoned(tmp_path)
+    assert list(monkey) == [], "it is in use"
+    (folder / "deep").mkdir()
+    scratch.gen.gi_frame.f_locals["claim"].unlock()
+    end_abandoned(kept)
+    assert not folder.exists()
+    assert claims(tmp_path) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from harness.pipeline.session import open_session
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import chosen_run, load_unchanged, logged_config
-from harness.tracking.recording import open_tracker
+from harness.tracking.recording import open_tracker, scratch_folder
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, Predictions, Qrels, did_you_mean
 
@@ -45,10 +44,7 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     run, command = _reproducible(tracker, config)
     run_config = _run_config(tracker, run, command, config)
     dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY)
-    outputs = Path(config["outputs"]).absolute()
-    outputs.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="reproduce-", dir=outputs) as folder:
-        scratch = Path(folder)
+    with scratch_folder(Path(config["outputs"]).absolute()) as scratch:
         if command == "score":
             proof = _verified_scores(tracker, run, run_config, scratch)
         else:

@@ -8,6 +8,8 @@ skipped. At the end (ending.py), the parent run gets the best trial's metrics, a
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from harness.commands.sweep.trials import Context, Result, sweep_lock
 from harness.config.canonical import digest
 from harness.config.check import Invocation
 from harness.reports import terminal
-from harness.tracking.tracker import RunRecord
+from harness.tracking import recording
+from harness.tracking.in_progress import Claim
+from harness.tracking.mlflow_client import Unreachable
+from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
 
 
@@ -68,6 +73,7 @@ def run(sweep: Sweep, began: float) -> None:
     with sweep_lock(folder) as token:
         tracker = sweep.tracker()
         tracker.connect(outputs)
+        recording.end_abandoned(tracker)
         finished = finished_trials(sweep, tracker)
         record = RunRecord(
             settings["experiment_name"],
@@ -77,6 +83,7 @@ def run(sweep: Sweep, began: float) -> None:
         )
         earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": sweep.sweep_id})
         study = sweep.open_study(folder)
+        claim = recording.claim_run(tracker, record, None)
         parent = tracker.begin(record, earlier[0] if earlier else None)
         context = Context(
             sweep_id=sweep.sweep_id,
@@ -87,5 +94,21 @@ def run(sweep: Sweep, began: float) -> None:
             tracking=digest(settings["tracking"]),
         )
         execution = Execution(sweep, tracker, context, finished)
-        raised = execution.run(study)
-        Ending(execution, parent, record, began).finish(raised)
+        with _ended(tracker, parent, record, claim):
+            raised = execution.run(study)
+            Ending(execution, parent, record, began).finish(raised)
+
+
+@contextmanager
+def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim | None) -> Iterator[None]:
+    """End the parent run if an error, such as an interruption of its end, leaves it RUNNING; release its claim."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(Unreachable):
+            if parent and tracker.run(parent).status == "RUNNING":
+                tracker.finish(parent, RunRecord(record.experiment, record.name), recording.status_after(error))
+        raise
+    finally:
+        if claim:
+            claim.release()

@@ -140,7 +140,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     """
     gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
-    tracker = recording.open_tracker(first.config)
+    tracker = recording.connected(first.config)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner, failed = None, None

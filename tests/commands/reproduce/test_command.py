@@ -96,7 +96,7 @@ def test_five_configurations_are_reproduced(harness, prove, toy, words):
     assert found["differences"] == {"queries": 0, "first": []}
     assert found["metrics"]["compared"] >= 30
     assert found["metrics"]["differ"] == []
-    assert not list(Path("outputs").glob("reproduce-*"))
+    assert not list(Path("outputs").glob("scratch-*"))
 
 
 def test_it_says_so_in_words_and_on_the_run(harness, run_id, client):

@@ -1,0 +1,60 @@
+"""Ctrl-C and SIGTERM end a command by an exception, so that its run ends as KILLED and nothing is left behind."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+AGAIN_SECONDS = 0.05  # before an interruption is repeated
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as sent by `kill`, `timeout`, schedulers and containers."""
+
+
+_received: list[int] = []  # numbers of signals
+
+
+def listen() -> None:
+    """Let SIGTERM interrupt this process as Ctrl-C does. Forked workers die of both, as they would without it."""
+    listener, plain_hook = os.getpid(), sys.unraisablehook
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        if os.getpid() != listener:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        if number == signal.SIGTERM and number in _received:
+            return  # the command is ending because of the first one
+        _received.append(number)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    def unraisable(lost: Any) -> None:
+        """Interrupt again if a destructor or the callback of a weak reference was interrupted, which stops nothing."""
+        if not isinstance(lost.exc_value, KeyboardInterrupt) or not _received:
+            plain_hook(lost)
+            return
+        again = threading.Timer(AGAIN_SECONDS, _thread.interrupt_main, [_received.pop()])
+        again.daemon = True
+        again.start()
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background commands ignore Ctrl-C
+        signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = unraisable
+
+
+def stop_listening() -> None:
+    """Let signals end the process at once: its work is done, and the interpreter only has to shut down."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def exit_code() -> int | None:
+    """128 + the number of the signal that interrupted the command, as shells count; None without one."""
+    return 128 + _received[-1] if _received else None
