@@ -135,13 +135,15 @@ def call(command: str, words: Sequence[str]) -> int:
     try:
         from harness.config.hints import check_words
         from harness.config.hydra_app import run_app
+        from harness.progress import stage
 
         if {"-h", "--help"} & {*words}:
             _print_help(command, words)
         else:
             if words[:1] != ["-sc"]:
                 check_words(command, words, COMMANDS)
-            run_app(command, words, lambda: _function(command))
+            with stage(f"starting harness {command}"):
+                run_app(command, words, lambda: _function(command))
         sys.stdout.flush()
         return 0
     except SystemExit as end:  # argparse and Hydra's own --help, --cfg

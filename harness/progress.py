@@ -1,15 +1,80 @@
-"""Progress of slow work: a bar with rate and remaining time on a terminal, occasional lines otherwise."""
+"""What slow work says: a line for each stage that takes a while, and of counted work a bar or occasional lines.
+
+All of it goes to standard error. Quick stages say nothing.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from retrievers.base import Progress
 
 QUIET_SECONDS = 10.0  # between two lines when standard error is not a terminal
+SLOW_SECONDS = 2.0  # a stage that takes longer is announced
+LOOK_SECONDS = 0.25  # between two looks of the thread that announces
+
+
+@dataclass(eq=False)
+class _Stage:
+    """Work that goes on. over: whether it is past announcing, since it or a stage inside it has been."""
+
+    label: str
+    began: float = field(default_factory=lambda: time.monotonic())
+    announced: bool = False
+    over: bool = False
+
+
+_stages: list[_Stage] = []  # outermost first
+_watcher: threading.Thread | None = None
+
+
+@contextmanager
+def stage(label: str) -> Iterator[None]:
+    """Announce a stage that takes more than two seconds, and at its end how long one took that was really long.
+
+    Of stages inside each other, the innermost is announced; what follows it in the outer one is not.
+    """
+    global _watcher
+    one = _Stage(label)
+    for outer in _stages:
+        outer.over = True
+    _stages.append(one)
+    if _watcher is None or not _watcher.is_alive():
+        _watcher = threading.Thread(target=_announce, name="stages", daemon=True)
+        _watcher.start()
+    try:
+        yield
+    finally:
+        _stages.remove(one)
+        took = time.monotonic() - one.began
+        if one.announced and took >= QUIET_SECONDS:
+            print(f"{label}: took {took:,.0f} s", file=sys.stderr)  # noqa: T201
+
+
+def _announce() -> None:
+    """Print the innermost stage once it has become slow; ends when there is none."""
+    while _stages:
+        look(time.monotonic())
+        time.sleep(LOOK_SECONDS)
+
+
+def look(now: float) -> None:
+    """Announce the innermost stage if it has taken long enough by now."""
+    for one in _stages[-1:]:
+        if not one.over and now - one.began >= SLOW_SECONDS:
+            one.announced = one.over = True
+            print(f"{one.label} ...", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _counted() -> None:
+    """Counted work speaks for the stages that it belongs to."""
+    for one in _stages:
+        one.over = True
 
 
 @contextmanager
@@ -37,12 +102,13 @@ def _bar(label: str) -> Iterator[Progress]:
     )
     with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None, rate="", visible=False)
-        stage = (0, "")
+        counted = (0, "")
 
         def progress(done: int, total: int, unit: str) -> None:
-            nonlocal stage
-            if stage != (total, unit):  # work done before this call must not count for the rate
-                stage = (total, unit)
+            nonlocal counted
+            if counted != (total, unit):  # work done before this call must not count for the rate
+                counted = (total, unit)
+                _counted()
                 bar.reset(task, total=total, completed=done)
             speed = bar.tasks[0].speed
             rate = f"{speed:,.0f} {unit}/s" if speed else unit
@@ -53,13 +119,13 @@ def _bar(label: str) -> Iterator[Progress]:
 
 def _lines(label: str) -> Progress:
     began = printed = time.monotonic()
-    stage, before = (0, ""), 0
+    counted, before = (0, ""), 0
 
     def progress(done: int, total: int, unit: str) -> None:
-        nonlocal began, printed, stage, before
+        nonlocal began, printed, counted, before
         now = time.monotonic()
-        if stage != (total, unit):  # work done before this call must not count for the rate
-            stage, before, began, printed = (total, unit), done, now, now
+        if counted != (total, unit):  # work done before this call must not count for the rate
+            counted, before, began, printed = (total, unit), done, now, now
         elif now - printed >= QUIET_SECONDS:
             printed = now
             rate = (done - before) / (now - began)

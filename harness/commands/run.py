@@ -13,6 +13,7 @@ from harness.evaluation.scores import Scores
 from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, load_dataset, open_session
+from harness.progress import stage
 from harness.reports import terminal
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.outbox import shows_private_scores
@@ -31,7 +32,8 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         outcome = steps.run(run_config, session)
-        write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
+        with stage("writing files and figures"):
+            write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
     run_id, folder = live.run_id, live.folder
     name, sent = run_config.experiment_name, not record.unsent
     document = {

@@ -29,22 +29,23 @@ START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. A server that already runs is only named."""
+    host, port = config["host"], _free_port(config["host"], config["port"])
+    address = f"http://{host}:{port}"
     tracker = open_tracker(config)
     if tracker.uri is None:
         raise BadInput("tracking=none keeps no runs to look at. Leave tracking out, or use tracking=mlflow.")
-    pages = _pages(tracker, config["experiment_name"])
     if tracker.uri.startswith(("http://", "https://")):
-        return _announce(config, redacted(tracker.uri), pages, tracker)
-    host, port = config["host"], _free_port(config["host"], config["port"])
+        return _announce(config, redacted(tracker.uri), _pages(tracker, config["experiment_name"]), tracker)
+    taken = f" (port {config['port']} is taken)" if port != config["port"] else ""
+    print(f"MLflow starts at {address}{taken}; that takes 10 to 40 s ...", file=sys.stderr, flush=True)  # noqa: T201
     server = _start(tracker, host, port)
     for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
         signal.signal(ending, signal.default_int_handler)  # both end the server, too
     document: dict[str, Any] = {}
     try:
-        _wait(server, f"http://{host}:{port}/health")
-        if port != config["port"]:
-            print(f"Port {config['port']} is taken: using {port}.", file=sys.stderr)  # noqa: T201
-        document = _announce(config, f"http://{host}:{port}", pages, tracker)
+        pages = _pages(tracker, config["experiment_name"])  # while the server starts
+        _wait(server, f"{address}/health")
+        document = _announce(config, address, pages, tracker)
         if config["format"] == "text":
             print("Press Ctrl-C to stop the server.", flush=True)  # noqa: T201
         for _ in server.stderr or ():  # read the server's log, so that it never blocks
@@ -67,7 +68,8 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # of runs that are logged through this server
     # The store's address may hold a password: pass it by the environment, since a list of processes shows arguments.
-    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
+    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes for what these pages do not use
+    environment = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
     return subprocess.Popen(  # noqa: S603
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.config.canonical import digest_texts
-from harness.config.components import Wrap, identity, target_class
+from harness.config.components import Wrap, identity, recorded_name, target_class
 from harness.pipeline.cache import Cache
+from harness.progress import stage
 
 if TYPE_CHECKING:
     from retrievers.base import Progress
@@ -54,7 +55,8 @@ class CachedTokenizer:
         from retrievers.lexical.tokenize import Tokens
 
         def tokenize(folder: Path) -> None:
-            self._make()(texts, progress or self._progress).save(folder)
+            with stage(f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"):
+                self._make()(texts, progress or self._progress).save(folder)
 
         tokens_identity = {"tokenizer": identity(self._node), "texts": digest_texts(texts)}
         return Tokens.load(self._cache.folder("tokens", tokens_identity, tokenize))
@@ -83,7 +85,8 @@ class CachedEncoder:
         """The folder with the embeddings of these texts and what the encoder learnt from them."""
 
         def encode(into: Path) -> None:
-            self._encoder().encode_documents(texts, into, progress)
+            with stage(f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"):
+                self._encoder().encode_documents(texts, into, progress)
 
         embeddings_identity = {"encoder": identity(self._node), "texts": digest_texts(texts)}
         return self._cache.folder("embeddings", embeddings_identity, encode, resume=True)

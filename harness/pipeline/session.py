@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from harness import progress
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import Dataset, load, search_queries
@@ -23,10 +24,12 @@ class Clock:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, label: str = "") -> Iterator[None]:
+        """Measure a stage. label: what it is called if it takes long; empty: its name."""
         began = time.perf_counter()
         try:
-            yield
+            with progress.stage(label or name):
+                yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
@@ -54,7 +57,8 @@ def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None
 
 def load_dataset(config: RunConfig, name: str) -> Dataset:
     """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
-    return load(build(config.dataset, where="dataset"), name)
+    with progress.stage("reading the data"):
+        return load(build(config.dataset, where="dataset"), name)
 
 
 def queries_digest(queries: tuple[Query, ...]) -> str:

@@ -113,13 +113,13 @@ def conclude(
     """
     if candidates is None:
         candidates = order(Ordering.of(config), rankings, session)
-    with session.clock.stage("gate"):
+    with session.clock.stage("gate", "deciding at the gate"):
         decision = decide(config, rankings, candidates, session)
     final = candidates.cut(np.minimum(decision.shown, config.top_k))
     scores = held_out = None
     if session.dataset.qrels:
         scorer = partial(_scored, config, session.dataset, rankings, candidates, detailed)
-        with session.clock.stage("score"):
+        with session.clock.stage("score", "scoring"):
             scores = scorer(decision.shown, decision.signal)
             if decision.out_of_fold is not None:  # each fold has a signal of its own: they do not compare
                 held_out = averaged(
@@ -151,9 +151,9 @@ def payoff_of(config: RunConfig, objective: str, candidates: Ranking, dataset: D
 
 def order(ordering: Ordering, rankings: Mapping[str, Ranking], session: Session) -> Ranking:
     """The ranking that is gated and cut: fused and reranked."""
-    with session.clock.stage("fuse"):
+    with session.clock.stage("fuse", "fusing"):
         fused = fuse(ordering.fusion, rankings, ordering.depth)
-    with session.clock.stage("rerank"):
+    with session.clock.stage("rerank", "reranking"):
         return rerank(ordering.rerank, fused, session)
 
 
@@ -163,7 +163,9 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
     for name, node in retrievers.items():
         index = index_identity(node, session.dataset)
         search = partial(_searched, name, node, index, session)
-        with session.clock.stage("retrieve"):  # contains the stages index and search; a cached ranking has neither
+        with session.clock.stage(
+            "retrieve", f"{name}: retrieving"
+        ):  # contains the stages index and search; a cached ranking has neither
             rankings[name] = session.cache.ranking(ranking_identity(index, session.queries_digest), depth, search)
     return rankings
 
@@ -240,9 +242,9 @@ def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Datase
 def _searched(name: str, node: Node, index: Mapping[str, Any], session: Session, depth: int) -> Ranking:
     """The ranking of one retriever, computed."""
     with watch(name) as progress:
-        with session.clock.stage("index"):
+        with session.clock.stage("index", f"{name}: building the index"):
             retriever = _indexed(name, node, index, session, progress)
-        with session.clock.stage("search"):
+        with session.clock.stage("search", f"{name}: searching"):
             began = time.perf_counter()
             ranking = retriever.search(session.queries, depth)
             took = 1000 * (time.perf_counter() - began) / max(len(session.queries), 1)

@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.config.components import build
 from harness.data.files import write_text
+from harness.progress import stage
 from harness.tracking import in_progress, outbox
 from harness.tracking.in_progress import Claim, Work
 from harness.tracking.mlflow_client import Unreachable, redacted
@@ -37,7 +38,8 @@ def open_tracker(config: Mapping[str, Any]) -> Tracker:
 def connected(config: Mapping[str, Any]) -> Tracker:
     """The config's tracker, connected. config: as for `open_tracker`."""
     tracker: Tracker = build(config["tracking"], where="tracking")
-    tracker.connect(Path(config["outputs"]).absolute())
+    with stage("connecting to the tracking store"):
+        tracker.connect(Path(config["outputs"]).absolute())
     return tracker
 
 
@@ -68,7 +70,8 @@ class LiveRun:
 
     def finish(self) -> None:
         """End the run as FINISHED and give its folder the final name."""
-        self.end("FINISHED")
+        with stage("logging the run"):
+            self.end("FINISHED")
         if self.record.unsent:
             self.folder = self.record.unsent / outbox.FILES
         elif not self.in_store:

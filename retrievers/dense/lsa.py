@@ -59,6 +59,8 @@ class LSA:
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """As in Encoder; learns from `texts`. An interrupted call does not resume: it learns from the start."""
+        if progress:
+            progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
         prepared = [_prepared(text) for text in texts]
         if any(prepared):
             vectorizer = self._vectorizer(max_features=FEATURES)

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from retrievers.base import BadInput
+
 
 @pytest.mark.slow
 def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harness, toy, tmp_path):
@@ -45,6 +47,22 @@ def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harne
             assert server.wait(60) == 0
             with socket.socket() as probe:  # MLflow's own process has gone with it
                 assert probe.connect_ex(("127.0.0.1", urlsplit(url).port)) != 0
+
+
+def test_ui_says_at_once_where_it_will_be_and_starts_no_jobs(harness, monkeypatch):
+    monkeypatch.delenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION")
+    started = {}
+
+    def popen(command, env, **_):
+        started.update(env)
+        raise BadInput("far enough")
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    done = harness("ui", "port=50999", "format=json")
+    assert "MLflow starts at http://127.0.0.1:50999" in done.err
+    assert done.out == ""
+    assert started["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert started["MLFLOW_BACKEND_STORE_URI"].startswith("sqlite:///")
 
 
 def test_ui_needs_a_store_and_an_address_of_this_machine(harness):

@@ -151,7 +151,7 @@ def test_a_large_corpus_is_learned_from_a_sample(tmp_path, monkeypatch):
     assert found.shape == (60, 20)  # as many directions as documents in the sample
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # the others are projected
     np.testing.assert_allclose(encoder.encode_queries(texts, tmp_path), found, atol=1e-5)
-    assert calls[0] == (7, 60, "documents")
+    assert calls[:2] == [(0, 60, "documents"), (7, 60, "documents")]
     assert calls[-1] == (60, 60, "documents")
     again = encoded(LSA(dimensions=30), texts, tmp_path / "again")
     other = encoded(LSA(dimensions=30, seed=1), texts, tmp_path / "other")

@@ -1,4 +1,4 @@
-"""Progress without a terminal: few lines, and a rate that counts only the work since the start."""
+"""What slow work says: few lines, and a rate that counts only the work since the start."""
 
 import pytest
 
@@ -49,3 +49,55 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
         tell(5, 10, "documents")
         tell(1, 3, "queries")
     assert "dense" in capsys.readouterr().err
+
+
+@pytest.fixture
+def looking(clock, monkeypatch):
+    """Let time pass and look at the stages; no thread does."""
+    monkeypatch.setattr(progress, "SLOW_SECONDS", 2.0)
+    monkeypatch.setattr(progress.threading.Thread, "start", lambda self: None)
+
+    def wait(seconds):
+        clock[0] += seconds
+        progress.look(clock[0])
+
+    return wait
+
+
+def test_a_slow_stage_is_announced_once_and_says_how_long_it_took(looking, capsys):
+    with progress.stage("reading"):
+        looking(1.9)
+        assert capsys.readouterr().err == ""
+        looking(0.2)
+        looking(20)
+    assert capsys.readouterr().err == "reading ...\nreading: took 22 s\n"
+    with progress.stage("scoring"):
+        looking(3)
+    assert capsys.readouterr().err == "scoring ...\n"
+
+
+def test_of_nested_stages_the_inner_one_is_announced(looking, capsys):
+    with progress.stage("outer"):
+        looking(1)
+        with progress.stage("quick"):
+            looking(1)
+        with progress.stage("inner"):
+            looking(3)
+        looking(30)
+    assert capsys.readouterr().err == "inner ...\n"
+
+
+def test_a_stage_that_fails_is_over(looking, capsys):
+    with pytest.raises(ValueError, match="no"), progress.stage("bad"):
+        raise ValueError("no")
+    looking(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_thread_announces(monkeypatch):
+    monkeypatch.setattr(progress, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.001)
+    said = progress.threading.Event()
+    monkeypatch.setattr(progress, "print", lambda *words, **_: said.set(), raising=False)
+    with progress.stage("waiting"):
+        assert said.wait(20)
