@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import leaves, nodes
 from harness.config.components import GROUPS, build, check_component, conf_folder, target_class
 from harness.config.keys import KEYS, Key, check_value
 from retrievers.base import BadInput, did_you_mean
+
+OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ def check(config: Mapping[str, Any], name: str) -> None:
     for key_name, value in leaves(config):
         if key := KEYS.get(f"{name}.{key_name}") or KEYS.get(key_name):
             check_value(value, key, key_name)
+    for place in (config["outputs"], config.get("store", {}).get("path", "")):
+        if Path(place).absolute().parts[1:2] in (("proc",), ("sys",)):
+            raise BadInput(f"{place} is no folder for files, but a view of the system. Choose another: {OTHERS}.")
     if "task" not in config and "metrics" in config:
         check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task may leave them to its scheme
     for group in GROUPS:
@@ -105,10 +111,15 @@ def _check_names(config: Mapping[str, Any], expected: Mapping[str, Any]) -> None
     for key, value in expected.items():
         if key not in config:
             raise BadInput(f"{key} is missing from the config. Drop the override that removes it.")
+        if not isinstance(value, Mapping) and key not in (*GROUPS, "retriever") and isinstance(config[key], Mapping):
+            raise BadInput(f"{key} must be a plain value, not a group of keys: {config[key]!r:.60}.")
         if isinstance(value, Mapping) and key not in (*GROUPS, "retriever"):
             inner = config[key]
             if not isinstance(inner, Mapping):
                 raise BadInput(f"{key} must be a group of keys ({', '.join(value)}), not {inner!r}.")
+            for name in value:
+                if name not in inner:
+                    raise BadInput(f"{key}.{name} is missing from the config. Drop the override that removes it.")
             for name in inner:
                 if name not in value:
                     raise BadInput(f"{key}.{name} is unknown.{did_you_mean(str(name), value)}")

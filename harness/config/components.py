@@ -199,10 +199,10 @@ def _key(hint: Any) -> Key:
     """A key without the annotations in its hint, `X`, `X | None` or a list of X, whose bounds become the key's."""
     if typing.get_origin(hint) is typing.Annotated:
         limit = next(one for one in hint.__metadata__ if isinstance(one, AtMost))
-        return Key(hint.__origin__, -limit.most, limit.most, limit.why)
+        return Key(hint.__origin__, -limit.most, limit.most, limit.why, lines=True)
     inner = [_key(one) for one in typing.get_args(hint) if typing.get_origin(one) is typing.Annotated]
     if not inner:
-        return Key(hint)
+        return Key(hint, lines=True)
     return dataclasses.replace(inner[0], hint=typing.Optional[inner[0].hint])  # noqa: UP045
 
 

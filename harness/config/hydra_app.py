@@ -173,6 +173,6 @@ def _parses(word: str) -> bool:
 
     try:
         OverridesParser.create().parse_override(word)
-    except HydraException:
+    except (HydraException, ValueError):  # a ValueError: more digits than Python reads
         return False
     return True

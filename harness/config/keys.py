@@ -6,7 +6,8 @@ import inspect
 import math
 import types
 import typing
-from dataclasses import dataclass
+import unicodedata
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from retrievers.base import BadInput, did_you_mean
@@ -16,20 +17,25 @@ from retrievers.base import BadInput, did_you_mean
 class Key:
     """The values that a plain config key accepts: a type and, for numbers, the least and the greatest.
 
-    why: what is wrong with a number above `most`.
+    most: of a text, its greatest length. why: what is wrong with a value beyond `most`.
+    lines: whether a text may have line breaks and tabs.
     """
 
     hint: Any
     least: float | None = None
     most: float | None = None
     why: str = ""
+    lines: bool = False
+
+
+NAME = Key(str, most=250, why="MLflow keeps no longer names")
 
 
 KEYS: dict[str, Key] = {
     "outputs": Key(str),
     "format": Key(Literal["text", "json"]),
-    "experiment_name": Key(str),
-    "run_name": Key(str | None),
+    "experiment_name": NAME,
+    "run_name": replace(NAME, hint=str | None),
     "top_k": Key(int, 1, 100_000, "no ranking is as long"),
     "depth": Key(int, 1, 100_000, "each query keeps as many scores in memory"),
     "metrics": Key(list[str] | None),
@@ -56,7 +62,7 @@ KEYS: dict[str, Key] = {
     "show": Key(int, 1, 1_000_000, "nobody reads as many lines"),
     "prune.unused_days": Key(float | None, 0, 36_500, "that is a century"),
     "prune.keep_gb": Key(float | None, 0, 1e6, "that is a petabyte"),
-    "query": Key(str),
+    "query": Key(str, lines=True),
     "dry_run": Key(bool),
     "objectives": Key(list[str] | None),
     "trace": Key(Literal["none", "errors", "all"]),
@@ -65,7 +71,7 @@ KEYS: dict[str, Key] = {
     "fresh": Key(bool),
     **{f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa")},
     "model": Key(bool),
-    "model_name": Key(str | None),
+    "model_name": replace(NAME, hint=str | None),
     "open": Key(bool),
     **dict.fromkeys(
         ["export_record.public", "export_record.private"], Key(float | None, -1e9, 1e9, "no measure is as large")
@@ -85,7 +91,11 @@ def check_value(value: Any, key: Key, name: str) -> None:
     if not _fits(value, key.hint):
         choices = [c for c in _choices(key.hint) if c is not None]
         expected = f"one of {', '.join(map(str, choices))}" if choices else _type_text(key.hint)
-        raise BadInput(f"{name}={value!r} is not {expected}.{did_you_mean(str(value), map(str, choices))}")
+        shown = _number(value) if isinstance(value, int) else f"{value!r:.200}"
+        raise BadInput(f"{name}={shown} is not {expected}.{did_you_mean(shown, map(str, choices))}")
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str):
+            _check_text(one, key, name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if key.least is not None and value < key.least:
@@ -93,6 +103,17 @@ def check_value(value: Any, key: Key, name: str) -> None:
     if key.most is not None and value > key.most:
         why = f" ({key.why})" if key.why else ""
         raise BadInput(f"{name}={_number(value)} is too large: the most is {_number(key.most)}{why}.")
+
+
+def _check_text(text: str, key: Key, name: str) -> None:
+    """BadInput for what no file, page or terminal can show: half characters and control characters."""
+    for letter in text:
+        kind = unicodedata.category(letter)
+        if kind == "Cs" or (kind == "Cc" and not (key.lines and letter in "\n\r\t")):
+            what = "bytes that are not UTF-8" if kind == "Cs" else f"the control character {letter!r}"
+            raise BadInput(f"{name}={text!r:.60} contains {what}. Leave it out.")
+    if key.most is not None and len(text) > key.most:
+        raise BadInput(f"{name} has {len(text):,} characters: the most is {_number(key.most)} ({key.why}).")
 
 
 def _number(value: float) -> str:

@@ -17,9 +17,12 @@ from typing import Any
 import hydra.conf
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, Node, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from harness.config.canonical import flatten, leaves, nodes
@@ -64,13 +67,19 @@ class LeashedLoader(ConfigLoaderImpl):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
-        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        try:
+            config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        except (ValueError, RecursionError) as error:  # such as a file with a number of thousands of digits
+            if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
+                raise
+            raise BadInput(f"The config cannot be read: {error}.") from error
         _check_section(config.hydra, config_name)
         return config
 
     def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
         for override in parsed_overrides:  # before the base class searches, and so imports, what hydra.searchpath names
             _check_override(override)
+            _check_choice(override, repo)
         super()._process_config_searchpath(config_name, parsed_overrides, repo)
 
     def _load_single_config(self, default: Any, repo: Any) -> Any:
@@ -123,6 +132,19 @@ def _check_override(override: Override) -> None:
         raise BadInput(
             f"{key} is refused: the harness sets up Hydra itself. The command line may set {', '.join(COMMAND_LINE)}."
         )
+
+
+def _check_choice(override: Override, repo: Any) -> None:
+    """BadInput for a group that is set to something else than a name."""
+    group, value = override.key_or_group, override.value()
+    if not group:
+        raise BadInput(f"{override.input_line!r} has no key. Overrides are key=value.")
+    names = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if override.is_delete() or override.is_sweep_override() or names or isinstance(value, str | dict):
+        return
+    if repo.group_exists(group):
+        known = repo.get_group_options(group, ObjectType.CONFIG)
+        raise BadInput(f"{group}={override.get_value_string()}: choose one by its name: {', '.join(known)}.")
 
 
 def _check_file(content: Any, file: str) -> None:

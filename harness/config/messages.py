@@ -6,12 +6,13 @@ import errno
 import re
 from collections.abc import Sequence
 
+from harness.config.check import OTHERS
 from harness.config.hints import unknown_key
 from retrievers.base import BadInput, Failed, did_you_mean
 
+UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # as a path
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
 def explain(error: BaseException, command: str, words: Sequence[str]) -> str | None:
@@ -23,6 +24,8 @@ def explain(error: BaseException, command: str, words: Sequence[str]) -> str | N
         return str(error)
     if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
         return f"{error.filename}: {error.strerror}. Choose another folder: {OTHERS}."
+    if isinstance(error, OSError) and error.errno in UNUSABLE:
+        return f"{error.filename!s:.200}: {error.strerror}. Choose another path."
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     return " ".join([_hydra_message(error, command, words), *getattr(error, "__notes__", ())])

@@ -33,6 +33,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked if it is gzipped."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
+    if path.is_char_device():
+        raise BadInput(f"{path} is a device, but a file is expected.")
     try:
         file = path.open("rb")
     except FileNotFoundError:

@@ -23,6 +23,7 @@ from harness.evaluation.judged import Judged, at
 from retrievers.base import BadInput, did_you_mean
 
 OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate that was fitted to labels
+LONGEST = 100_000  # cut-off, as of `depth`
 VERSION = 1  # raise it whenever the same lists and labels give another number
 
 
@@ -94,8 +95,10 @@ def _parse(name: str) -> Measure:
         return Measure(base, family, None, function)
     if family in (Family.ABSTENTION, Family.POOLED):
         raise BadInput(f"metrics: '{name}': {base} reads whole lists and takes no cut-off. Write '{base}'.")
-    if not re.fullmatch("[1-9][0-9]*", cutoff):
-        raise BadInput(f"metrics: '{name}': the cut-off must be an integer from 1, as in '{base}@10'.")
+    if not re.fullmatch("[1-9][0-9]{0,5}", cutoff) or int(cutoff) > LONGEST:
+        raise BadInput(
+            f"metrics: '{name:.60}': the cut-off must be an integer from 1 to {LONGEST:,}, as in '{base}@10'."
+        )
     return Measure(f"{base}@{cutoff}", family, int(cutoff), partial(function, k=int(cutoff)))
 
 
