@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-_PLURALS = {"query": "queries", "retry": "retries", "is": "are", "has": "have", "it": "they"}
+_PLURALS = {"query": "queries", "entry": "entries"}
 
 
 def plural(noun: str) -> str:
-    return _PLURALS.get(noun) or f"{noun}s"
+    *before, last = noun.split(" ")
+    return " ".join([*before, _PLURALS.get(last) or f"{last}s"])
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 trial`, `2 trials`, `1,000 queries`."""
+    """`1 trial`, `2 trials`, `1,000 labelled queries`."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.config.text import counted
 from harness.data.files import json_line, json_lines, json_text, some, unique_rows
 from harness.data.predictions import contest_rows
 from retrievers.base import BadInput, Document, Query, Ranking, remembered
@@ -107,7 +108,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Iterable[
         if query_id not in known_queries:
             problems.append(f"{where}: the dataset has no query {query_id!r}")
         if len(topk) > top_k:
-            problems.append(f"{where}: topk has {len(topk)} ids, but top_k is {top_k}")
+            problems.append(f"{where}: topk has {counted(len(topk), 'id')}, but top_k is {top_k}")
         if len(set(topk)) < len(topk):
             problems.append(f"{where}: topk names {some(sorted({one for one in topk if topk.count(one) > 1}))} twice")
         unknown = [doc_id for doc_id in topk if doc_id not in known_documents]
@@ -124,9 +125,9 @@ def validate_against(path: Path, sample_path: Path) -> None:
     ours, theirs = _native_ids(path), _native_ids(sample_path)
     problems = []
     if missing := [query_id for query_id in theirs if query_id not in ours]:
-        problems.append(f"{path} lacks {len(missing)} queries of {sample_path}: {some(missing)}")
+        problems.append(f"{path} lacks {counted(len(missing), 'query')} of {sample_path}: {some(missing)}")
     if extra := [query_id for query_id in ours if query_id not in theirs]:
-        problems.append(f"{path} has {len(extra)} queries that {sample_path} lacks: {some(extra)}")
+        problems.append(f"{path} has {counted(len(extra), 'query')} that {sample_path} lacks: {some(extra)}")
     if not problems:
         for (where, our), (there, their) in zip(ours.values(), theirs.values(), strict=True):
             if our != their:

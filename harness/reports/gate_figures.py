@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.config.text import counted
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 from harness.reports.gate_view import Ends, GateView, axis_of
 
@@ -64,9 +65,9 @@ def _title(view: GateView) -> list[str]:
     """The lines above the panels."""
     queries, none = view.counts
     return [
-        f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {_counted(queries, 'query')}"
+        f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {counted(queries, 'query')}"
         f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
-        f"curve: the objective with {_counted(max(view.levels), 'document')} from a threshold upwards, none below it",
+        f"curve: the objective with {counted(max(view.levels), 'document')} from a threshold upwards, none below it",
         *view.notes,
     ]
 
@@ -115,7 +116,7 @@ def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
         if threshold < above:
             marker = "d" if math.isfinite(threshold) else "<"
             panel.plot([max(threshold, ends[0])], [len(labels)], marker, color=THRESHOLD, ms=5, clip_on=False)
-        labels.append(f"{_counted(level, 'document')} {condition}")
+        labels.append(f"{counted(level, 'document')} {condition}")
         above = threshold
     panel.set_ylim(max(len(labels), 1) - 0.5, -0.5)
     panel.set_yticks([])
@@ -170,13 +171,8 @@ def _apart(heights: Sequence[float], least: float) -> np.ndarray:
 def _beyond(signal: np.ndarray, ends: Ends) -> str:
     """A remark on queries beyond the ends of the axis; empty if there are none."""
     count = int(((signal < ends[0]) | (signal > ends[1])).sum())
-    return f" ({_counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
+    return f" ({counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
 
 
 def _number(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "−∞" if value < 0 else "∞"
-
-
-def _counted(count: int, noun: str) -> str:
-    plural = {"query": "queries"}.get(noun, noun + "s")
-    return f"{count:,} {noun if count == 1 else plural}"

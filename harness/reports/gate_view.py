@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.config.components import build
+from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import Family, parse
 from harness.evaluation.scores import Summary
@@ -177,7 +178,7 @@ def signal_name(rule: Rule) -> str:
         source, signal = rule.features[0]
         return f"{source} {signal}" if source else signal
     count = len(rule.features)
-    return f"the logit of {count} signal{'s' * (count != 1)}{' and the embedding' if rule.embedding else ''}"
+    return f"the logit of {counted(count, 'signal')}{' and the embedding' if rule.embedding else ''}"
 
 
 def given(outcome: Outcome, config: RunConfig) -> SignalRule:

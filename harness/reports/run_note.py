@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores, Summary
@@ -114,7 +115,8 @@ def facts_of(config: RunConfig, dataset: Dataset, scores: Scores | None, view: G
     if scores:
         counts = scores.counts
         labelled = f"{counts['scored']:,} labelled ({counts['needs_no_retrieval']:,} need no retrieval)"
-    data = f"{dataset.name}: {len(dataset.documents):,} documents, {len(dataset.queries):,} queries, {labelled}"
+    sizes = f"{counted(len(dataset.documents), 'document')}, {counted(len(dataset.queries), 'query')}"
+    data = f"{dataset.name}: {sizes}, {labelled}"
     facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in config.retriever.items()]
     if len(config.retriever) > 1:
         facts.append(("Fusion", _component(config.fusion)))
@@ -130,7 +132,7 @@ def gate_text(view: GateView) -> str:
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
         return f"none, every query gets its documents (the signal shown is {view.name})"
     steps = [
-        f"{level} document{'s' * (level != 1)} {f'from {threshold:.4g}' if threshold > -math.inf else 'for all others'}"
+        f"{counted(level, 'document')} {f'from {threshold:.4g}' if threshold > -math.inf else 'for all others'}"
         for level, threshold in zip(view.levels, view.thresholds, strict=False)
         if threshold < math.inf
     ]
@@ -139,7 +141,7 @@ def gate_text(view: GateView) -> str:
         rule = ", ".join([*steps, *none])
     else:
         rule = "withholds all documents" if view.thresholds else "no threshold on the signal"
-    return f"{view.name}: {rule}" + (f"; fitted on labels of {view.counts[0]:,} queries" if view.learnt else "")
+    return f"{view.name}: {rule}" + (f"; fitted on labels of {counted(view.counts[0], 'query')}" if view.learnt else "")
 
 
 def confusion(table: Table) -> dict[tuple[bool, bool], int]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.config.text import counted
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores
 from harness.reports.markup import interval, number
@@ -93,7 +94,7 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
 def peeked(experiment: str, peeks: int) -> str:
     """How often private scores were viewed, and why that matters."""
     return (
-        f"Private scores of experiment {experiment!r} have been seen {peeks} time{'s' * (peeks != 1)}. Each look that "
+        f"Private scores of experiment {experiment!r} have been seen {counted(peeks, 'time')}. Each look that "
         "decides what is tried next makes them worth less."
     )
 
@@ -103,7 +104,8 @@ def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
     rule, learnt = fitted["rule"], fitted["learnt_from"]
     signal = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
     console.print()
-    console.print(f"Gate, learnt from {learnt['queries']} queries ({learnt['needs_no_retrieval']} need no retrieval):")
+    queries = counted(learnt["queries"], "query")
+    console.print(f"Gate, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval):")
     levels = ", ".join(
         f"{level} from {_end(threshold)}" for level, threshold in zip(rule["levels"], rule["thresholds"], strict=False)
     )
@@ -132,7 +134,8 @@ def _end(value: float | str) -> str:
 
 def _counted(scores: Scores) -> str:
     counts = scores.counts
-    text = f"{counts['scored']} labelled queries scored, {counts['needs_no_retrieval']} of them need no retrieval"
+    scored = counted(counts["scored"], "labelled query")
+    text = f"{scored} scored, {counts['needs_no_retrieval']} of them need no retrieval"
     for name in ("unlabelled", "missing", "duplicates"):
         if counts[name]:
             text += f"; {counts[name]} {name}"

@@ -38,8 +38,20 @@ class ValidRun:
 def chosen_run(tracker: Tracker, config: Mapping[str, Any], tags: Mapping[str, str] = RETRIEVAL_RUNS) -> LoggedRun:
     """The run with the id `config["run"]`; without one the best finished run with these tags by `config["metric"]`."""
     if config["run"] is not None:
-        return tracker.run(config["run"])
+        return recommended(tracker, tracker.run(config["run"]))
     return tracker.best(config["experiment_name"], config["metric"], config["select_on"], tags)
+
+
+def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
+    """The run itself; of a sweep's parent run, the trial that the sweep recommends. BadInput if there is none."""
+    if run.tags.get("harness.verb") != "sweep":
+        return run
+    if best := run.tags.get("best.run_id"):
+        return tracker.run(best)
+    raise BadInput(
+        f"Run {run.run_id} ({run.name}) is a sweep without a single best trial: its description says why, and names "
+        "its trials. Give the id of one of them."
+    )
 
 
 def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:

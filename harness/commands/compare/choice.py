@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.config.text import counted
 from harness.data.files import some
+from harness.tracking.logged_run import recommended
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker, ranked_by
 from retrievers.base import BadInput, did_you_mean
@@ -42,7 +44,7 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
     """The runs whose ids are given, or beginnings of ids of the experiment's runs."""
     words, experiment = config["runs"], config["experiment_name"]
     if not 2 <= len(words) <= len(LABELS):
-        raise BadInput(f"runs names {len(words)} runs. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
+        raise BadInput(f"runs names {counted(len(words), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
     known: list[LoggedRun] = []
     named: dict[str, LoggedRun] = {}
     for word in words:
@@ -51,6 +53,7 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
         else:
             known = known or tracker.runs(experiment, {})
             run = _only_match(word, known, experiment)
+        run = recommended(tracker, run)
         if run.run_id in named:
             raise BadInput(f"runs names {run.run_id} twice. Name different runs.")
         named[run.run_id] = run
@@ -64,7 +67,7 @@ def _only_match(beginning: str, known: Sequence[LoggedRun], experiment: str) -> 
     ids = [run.run_id for run in matching or known]
     near = "" if matching else did_you_mean(beginning, ids)
     raise BadInput(
-        f"runs: {len(matching) or 'no'} runs of experiment {experiment!r} begin with {beginning!r}.{near} "
+        f"runs: {'several' if matching else 'no'} runs of experiment {experiment!r} begin with {beginning!r}.{near} "
         f"{'They' if matching else 'Its runs'} are {some(ids) if ids else 'none'}. Give whole ids, or set "
         "experiment_name=..."
     )
@@ -87,7 +90,7 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     best = [run for _, run in sorted(ranked, key=lambda one: -one[0])][: config["top"]]
     if len(best) < 2:
         raise BadInput(
-            f"experiment {experiment!r} has {len(ranked)} different finished runs with {metric}, and top="
+            f"experiment {experiment!r} has {counted(len(ranked), 'different finished run')} with {metric}, and top="
             f"{config['top']}: a comparison takes at least two. Make more runs, raise top, or name runs: "
             "'runs=[ID,ID]'."
         )

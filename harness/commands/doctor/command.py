@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.check import Invocation
+from harness.config.text import counted
 from harness.pipeline.cache import Cache, Entry
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted
@@ -91,16 +92,16 @@ def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> Non
         table.add_row(size, days, kind, entry["about"], entry["key"][:12])
     console.print(table)
     for kind, sums in document["kinds"].items():
-        console.print(f"{kind}: {sums['entries']} entries, {sums['bytes'] / 1e6:,.1f} MB")
+        console.print(f"{kind}: {counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB")
     console.print(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
     if pruned := document["pruned"]["entries"]:
-        console.print(f"Pruned {pruned} entries, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
+        console.print(f"Pruned {counted(pruned, 'entry')}, {document['pruned']['bytes'] / 1e6:,.1f} MB.")
     if document["damaged"]:
-        console.print(f"{document['damaged']} entries are damaged: they are built again when needed, or pruned.")
+        console.print(f"Damaged: {counted(document['damaged'], 'entry')}, built again when needed, or pruned.")
     if document["foreign"]:
         console.print(f"{document['foreign']} folders are not the cache's own, and are never pruned.")
     if document["busy"]:
-        console.print(f"Skipped {document['busy']} entries in use by another process.")
+        console.print(f"Skipped {counted(document['busy'], 'entry')} in use by another process.")
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,8 @@ def _cache(config: Mapping[str, Any]) -> Iterator[Finding]:
     entries = Cache(root).entries()
     said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
     if damaged := sum(entry.state == "damaged" for entry in entries):
-        yield Finding("cache", "warning", f"{said}; {damaged} entries are damaged", "They are built again when needed.")
+        said += f"; damaged: {counted(damaged, 'entry')}"
+        yield Finding("cache", "warning", said, "What is damaged is built again when needed.")
     else:
         yield Finding("cache", "ok", said)
 

@@ -56,8 +56,7 @@ def show_plan(sweep: Sweep) -> None:
     counts = Forecast(sweep, finished)(sweep.points) if sweep.points else {"trials": sweep.settings["search"]["trials"]}
 
     def show(console: Any) -> None:
-        search = f"{counts['trials']} trials of a search over {', '.join(sweep.swept)}: each batch has its own plan"
-        for line in plan.plan_lines(counts) if sweep.points else [search]:
+        for line in plan.plan_lines(counts) if sweep.points else [plan.search_line(counts["trials"], sweep.swept)]:
             console.print(line)
         for trial in sweep.points:
             if trial.error:

@@ -17,6 +17,7 @@ from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import show, write_files
 from harness.commands.sweep.summary import Summary
 from harness.commands.sweep.trials import Runner, member_tag
+from harness.config.text import counted
 from harness.reports import terminal
 from harness.tracking import recording
 from harness.tracking.mlflow_client import Unreachable
@@ -66,7 +67,7 @@ class Ending:
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
-            tell([f"{len(unsent)} runs are not logged yet: `harness doctor sync` uploads them."])
+            tell([f"Not logged yet: {counted(len(unsent), 'run')}. To upload, use `harness doctor sync`."])
         if raised is not None:
             raise raised
         if failed or unsent:

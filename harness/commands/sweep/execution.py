@@ -12,7 +12,7 @@ from typing import Any
 from harness.commands.sweep import plan
 from harness.commands.sweep.definition import Sweep
 from harness.commands.sweep.plan import Trial
-from harness.commands.sweep.report import watch
+from harness.commands.sweep.report import best_value, watch
 from harness.commands.sweep.search import Study
 from harness.commands.sweep.summary import objective_values
 from harness.commands.sweep.trials import (
@@ -26,6 +26,7 @@ from harness.commands.sweep.trials import (
     read_journal,
     write_journal,
 )
+from harness.config.text import counted
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import BadInput
@@ -62,6 +63,12 @@ class Forecast:
                 "cached": sum(self._cached[key] for key in depths),
             },
         } | (plan.keys_by_cost(trials) if self._sweep.points else {})
+
+    def more_retrievals(self, trials: Sequence[Trial]) -> int:
+        """How many retrievals these trials will compute that no trial planned before needs."""
+        known = set(self._cached)
+        self(trials)
+        return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
 class Execution:
@@ -112,18 +119,28 @@ class Execution:
     def _search(self, study: Study) -> None:
         """Propose points, run them and report their values to the study, until there are enough."""
         settings, planner = self.sweep.settings["search"], self.sweep.planner
+        tell([plan.search_line(settings["trials"], self.sweep.swept)])
         if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
             self._batch([planner.trial(point.number, point.overrides) for point in earlier])
+            tell([self._so_far()])
         while (count := len(study.finished)) < settings["trials"]:
             proposals = study.ask(min(settings["batch"], settings["trials"] - count))
             if not proposals:
-                tell([f"The search space is exhausted after {count} trials."])
+                tell([f"The search space is exhausted after {counted(count, 'trial')}."])
                 break
             planned = [planner.trial(proposal.number, proposal.overrides) for proposal in proposals]
-            tell(plan.plan_lines(self.forecast(planned)))
+            if compute := self.forecast.more_retrievals(planned):
+                tell([f"{counted(compute, 'retrieval')} to compute"])
             self._batch(planned)
             for proposal in proposals:
                 study.tell(proposal.number, self._values(self.results[proposal.number]))
+            tell([self._so_far()])
+
+    def _so_far(self) -> str:
+        """How far a search is, such as `20/60, best so far 0.7394`."""
+        best = best_value(self.results.values(), self.sweep.objectives[0].name, self.sweep.settings["select_on"])
+        done = f"{len(self.results)}/{self.sweep.settings['search']['trials']}"
+        return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
 
     def _values(self, result: Result) -> list[float]:
         """The objectives of a trial; NaN where it failed."""
@@ -150,8 +167,10 @@ class Execution:
         error: Exception | None = None
         try:
             if waiting:
-                objective, select_on = self.sweep.objectives[0].name, self.sweep.settings["select_on"]
-                with watch(self.context, len(waiting), objective, self.trials, select_on):
+                before = list(self.results.values()) if not self.sweep.points else []
+                total = self.sweep.settings["search"]["trials"] if not self.sweep.points else len(waiting)
+                ranked = self.sweep.objectives[0].name, self.sweep.settings["select_on"]
+                with watch(self.context, total, self.trials, *ranked, before=before):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # such as a dead worker: its trials have failed, the others continue
             error = raised

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from harness.config.text import counted
 from harness.reports.figure import drawable, new_figure, save, shortened, with_fonts
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def _name_ticks(axis: Any, labels: Sequence[str], room: float, most: int) -> Non
 
 
 def _title(objective: str, values: np.ndarray, best: int | None) -> str:
-    count = f"{len(values):,} trial{'s' if len(values) != 1 else ''}"
+    count = counted(len(values), "trial")
     top = "" if best is None else f": best {objective} {values[best]:.4f}"
     return count + top + _failures(values)
 

@@ -18,6 +18,7 @@ from harness.commands.sweep.composer import Composer
 from harness.config import check
 from harness.config.canonical import digest, digest_texts
 from harness.config.components import build, identity
+from harness.config.text import counted, plural
 from harness.data.dataset import load, search_queries
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
@@ -290,22 +291,29 @@ def cache_of(trial: Trial) -> Cache:
 def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
     """The plan in words. counts: of trials, jobs and retrievals, as in the plan of the sweep's JSON document."""
     retrievals = counts["retrievals"]
-    needed = f", {_counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
-    yield f"{_counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
+    needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
+    yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
     if counts["finished_before"]:
-        yield f"skipping {_counted(counts['finished_before'], 'trial')} that finished before"
+        yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
     if counts["same"]:
-        yield f"skipping {_counted(counts['same'], 'trial')} that differ from others only in keys without effect"
+        yield f"skipping {counted(counts['same'], 'trial')} that differ from others only in keys without effect"
     if counts["cannot_run"]:
-        yield f"{_counted(counts['cannot_run'], 'trial')} cannot run and will be recorded as failed"
+        yield f"{counted(counts['cannot_run'], 'trial')} cannot run and will be recorded as failed"
     keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
-    sizes = [str(size) for size in counts["jobs"][:8]] + ["…"] * (len(counts["jobs"]) > 8)
-    of = f" of {', '.join(sizes)} trials" if sizes else ""
-    yield f"{_counted(len(counts['jobs']), 'job')}{of}{f' ({keys})' if keys else ''}"
+    yield f"{counted(len(counts['jobs']), 'job')}{_sizes(counts['jobs'])}{f' ({keys})' if keys else ''}"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def search_line(trials: int, swept: Iterable[str]) -> str:
+    """What a search will do, in words. trials: in all. swept: the keys."""
+    return f"{counted(trials, 'trial')} of a search over {', '.join(swept)}"
+
+
+def _sizes(jobs: Sequence[int]) -> str:
+    """How many trials the jobs have: ` of 10, 9 trials`, or ` of 1 trial each` if all have as many."""
+    if len(jobs) > 1 and len(set(jobs)) == 1:
+        return f" of {counted(jobs[0], 'trial')} each"
+    sizes = [str(size) for size in jobs[:8]] + ["…"] * (len(jobs) > 8)
+    return f" of {', '.join(sizes)} {plural('trial') if jobs != [1] else 'trial'}" if sizes else ""
 
 
 def _key(override: str) -> str:

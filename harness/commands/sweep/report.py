@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,13 +140,23 @@ def _draw(summary: Summary, folder: Path, suffix: str) -> None:
 
 
 @contextmanager
-def watch(context: Context, total: int, objective: str, trials: Mapping[int, Trial], select_on: str) -> Iterator[None]:
+def watch(
+    context: Context,
+    total: int,
+    trials: Mapping[int, Trial],
+    objective: str,
+    select_on: str,
+    *,
+    before: Collection[Result] = (),
+) -> Iterator[None]:
     """Follow the journal while jobs run: on a terminal one line per trial, otherwise one every ten seconds.
 
-    total: trials that will run. objective: the measure that is shown. trials: number -> trial.
+    total: trials when all are done. trials: number -> trial. objective, select_on: what is shown.
+    before: results that are known already.
     """
     over = threading.Event()
-    progress = _Progress(total, objective, trials, select_on)
+    best = best_value(before, objective, select_on)
+    progress = _Progress(total, objective, trials, select_on, done=len(before), before=len(before), best=best)
     place = read_journal(context)[1]
     follower = threading.Thread(target=_follow, args=(context, place, progress, over), daemon=True)
     follower.start()
@@ -159,23 +169,27 @@ def watch(context: Context, total: int, objective: str, trials: Mapping[int, Tri
 
 @dataclass
 class _Progress:
-    """Prints results as they come. began: time of the first result. printed: time of the last line."""
+    """Prints results as they come.
+
+    before: how many were known at the start. began: time of the first new result. printed: time of the last line.
+    """
 
     total: int
     objective: str
     trials: Mapping[int, Trial]
     select_on: str
     done: int = 0
+    before: int = 0
     best: float = -np.inf
     began: float = 0.0
     printed: float = 0.0
 
     def add(self, results: Sequence[Result], terminal: bool) -> None:
-        if results and not self.done:
+        if results and self.done == self.before:
             self.began = self.printed = time.monotonic()  # retrieval comes before: it says nothing about later trials
         for result in results:
             self.done += 1
-            [value] = objective_values(result.metrics, [Objective(self.objective, "maximize")], self.select_on)
+            value = _value(result, self.objective, self.select_on)
             self.best = max(self.best, value) if value == value else self.best
             if terminal:
                 score = f"{self.objective} {value:.4f}  best {self.best:.4f}"
@@ -184,10 +198,21 @@ class _Progress:
                 print(f"[{self.done}/{self.total}] {status}  {overrides}", file=sys.stderr)  # noqa: T201
         now = time.monotonic()
         if not terminal and results and now - self.printed >= QUIET_SECONDS:
-            self.printed, rate = now, self.done / (now - self.began)
+            self.printed, rate = now, (self.done - self.before) / (now - self.began)
             left = f"{rate:,.1f}/s, {(self.total - self.done) / rate:,.0f} s left"
             count, best = f"{self.done:,}/{self.total:,} trials", f"best {self.objective} {self.best:.4f}"
             print(f"sweep: {count} ({left}), {best}", file=sys.stderr)  # noqa: T201
+
+
+def best_value(results: Iterable[Result], objective: str, select_on: str) -> float:
+    """The greatest objective of the results; -inf if none has it."""
+    values = (_value(result, objective, select_on) for result in results)
+    return max((value for value in values if value == value), default=-np.inf)
+
+
+def _value(result: Result, objective: str, select_on: str) -> float:
+    [value] = objective_values(result.metrics, [Objective(objective, "maximize")], select_on)
+    return value
 
 
 def _follow(context: Context, place: int, progress: _Progress, over: threading.Event) -> None:

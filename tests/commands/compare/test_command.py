@@ -202,7 +202,7 @@ def test_the_best_by_the_public_queries(harness, runs):
 
 
 REFUSED = {
-    "runs=[{0}]": "names 1 runs",
+    "runs=[{0}]": "names 1 run[.]",
     "runs=[{0},{0}]": "twice",
     "runs=[{0},'{0:.10}']": "twice",
     "runs=[{0},xyz]": "no runs of experiment 'e' begin with 'xyz'",

@@ -82,7 +82,7 @@ def test_damaged_entries_are_pruned_and_foreign_folders_stay(harness, kept, tmp_
     listed_before = harness("doctor cache").out
     assert "tokens (damaged)" in listed_before
     assert "notes (foreign)" in listed_before
-    assert "1 entries are damaged" in listed_before
+    assert "Damaged: 1 entry" in listed_before
     assert findings(harness("doctor", "format=json"))["cache"]["state"] == "warning"
     done = harness("doctor cache", "prune.keep_gb=1", "format=json")
     assert (done.json["pruned"]["entries"], done.json["damaged"], done.json["foreign"]) == (1, 0, 1)

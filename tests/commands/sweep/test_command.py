@@ -350,6 +350,20 @@ def other(toy):
     return folder
 
 
+def test_a_sweep_stands_for_the_trial_that_it_recommends(harness, other):
+    found = harness("sweep", *TOY, "gate=score", "gate.threshold=0,0.4,0.8,2", "format=json").json
+    sweep, best, others = found["run_id"], found["best"]["run_id"], [row["run_id"] for row in found["top"][1:]]
+    assert len(found["tied"]) == 3
+    assert harness("export", f"run={sweep}", "experiment_name=e", "format=json").json["run_id"] == best
+    compared = harness("compare", f"runs=[{sweep},{others[0]}]", "experiment_name=e", "format=json").json
+    assert [run["run_id"] for run in compared["runs"]] == [best, others[0]]
+    assert "twice" in harness("compare", f"runs=[{sweep},{best}]", "experiment_name=e").err
+    apart = harness("sweep", *TOY[:1], *TOY[2:], "dataset.path=toy,other", "format=json").json
+    done = harness("export", f"run={apart['run_id']}", "experiment_name=e")
+    assert done.code == 2
+    assert "without a single best trial" in done.err
+
+
 def test_data_sets_are_ranked_apart(tracked, other):
     harness, runs, client = tracked
     words = ("dataset=contest", "dataset.path=toy,other", "tokenizer=char_ngram", "experiment_name=e", "top_k=1,3")
@@ -521,6 +535,20 @@ def test_a_search_that_was_interrupted_proposes_what_it_would_have(tracked, earl
     later = harness("sweep", *words).json
     assert [row["overrides"] for row in later["top"]] == [row["overrides"] for row in whole["top"]]
     assert later["trials"]["asked"] == whole["trials"]["asked"] == 8
+
+
+def test_a_search_says_how_far_it_is(harness, toy):
+    words = (*TOY, "gate=score", "gate.threshold=interval(0,1)", "search=random", "search.batch=2", "format=json")
+    done = harness("sweep", *words, "search.trials=3", "store.path=fresh")
+    best = done.json["best"]["value"]
+    assert [line for line in done.err.splitlines() if "WARN" not in line] == [
+        "3 trials of a search over gate.threshold", "1 retrieval to compute", f"2/3, best so far {best:.4f}",
+        f"3/3, best so far {best:.4f}",
+    ]  # fmt: skip
+    more = harness("sweep", *words, "search.trials=4", "store.path=fresh").err
+    assert more.splitlines() == [
+        "4 trials of a search over gate.threshold", f"3/4, best so far {best:.4f}", f"4/4, best so far {best:.4f}"
+    ]  # fmt: skip
 
 
 def test_a_finite_search_space_ends(harness, toy):

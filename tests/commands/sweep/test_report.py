@@ -339,7 +339,7 @@ def looks(monkeypatch):
 def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     journal(5, 0.9)  # of an earlier batch: not printed again
-    with watch(journal.context, 4, "mrr", TRIALS, "all"):
+    with watch(journal.context, 4, TRIALS, "mrr", "all"):
         looks()
         journal(0, 0.25)
         journal(2, 0.125, token="another")
@@ -358,7 +358,7 @@ def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, mo
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     plain = report._follow
     monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
-    with watch(journal.context, 1, "mrr", TRIALS, "all"):
+    with watch(journal.context, 1, TRIALS, "mrr", "all"):
         journal(0, 0.25)
     assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
 
@@ -366,7 +366,7 @@ def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, mo
 def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with watch(journal.context, 6, "mrr", TRIALS, "all"):
+    with watch(journal.context, 6, TRIALS, "mrr", "all"):
         looks()
         journal(0, 0.25)
         looks()
@@ -381,8 +381,16 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
     assert capsys.readouterr().err.splitlines() == ["sweep: 3/6 trials (0.3/s, 10 s left), best mrr 0.5000"]
 
 
+def test_a_later_batch_of_a_search_counts_on(journal, monkeypatch, capsys):
+    monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
+    before = [Result(0, "a", None, "FINISHED", {"mrr": 0.75}), Result(1, "b", None, "FAILED")]
+    with watch(journal.context, 6, TRIALS, "mrr", "all", before=before):
+        journal(2, 0.5)
+    assert capsys.readouterr().err.splitlines() == ["[3/6] mrr 0.5000  best 0.7500  k=2 name=달"]
+
+
 def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
-    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, "mrr", TRIALS, "all"):
+    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, TRIALS, "mrr", "all"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
 
@@ -455,7 +463,7 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
 
 def test_lines_show_the_number_that_trials_are_ranked_by(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    with watch(journal.context, 2, "map@3", TRIALS, "public"):
+    with watch(journal.context, 2, TRIALS, "map@3", "public"):
         for number, metrics in enumerate((RANKED, PLAIN)):
             write_journal(journal.context, Result(number, "", None, "FINISHED", metrics))
     assert [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()] == [
