@@ -69,8 +69,7 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
             number(summary.mean),
             interval(summary.low, summary.high, absent=""),
             str(summary.n),
-            number(of.public[name].mean),
-            number(of.private[name].mean),
+            *(number(part[name].mean if name in part else None) for part in (of.public, of.private)),
         )
     console.print(table)
     if held_out:

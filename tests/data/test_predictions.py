@@ -251,8 +251,8 @@ def test_many_problems_are_cut_short(tmp_path):
 @pytest.mark.parametrize(
     ("sample", "expected"),
     [
-        (ROW, r"p\.csv has 1 queries that .*sample lacks: x"),
-        (ROW + REST + REST.replace("x", "y"), r"p\.csv lacks 1 queries of .*sample: y"),
+        (ROW, r"p\.csv has 1 query that .*sample lacks: x"),
+        (ROW + REST + REST.replace("x", "y"), r"p\.csv lacks 1 query of .*sample: y"),
         (REST + ROW, r"p\.csv:1: the order differs: eval_id is 7 here and 'x' at .*sample:1"),
         (ROW.replace("7", '"7"') + REST, r"p\.csv:1: the type differs: eval_id is 7 here and '7' at .*sample:1"),
         ("", r"sample: the file holds no rows"),
