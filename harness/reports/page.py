@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+TEMPLATES = Path(__file__).parent / "templates"
 SHARED = ("head.html", "page.css", "page.js")
 
 
@@ -36,7 +37,7 @@ def _template(template: Path) -> tuple[str, str]:
         for kind in ("style", "script")
     }
     rules = [f"{kind}-src {hashes}" for kind, hashes in allowed.items()]
-    return text, "; ".join(["default-src 'none'", *rules, "base-uri 'none'", "form-action 'none'"])
+    return text, "; ".join(["default-src 'none'", "img-src data:", *rules, "base-uri 'none'", "form-action 'none'"])
 
 
 def _hashed(text: str) -> str:

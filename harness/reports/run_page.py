@@ -20,11 +20,11 @@ from harness.reports import figure, run_figures
 from harness.reports.gate_page import gate_data
 from harness.reports.gate_view import GateView, gate_view, view_payoff
 from harness.reports.markup import finite
-from harness.reports.page import filled
+from harness.reports.page import TEMPLATES, filled
 from harness.reports.query_table import query_table
 from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
 
-TEMPLATE = Path(__file__).parent / "templates" / "run.html"
+TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the name under which the table of queries is logged
 MEASURES_ON_PAGE = 12
 # Characters of one document's text on the page: at least, at most; and of all texts together, roughly.

@@ -6,17 +6,16 @@ The page is the template `task.html` with the run's data in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.evaluation.scores import Summary
 from harness.reports.markup import bullets, description, finite, grid, interval, marked, result
-from harness.reports.page import filled
+from harness.reports.page import TEMPLATES, filled
 from harness.tasks.scored_file import ScoredFile
 
-TEMPLATE = Path(__file__).parent / "templates" / "task.html"
+TEMPLATE = TEMPLATES / "task.html"
 LIMIT = 1000  # items on a page
 FILES = {
     "report.html": "the page of this run: measures, counts, the worst items; opens without a network",

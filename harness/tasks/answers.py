@@ -15,7 +15,7 @@ from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedTokenizer
 from harness.progress import watch
 from harness.tasks.model_measures import ModelAbsent
-from harness.tasks.task import JudgedItems
+from harness.tasks.task import JudgedItems, Marked
 from harness.tasks.text_measures import accuracy, alternatives, exact_match, nfc, rouge_1, split_reason
 from retrievers.base import BadInput, did_you_mean
 
@@ -163,6 +163,10 @@ class Answers:
         return JudgedItems(
             item_ids=tuple(expected), kinds=kinds, item_counts=counts, table=table, absent=absent, notes=notes
         )
+
+    def marked(self, item: Mapping[str, str]) -> Marked:
+        """The answer as it is: no part of it is right or wrong alone."""
+        return [(item["prediction"], "")]
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every measure from sums of item counts [...]. In [0, 1]; `bleurt` may leave it slightly.

@@ -124,6 +124,11 @@ class Corrections:
             notes=_notes(judged, made),
         )
 
+    def marked(self, item: Mapping[str, str]) -> Marked:
+        """The prediction with its edits marked by their verdicts."""
+        source, reference, made = ([item[name]] for name in ("source", "reference", "prediction"))
+        return compare(source, reference, made, self._scheme, self._merge_gap).show(0).prediction
+
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
         """Both measures from sums of tp, fp, fn and fr, of any shape."""
         return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}

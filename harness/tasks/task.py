@@ -60,6 +60,10 @@ class TextTask(Protocol):
         """
         ...
 
+    def marked(self, item: Mapping[str, str]) -> Marked:
+        """The prediction of an item in pieces with marks. item: a row of the table, as text."""
+        ...
+
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every measure from sums of item counts, each of any shape [...]; NaN if undefined or not counted."""
         ...

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness.evaluation.scores import Summary
 from harness.reports import run_page, task_page
-from harness.reports.page import filled
+from harness.reports.page import TEMPLATES, filled
 from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
 from harness.tracking.tracker import TAG_LIMIT, as_note
@@ -208,12 +208,13 @@ def test_a_page_contains_its_data(data):
 
 def test_marks_differ_by_sign_and_line_as_well_as_by_colour():
     """Without colours, or to people who cannot distinguish red from green, the four differ by line and by sign."""
-    text = task_page.TEMPLATE.read_text("utf-8")
+    text = (TEMPLATES / "page.css").read_text("utf-8")
     signs = [re.search(rf'mark\.{mark}::after {{ content: "(.)"', text)[1] for mark in ("tp", "fp", "fn", "fr")]
     lines = [re.search(rf"mark\.{mark} {{ text-decoration-style: (\w+)", text)[1] for mark in ("fp", "fn", "fr")]
     assert len(set(signs)) == 4
     assert len({"solid", *lines}) == 4  # the first has the line that all begin with
-    assert re.search(r"MEANS = { tp: .*fp: .*fn: .*fr: ", text)
+    script = (TEMPLATES / "page.js").read_text("utf-8")
+    assert re.search(r"MEANS = { tp: .*fp: .*fn: .*fr: ", script)
 
 
 def described(judged=None, shown="exact_match", summary=None, public=None, files=(), totals=None, facts=None):

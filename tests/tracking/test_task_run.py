@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from html_pages import data_of
 from text_tasks import (
     ANSWERS,
     BETTER,
@@ -271,7 +272,14 @@ def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker, tmp_p
     for name in ("md", "html"):
         assert "the public winner is not the private winner" in files[name]
         assert "correction" in files[name]
-    assert files["html"].count("data:image/png;base64,") == 2
+    page = data_of(files["html"])
+    assert set(page["figures"]) == {"differences", "shake_up"}
+    assert len(page["rows"]) == 20
+    first = page["rows"][0]  # right in one of them
+    right = first["values"].index(1)
+    assert ["source", f"문장 {first['id']} 틀림"] in first["texts"]
+    assert ["reference", f"문장 {first['id']} 맞음"] in first["texts"]
+    assert ["맞음", "tp"] in first["said"][right]
     assert Path(found["files"]["html"]).parent.parent == tmp_path / "outputs" / "comparisons"
     [logged] = tracker.runs("e", {"harness.verb": "compare"}, "FINISHED")
     assert logged.run_id == found["run_id"]

@@ -272,6 +272,32 @@ def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
     picture.scroll_into_view_if_needed()
     assert picture.evaluate("one => one.complete && one.naturalWidth") > 500
     keep(tab, "leaderboards")
+    rows = tab.locator("#all tr.row")
+    assert rows.count() == 60
+    assert tab.locator("#all mark.tp").first.is_visible()
+    better = tab.locator(".chip", has_text="A better")
+    better.click()
+    assert rows.count() == int(better.locator(".number").inner_text()) < 60
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert narrow(tab)
+    tab.get_by_role("link", name="All items").click()
+    rows.first.wait_for()
+
+
+def test_the_page_of_a_comparison_shows_every_query(tab, work):
+    ids = ",".join(one["run_id"] for one in work[2:])
+    [found] = told(work[0], f"compare runs=[{ids}]")
+    tab.goto(Path(found["files"]["html"]).as_uri())
+    rows = tab.locator("#all tr.row")
+    assert rows.count() == found["queries"] == 60
+    tab.get_by_label("filter").fill(rows.first.locator(".id").inner_text())
+    rows.first.press("Enter")
+    documents = tab.locator("#all tr[data-of] ol").first
+    assert documents.locator("li").count() == 3
+    assert tab.locator("#all .relevant").first.is_visible()
+    tab.emulate_media(color_scheme="dark")
+    ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", ground))) < 60
 
 
 def experiment(pages):

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.commands.compare import figures, page, retrieval_runs, task_runs
+from harness.commands.compare import page, retrieval_runs, task_runs, web_page
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A comparison, and how it is shown. sections: whether with details -> sections. figures: draws them."""
+    """A comparison, and how it is shown. sections: whether with details -> sections. page: the whole HTML."""
 
     comparison: Comparison
     sections: Callable[[bool], list[Section]]
-    figures: Callable[[], dict[str, bytes]]
+    page: Callable[[], str]
 
 
 class Comparer(Protocol):
@@ -53,7 +53,7 @@ class RetrievalComparer:
     def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
         comparison = retrieval_runs.comparison(retrieval_runs.read(tracker, choice.labelled, folder), settings)
         comparison = comparison.with_notes(choice.notes)
-        return Report(comparison, partial(page.run_sections, comparison), partial(figures.run_figures, comparison))
+        return Report(comparison, partial(page.run_sections, comparison), partial(web_page.of_runs, comparison))
 
 
 class TaskComparer:
@@ -63,7 +63,7 @@ class TaskComparer:
     def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
         comparison = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
         comparison = comparison.with_notes(choice.notes)
-        return Report(comparison, partial(page.file_sections, comparison), partial(figures.file_figures, comparison))
+        return Report(comparison, partial(page.file_sections, comparison), partial(web_page.of_files, comparison))
 
 
 def comparer_of(kind: RunKind) -> Comparer:
@@ -93,7 +93,7 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         title, details = page.title(comparison), report.sections(True)
         write_text(live.folder / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
         write_text(live.folder / "comparison.md", sections.markdown(title, details))
-        write_text(live.folder / "comparison.html", sections.html(title, details, report.figures()))
+        write_text(live.folder / "comparison.html", report.page())
 
     def show(console: Console) -> None:
         sections.show(console, title, report.sections(False))

@@ -11,10 +11,12 @@ import numpy as np
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import Difference
+from harness.tasks.task import Marked
 from harness.tracking.tracker import LoggedRun
 
 ALPHA = 0.05  # two runs differ significantly up to this p
 CHANGED = 10  # queries or items shown of each pair
+LISTED = 1000  # queries or items on a page
 TESTED = ("p", "p_holm", "p_t", "exact")  # fields of a Difference that belong to its test
 
 
@@ -166,10 +168,38 @@ class Changed:
 
 @dataclass(frozen=True)
 class ShownDocument:
-    """snippet: None if the text is unknown."""
+    """snippet: None if the text is unknown. relevant: to the query; None if the labels are unknown."""
 
     doc_id: str
     snippet: str | None = None
+    relevant: bool | None = None
+
+
+@dataclass(frozen=True)
+class ComparedQuery:
+    """A query in all runs.
+
+    text: None if unknown. values: label -> the metric, NaN where it does not apply. documents: label -> the first ones.
+    """
+
+    query_id: str
+    text: str | None
+    values: Mapping[str, float]
+    documents: Mapping[str, Sequence[ShownDocument]]
+
+
+@dataclass(frozen=True)
+class ComparedItem:
+    """An item of a text task in all submissions.
+
+    values: label -> the metric. texts: kind, question, source and reference, as far as known.
+    predictions: label -> the text in pieces with marks; None if unknown.
+    """
+
+    item_id: str
+    values: Mapping[str, float]
+    texts: Mapping[str, str]
+    predictions: Mapping[str, Marked | None]
 
 
 @dataclass(frozen=True)
@@ -256,19 +286,26 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RetrievalComparison(Comparison):
-    """by_query: float64 [runs, queries], the metric of each query; NaN where it does not apply. Not in the JSON."""
+    """by_query: float64 [runs, queries], the metric of each query; NaN where it does not apply.
+
+    by_query and queries (all of them) are not in the JSON.
+    """
 
     noun, unit = "runs", "queries"
     runs: Sequence[RetrievalScores]
     changed: Sequence[ChangedQuery]
     by_query: np.ndarray = field(repr=False)
+    queries: Sequence[ComparedQuery] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskComparison(Comparison):
+    """items: at most LISTED of them, those first on which the submissions differ most. Not in the JSON."""
+
     noun, unit = "submissions", "items"
     changed: Sequence[ChangedItem]
     task: str
+    items: Sequence[ComparedItem] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
         return {"task": self.task} | super().to_json()
@@ -312,6 +349,14 @@ def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -
     else:
         low, high = found.low, found.high
     return f"{a} is better than {b} by {abs(found.mean):.3f} (95 % {low:.3f} to {high:.3f}) in {metric}, {p}."
+
+
+def changed_settings(runs: Sequence[RunScores]) -> dict[str, list[str | None]]:
+    """The logged params in which the runs differ: name -> the value of each run, None where it has none or null."""
+    names = dict.fromkeys(name for run in runs for name in run.run.params)
+    logged = {name: [run.run.params.get(name) for run in runs] for name in names}
+    found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
+    return {name: values for name, values in found.items() if len(set(values)) > 1}
 
 
 def most_changed(gaps: np.ndarray) -> list[int]:

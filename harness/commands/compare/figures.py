@@ -111,7 +111,7 @@ def draw_queries(comparison: RetrievalComparison) -> Figure:
 def draw_shake_up(metric: str, boards: Mapping[str, Board], shake_up: ShakeUp) -> Figure:
     """Left: scores on the public and the private part. Right: how ranks shift between them.
 
-    boards: label -> scores and ranks in the split that counts, in the order of `shake_up.runs`.
+    boards: label -> scores and ranks in the actual split, in the order of `shake_up.runs`.
     """
     rows, several = range(len(boards)), list(boards.values())
     public = np.array([board.public for board in several], np.float64)  # None: NaN
@@ -121,7 +121,7 @@ def draw_shake_up(metric: str, boards: Mapping[str, Board], shake_up: ShakeUp) -
     left.hlines(rows, np.minimum(public, private), np.maximum(public, private), color=INTERVAL, linewidth=2, zorder=1)
     left.plot(public, rows, "o", color=VALUE, markerfacecolor="white", label="public")
     left.plot(private, rows, "o", color=VALUE, markersize=4, label="private")
-    left.set_title(f"{metric} in the split that counts", fontsize=9)
+    left.set_title(f"{metric} in the actual split", fontsize=9)
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT, frameon=False)
     shares = [{int(shift): count / shake_up.draws for shift, count in run.shifts.items()} for run in shake_up.runs]
     _shifts(right, shares, [board.private_rank - board.public_rank for board in several])
@@ -134,7 +134,7 @@ def draw_shake_up(metric: str, boards: Mapping[str, Board], shake_up: ShakeUp) -
 def _shifts(panel: Axes, shares: Sequence[Mapping[int, float]], actual: Sequence[int]) -> None:
     """One row per run: how often its rank shifts by how much, and its actual shift, outlined.
 
-    shares: shift -> share of the draws. actual: the shift in the split that counts.
+    shares: shift -> share of the draws. actual: the shift in the actual split.
     """
     from matplotlib.patches import Rectangle
 
@@ -150,4 +150,4 @@ def _shifts(panel: Axes, shares: Sequence[Mapping[int, float]], actual: Sequence
         panel.add_patch(Rectangle((shifted - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=MARKS["fp"], linewidth=1.5))
     step = 1 + most // 8
     panel.set_xticks([shift for shift in shifts if shift % step == 0])
-    panel.set_xlabel("private − public rank; outlined: the split that counts", fontsize=FONT)
+    panel.set_xlabel("private − public rank; outlined: in the actual split", fontsize=FONT)

@@ -18,6 +18,7 @@ from harness.commands.compare.comparison import (
     RetrievalScores,
     ShownDocument,
     TaskComparison,
+    changed_settings,
 )
 from harness.reports.markup import ABSENT, number, p_value, signed
 from harness.reports.sections import Section
@@ -72,10 +73,17 @@ def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section
 
     details: all pairs and measures; otherwise all pairs by the metric, and more on the first pair only.
     """
+    changed = [one for one in comparison.changed if details or one.pair == comparison.first_pair]
+    queries = (_changed_queries if details else _short_changed_queries)(comparison.metric, changed)
+    return [*run_tables(comparison, details), *queries]
+
+
+def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Section]:
+    """What is said of the runs as wholes. details: as for `run_sections`."""
     metric, several = comparison.metric, comparison.several
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
     columns = DETAILED if details else (Column("", (PAIR if several else MEASURE).text), *SHORT)
-    found = [_runs(comparison), _verdict(comparison)]
+    found = [_runs(comparison), *_settings(comparison), _verdict(comparison)]
     if several:
         heading, figures = f"Differences in {metric}", ["differences"]
         found.append(_differences(heading, comparison.in_metric, columns, figures=figures))
@@ -88,8 +96,7 @@ def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section
     found.append(_splits(metric, splits) if details else _short_splits(metric, splits))
     if any(run.losses for run in comparison.runs):
         found.append(_losses(comparison.runs))
-    changed = [one for one in comparison.changed if one.pair in pairs]
-    return [*found, *(_changed_queries if details else _short_changed_queries)(metric, changed)]
+    return [*found, Section("Values of each query", figures=["queries"])] if details else found
 
 
 def file_sections(comparison: TaskComparison, details: bool) -> list[Section]:
@@ -97,16 +104,22 @@ def file_sections(comparison: TaskComparison, details: bool) -> list[Section]:
 
     details: all pairs and measures; otherwise all pairs by the metric, and the items of the first pair.
     """
+    changed = [one for one in comparison.changed if details or one.pair == comparison.first_pair]
+    return file_tables(comparison, details) + _changed_items(comparison.metric, changed)
+
+
+def file_tables(comparison: TaskComparison, details: bool = True) -> list[Section]:
+    """What is said of the submissions as wholes. details: as for `file_sections`."""
     wanted = comparison.differences if details or not comparison.several else comparison.in_metric
     found = [
         _submissions(comparison, details),
+        *_settings(comparison),
         _verdict(comparison),
         _differences("Differences", wanted, OF_FILES, figures=["differences"]),
     ]
     if comparison.splits:
         found.append(_by_kind(comparison.metric, comparison.splits))
-    changed = [one for one in comparison.changed if details or one.pair == comparison.first_pair]
-    return found + _changed_items(comparison.metric, changed)
+    return found
 
 
 def _runs(comparison: RetrievalComparison) -> Section:
@@ -129,6 +142,13 @@ def _submissions(comparison: TaskComparison, details: bool) -> Section:
         run_id = run.run.run_id if details else run.run.run_id[:12]
         rows.append([run.label, run_id, *means, *_board(run.board), run.run.name])
     return Section("Submissions", [f"Public and private: {comparison.metric}."], header, rows)
+
+
+def _settings(comparison: Comparison) -> list[Section]:
+    """The settings in which the runs differ."""
+    settings = changed_settings(comparison.runs)
+    rows = [[name, *(ABSENT if value is None else value for value in values)] for name, values in settings.items()]
+    return [Section("What differs", (), ["", *(run.label for run in comparison.runs)], rows)] if rows else []
 
 
 def _board(board: Board | None) -> list[str]:
@@ -204,9 +224,8 @@ def _changed_queries(metric: str, changed: Sequence[ChangedQuery]) -> list[Secti
             (),
             ["query", pair.first, pair.second, f"first documents of {pair.first}", f"of {pair.second}"],
             rows,
-            ["queries"] if place == 0 else [],
         )
-        for place, (pair, rows) in enumerate(pairs.items())
+        for pair, rows in pairs.items()
     ]
 
 
@@ -226,18 +245,19 @@ def _short_changed_queries(metric: str, changed: Sequence[ChangedQuery]) -> list
 
 
 def _changed_items(metric: str, changed: Sequence[ChangedItem]) -> list[Section]:
-    """One section per pair: its items with both values, what was given and both predictions."""
+    """One section per pair: its items with both values, the texts given and both predictions."""
     pairs: dict[Pair, list[list[str]]] = {}
+    given = [name for name in GIVEN if any(one.texts.get(name) for one in changed)]
     for one in changed:
         labels = (one.pair.first, one.pair.second)
-        given = "\n".join(one.texts[name] for name in GIVEN if one.texts.get(name))
-        row = [one.item_id, *(number(one.values[label]) for label in labels), given]
+        row = [one.item_id, *(number(one.values[label]) for label in labels)]
+        row += [one.texts.get(name, ABSENT) for name in given]
         pairs.setdefault(one.pair, []).append([*row, *(one.predictions[label] or ABSENT for label in labels)])
     return [
         Section(
             f"Items that differ most in {metric} between {pair.first} and {pair.second}",
             (),
-            ["id", pair.first, pair.second, "given", f"{pair.first} says", f"{pair.second} says"],
+            ["id", pair.first, pair.second, *given, f"{pair.first} says", f"{pair.second} says"],
             rows,
         )
         for pair, rows in pairs.items()
@@ -249,7 +269,7 @@ def _query(one: ChangedQuery) -> str:
 
 
 def _document(one: ShownDocument) -> str:
-    return f"{one.doc_id} {one.snippet}" if one.snippet else one.doc_id
+    return " ".join(filter(None, ("✓" if one.relevant else "", one.doc_id, one.snippet)))
 
 
 def _listed(documents: Sequence[ShownDocument]) -> str:

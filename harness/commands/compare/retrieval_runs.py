@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.commands.compare.comparison import (
     ChangedQuery,
+    ComparedQuery,
     Pair,
     PairedResult,
     PartDifference,
@@ -25,6 +26,7 @@ from harness.commands.compare.comparison import (
     standings,
     verdict,
 )
+from harness.data.dataset import Dataset
 from harness.data.files import json_lines, some
 from harness.data.predictions import read_predictions
 from harness.evaluation.measures import OOF, Family, parse
@@ -109,12 +111,8 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
     found = differences(values, settings.seed, settings.resamples)
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
     parts, part_notes = _parts(runs)
-    changed = [
-        query
-        for first, second in combinations(range(len(runs)), 2)
-        for query in _changed(runs[first], runs[second], values[first, at], values[second, at])
-    ]
-    changed, text_notes = _with_texts(changed, runs)
+    queries, text_notes = _queries(runs, values[:, at])
+    changed = [one for pair in combinations(labels, 2) for one in _changed(Pair(*pair), queries)]
     ranked = _standings(runs, parts, values[:, at], settings)
     return RetrievalComparison(
         metric=metric,
@@ -147,6 +145,7 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
         changed=changed,
         shake_up=ranked.shake_up,
         by_query=values[:, at],
+        queries=queries,
     )
 
 
@@ -224,64 +223,79 @@ def _standings(
     return standings(partial(_masked_means, values), table.public, strata, labels, settings)
 
 
-def _changed(first: ComparedRun, second: ComparedRun, ours: np.ndarray, theirs: np.ndarray) -> list[ChangedQuery]:
-    """The queries that differ most between two runs, as yet without texts. ours, theirs: float64 [Q], the metric."""
-    gaps = np.nan_to_num(ours - theirs)
+def _changed(pair: Pair, queries: Sequence[ComparedQuery]) -> list[ChangedQuery]:
+    """The queries that differ most between two runs."""
+    both = (pair.first, pair.second)
+    gaps = np.nan_to_num([one.values[pair.first] - one.values[pair.second] for one in queries])
     return [
         ChangedQuery(
-            pair=Pair(first.label, second.label),
-            item_id=(query_id := first.table.query_ids[row]),
+            pair=pair,
+            item_id=queries[row].query_id,
             difference=float(gaps[row]),
-            values={first.label: float(ours[row]), second.label: float(theirs[row])},
-            documents={
-                run.label: [ShownDocument(doc_id) for doc_id in run.lists.get(query_id, ())] for run in (first, second)
-            },
+            values={label: queries[row].values[label] for label in both},
+            documents={label: queries[row].documents[label] for label in both},
+            query=queries[row].text,
         )
         for row in most_changed(gaps)
     ]
 
 
-def _with_texts(changed: Sequence[ChangedQuery], runs: Sequence[ComparedRun]) -> tuple[list[ChangedQuery], list[str]]:
-    """(the queries with their texts and snippets of documents, a note if the dataset cannot be read)."""
+def _queries(runs: Sequence[ComparedRun], values: np.ndarray) -> tuple[list[ComparedQuery], list[str]]:
+    """(all queries with their texts and marked documents, a note if the dataset cannot be read).
+
+    values: float64 [runs, Q], the metric.
+    """
+    texts, snippets = _logged_texts(runs)
+    notes, relevant = [], None
+    try:
+        dataset = _reloaded(runs)
+    except (BadInput, OSError) as error:
+        notes.append(
+            "Relevant documents are not marked and some texts are missing below, since the data could not be read "
+            f"again: {error}"
+        )
+    else:
+        texts = {query.query_id: query.text for query in dataset.queries} | texts
+        snippets = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()} | snippets
+        relevant = dataset.qrels.grades if dataset.qrels else None
+
+    def document(query_id: str, doc_id: str) -> ShownDocument:
+        text = snippet(snippets[doc_id]) if doc_id in snippets else None
+        return ShownDocument(doc_id, text, doc_id in relevant.get(query_id, {}) if relevant else None)
+
+    return [
+        ComparedQuery(
+            query_id,
+            texts.get(query_id),
+            values={run.label: float(value) for run, value in zip(runs, values[:, row], strict=True)},
+            documents={
+                run.label: [document(query_id, doc_id) for doc_id in run.lists.get(query_id, ())] for run in runs
+            },
+        )
+        for row, query_id in enumerate(runs[0].table.query_ids)
+    ], notes
+
+
+def _logged_texts(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str, str]]:
+    """(query_id -> text, doc_id -> text) of the predictions that have them."""
     queries: dict[str, str] = {}
     texts: dict[str, str] = {}
     for run in runs:
         for query_id, row in run.rows.items():
-            queries.setdefault(query_id, row.get("standalone_query") or "")
+            if query := row.get("standalone_query"):
+                queries.setdefault(query_id, query)
             for doc_id, reference in zip(row["topk"], row.get("references") or (), strict=False):
                 if isinstance(reference, Mapping) and isinstance(text := reference.get("content"), str):
                     texts[str(doc_id)] = text
-    shown = {document.doc_id for one in changed for documents in one.documents.values() for document in documents}
-    notes = []
-    if not (all(queries.get(one.item_id) for one in changed) and shown <= texts.keys()):
-        try:
-            more_queries, more_texts = _reloaded(runs)
-        except (BadInput, OSError) as error:
-            notes.append(f"Texts are missing below, since the data could not be read again: {error}")
-        else:
-            queries, texts = more_queries | {k: v for k, v in queries.items() if v}, more_texts | texts
-
-    def document(doc_id: str) -> ShownDocument:
-        return ShownDocument(doc_id, snippet(texts[doc_id]) if doc_id in texts else None)
-
-    return [
-        replace(
-            one,
-            query=queries.get(one.item_id) or None,
-            documents={label: [document(d.doc_id) for d in documents] for label, documents in one.documents.items()},
-        )
-        for one in changed
-    ], notes
+    return queries, texts
 
 
-def _reloaded(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str, str]]:
-    """(query_id -> text, doc_id -> text) of the runs' dataset. BadInput if it has changed since."""
+def _reloaded(runs: Sequence[ComparedRun]) -> Dataset:
+    """The runs' dataset. BadInput if it has changed since."""
     run = next((run for run in runs if "data.documents" in run.run.tags), None)
     if run is None:
         raise BadInput("these runs were scored from files, which name no documents.")
-    dataset = load_unchanged(run.run, read_config(run.config)["dataset"])
-    texts = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()}
-    return {query.query_id: query.text for query in dataset.queries}, texts
+    return load_unchanged(run.run, read_config(run.config)["dataset"])
 
 
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:

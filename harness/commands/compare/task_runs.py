@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from harness.commands.compare.comparison import (
+    LISTED,
     ChangedItem,
+    ComparedItem,
     Pair,
     PairedResult,
     PartDifference,
@@ -113,6 +115,7 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
         splits=_splits(task, files, pairs, metric),
         changed=_changed(task, files, pairs, metric),
         shake_up=ranked.shake_up,
+        items=_most_different(task, files, metric),
     )
 
 
@@ -212,4 +215,23 @@ def _changed(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric
                     predictions={label: item.get("prediction") for label, item in items.items()},
                 )
             )
+    return found
+
+
+def _most_different(task: TextTask, files: Sequence[ComparedFile], metric: str) -> list[ComparedItem]:
+    """The items on which the submissions differ most come first."""
+    values = np.stack([task.measure(file.counts)[metric] for file in files])
+    spread = np.nan_to_num(values.max(axis=0) - values.min(axis=0))
+    found = []
+    for place in np.argsort(-spread, kind="stable")[:LISTED].tolist():
+        item_id = files[0].item_ids[place]
+        items = {file.label: file.items.get(item_id, {}) for file in files}
+        found.append(
+            ComparedItem(
+                item_id,
+                values={file.label: float(value) for file, value in zip(files, values[:, place], strict=True)},
+                texts={name: item[name] for item in reversed(items.values()) for name in SHOWN if name in item},
+                predictions={label: task.marked(item) if item else None for label, item in items.items()},
+            )
+        )
     return found

@@ -26,6 +26,7 @@ function fill(one, attributes, inside) {
 const dot = (colour) => make("span", { class: "dot", style: { background: colour } });
 const number = (value, digits = 4) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const grouped = (value) => value.toLocaleString("en-US");
+const spaced = (name) => name.replaceAll("_", " ");
 const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
 
 // A name that a narrow column may break after each underscore.
@@ -43,6 +44,11 @@ function tip(text) {
     onpointerleave: () => { $("tip").hidden = true; },
   };
 }
+
+// A text, or one in pieces of which some bear the mark of an edit
+const MEANS = { tp: "right correction", fp: "wrong correction", fn: "missed correction", fr: "needless correction" };
+const pieces = (cell) => (Array.isArray(cell) ? cell : [[cell, ""]]).map(([text, mark]) =>
+  mark ? make("mark", { class: mark, title: MEANS[mark] || mark }, text) : text);
 
 function interval(...marks) {
   const line = (from, to, wide, colour) =>

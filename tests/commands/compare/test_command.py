@@ -1,14 +1,13 @@
 """`harness compare`: what is compared, what is refused, and what is written."""
 
 import csv
-import html
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from html_pages import Parts, data_of
 
 from harness.commands.compare.comparison import Pair, verdict
 from harness.evaluation import measures
@@ -67,17 +66,32 @@ def test_changed_queries_have_their_texts(harness, runs):
     ]  # fmt: skip
     assert found[0]["values"] == {"A": 1, "B": 0}
     assert found[0]["documents"]["B"] == []
-    assert found[0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": "물은 섭씨 100도에서 끓는다"}
+    assert found[0]["documents"]["A"][0] == {
+        "doc_id": "d2", "snippet": "물은 섭씨 100도에서 끓는다", "relevant": True
+    }  # fmt: skip
 
 
-class Tags(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.names, self.links = [], []
+def test_the_page_has_every_query_with_the_documents_of_all_runs(harness, runs):
+    page = data_of(Path(harness(*COMPARE).json["files"]["html"]).read_text("utf-8"))
+    rows = {row["id"]: row for row in page["rows"]}
+    assert list(rows) == ["3", "7", "5"]  # the greatest differences first
+    assert rows["3"]["texts"] == [["", "물은 몇 도에서 끓어?"]]
+    assert rows["3"]["values"] == [1, 0]
+    assert rows["3"]["documents"][0][0] == ["d2", "물은 섭씨 100도에서 끓는다", True]
+    assert rows["5"]["documents"] == [[], []]
+    assert [section["title"] for section in page["sections"]][:3] == ["Runs", "What differs", "Verdict"]
 
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href")]
+
+def test_the_settings_that_differ_come_first(harness, runs):
+    settings = next(
+        section
+        for section in data_of(Path(harness(*COMPARE).json["files"]["html"]).read_text("utf-8"))["sections"]
+        if section["title"] == "What differs"
+    )
+    assert settings["header"] == ["", "A", "B"]
+    assert ["gate", "none", "score"] in settings["rows"]
+    assert ["gate.threshold", "–", "99"] in settings["rows"]
+    assert not [row for row in settings["rows"] if row[1] == row[2]]
 
 
 @pytest.mark.slow
@@ -88,14 +102,12 @@ def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
     assert json.loads(files["json"]) == done.json
     assert Path(done.json["files"]["html"]).parent.parent == tmp_path / "outputs" / "comparisons"
     assert not list((tmp_path / "outputs" / "comparisons").glob("*.unfinished"))
-    tags = Tags()
-    tags.feed(files["html"])
-    assert set(tags.names) <= {"html", "meta", "title", "style", "h1", "h2", "p", "table", "tr", "th", "td", "img"}
-    assert tags.links
-    assert all(link.startswith("data:image/png;base64,") for link in tags.links)
-    assert html.escape("<b>worse|</b>") in files["html"]
+    page = Parts(files["html"])
+    assert not {"b", "img", "link", "iframe"} & set(page.tags)  # all but the frame is made by its script, as text
+    assert data_of(files["html"])["runs"][1]["name"] == "<b>worse|</b>"
     assert r"&lt;b&gt;worse\|&lt;/b&gt;" in files["md"]
     assert "<b>" not in files["html"] + files["md"]
+    assert "default-src 'none'" in files["html"]
     # Each row of each Markdown table has as many cells as its header.
     for table in re.findall(r"(?:^\|.*\n)+", files["md"], re.M):
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
@@ -149,9 +161,9 @@ def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy, tmp
     assert found["changed"][0]["documents"]["A"][0]["snippet"] == "물은 섭씨 100도에서 끓는다"
     (toy / "documents.jsonl").rename(tmp_path / "elsewhere.jsonl")
     found = harness(*COMPARE).json
-    assert found["changed"][0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": None}
+    assert found["changed"][0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": None, "relevant": None}
     assert found["changed"][0]["query"] == "물은 몇 도에서 끓어?"
-    assert "Texts are missing" in " ".join(found["notes"])
+    assert "some texts are missing" in " ".join(found["notes"])
     changed = (tmp_path / "elsewhere.jsonl").read_text("utf-8").replace("물은", "술은")
     (toy / "documents.jsonl").write_text(changed, "utf-8")
     found = harness(*COMPARE).json
