@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, load_dataset, open_session
 from harness.progress import stage
 from harness.reports import terminal
+from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.outbox import shows_private_scores
 from harness.tracking.tracker import RunRecord
@@ -134,10 +135,18 @@ def show(
     console.print(f"Files: {document['files']['folder']}")
     if run_id:
         console.print(f"Run {run_id} of experiment {name!r}. Next:")
-        console.print(f"  harness ui experiment_name='{name}'")
-        if invocation.choices["gate"] == "none" and outcome.scores:
-            console.print("  the same command with gate=auto, to withhold documents where that scores better")
-        console.print(f"  harness export run={run_id}")
+        for line in next_lines(run_id, config, invocation, outcome):
+            console.print(line)
+
+
+def next_lines(run_id: str, config: RunConfig, invocation: Invocation, outcome: steps.Outcome) -> Iterator[str]:
+    """The commands that show and export a run, and those that may win back what loses most."""
+    place = Place(config.document, invocation.choices)
+    yield f"  {place.command('ui')}"
+    yield f"  {place.command('export', f'run={run_id}')}"
+    if scores := outcome.held_out or outcome.scores:
+        proposals = Proposals(invocation, list(config.retriever), config.depth)
+        yield from proposals.lines(scores.losses, scores.counts["needs_no_retrieval"])
 
 
 def _means(scores: Scores | None) -> dict[str, float | None] | None:

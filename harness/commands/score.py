@@ -19,6 +19,7 @@ from harness.evaluation.scores import plain
 from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.reports import run_page, terminal
 from harness.reports.markup import interval, number
+from harness.reports.next_steps import Place
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
@@ -64,7 +65,8 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    terminal.emit(config["format"], document, lambda console: _show(console, scored, document))
+    place = Place(config, invocation.choices)
+    terminal.emit(config["format"], document, lambda console: _show(console, scored, document, place))
     recording.exit_if_unsent(record)
     return document
 
@@ -88,7 +90,7 @@ def _numbers(scored: ScoredFile) -> dict[str, Any]:
     )
 
 
-def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any]) -> None:
+def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], place: Place) -> None:
     console.print(_measures_table(scored))
     console.print(", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + ".")
     for kind, means in scored.by_kind.items():
@@ -105,10 +107,9 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any]) -> 
     if document["run_id"]:
         name = document["experiment"]
         console.print(f"Run {document['run_id']} of experiment {name!r}. Next:")
-        console.print(f"  harness ui experiment_name='{name}'")
-        task, metric = f"task={scored.task.name}", f"metric={scored.shown}"
-        console.print(f"  harness compare {task} {metric} experiment_name='{name}'")
-        console.print(f"  harness export {task} {metric} run={document['run_id']}")
+        metric = f"metric={scored.shown}"
+        for words in (("ui",), ("compare", metric), ("export", metric, f"run={document['run_id']}")):
+            console.print(f"  {place.command(*words)}")
 
 
 def _measures_table(scored: ScoredFile) -> Table:

@@ -13,6 +13,7 @@ from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
 from harness.pipeline.cache import Cache
 from harness.reports import terminal
+from harness.reports.next_steps import Place
 from harness.tracking.logged_run import chosen_run
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import RunKind, kind_of, require_kind
@@ -62,11 +63,16 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if config["model"]:
         cache = Cache(Path(config["store"]["path"]))
         document["model"] = log_model(tracker, run, valid, cache, _model_name(config, run))
-    terminal.emit(config["format"], document, lambda console: _show(console, document, run, submission, kind.unit))
+    place = Place(config, invocation.choices)
+    terminal.emit(
+        config["format"], document, lambda console: _show(console, document, run, submission, kind.unit, place)
+    )
     return document
 
 
-def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str) -> None:
+def _show(
+    console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str, place: Place
+) -> None:
     score = "not scored" if document["value"] is None else f"{document['value']:.4f}"
     console.print(f"Run {run.run_id} ({run.name}), {document['metric']} {score}: {document[unit]} {unit}, valid.")
     console.print(f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}")
@@ -79,7 +85,8 @@ def _show(console: Console, document: Mapping[str, Any], run: LoggedRun, submiss
         console.print(f"To serve it: {model['serve']}")
     if document["new"]:
         console.print(f"This is submission {submission.number} of the ledger. Record its leaderboard score with:")
-        console.print(f"  harness export record submission={document['submission']} public=SCORE")
+        words = (f"submission={document['submission']}", "public=SCORE")
+        console.print(f"  {place.command('export record', *words)}")
     else:
         console.print(f"This is no new submission: the same content is {submission.about}.")
 

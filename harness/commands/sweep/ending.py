@@ -19,6 +19,7 @@ from harness.commands.sweep.summary import Summary
 from harness.commands.sweep.trials import Runner, member_tag
 from harness.config.text import counted
 from harness.reports import terminal
+from harness.reports.next_steps import Place
 from harness.tracking import recording
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, ranked_by
@@ -63,7 +64,8 @@ class Ending:
         unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
         document = self._document(summary, best, len(unsent))
         style = self.execution.sweep.settings["format"]
-        terminal.emit(style, document, lambda console: show(console, summary, document))
+        there = Place(self.execution.sweep.settings, {})
+        terminal.emit(style, document, lambda console: show(console, summary, document, there))
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ from harness.config.text import counted
 from harness.data.files import write_text
 from harness.data.tables import csv_text
 from harness.reports import markup
+from harness.reports.next_steps import Place
 from harness.reports.terminal import bare_table, peeked
-from harness.tracking.run_kind import RETRIEVAL
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
 POLL_SECONDS = 0.2
 
 
-def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> None:
+def show(console: Console, summary: Summary, document: Mapping[str, Any], place: Place) -> None:
     """Print the best trials, the Pareto front, the failures, and the next commands.
 
     document: the JSON document of the command.
@@ -54,7 +54,7 @@ def show(console: Console, summary: Summary, document: Mapping[str, Any]) -> Non
     for failed in document["failed"]:
         console.print(f"failed: {' '.join(failed['overrides'])}: {failed['error']}", style="red")
     console.print(f"Files: {document['files']['folder']}")
-    _show_next(console, summary)
+    _show_next(console, summary, place)
 
 
 def _show_ranking(console: Console, summary: Summary) -> None:
@@ -99,16 +99,16 @@ def _best_trials(summary: Summary) -> Table:
     return table
 
 
-def _show_next(console: Console, summary: Summary) -> None:
+def _show_next(console: Console, summary: Summary, place: Place) -> None:
     """Print the commands that show the runs and export the best one."""
     if summary.run_id:
         console.print(f"Parent run {summary.run_id} of experiment {summary.experiment!r}. Next:")
-        console.print(f"  harness ui experiment_name='{summary.experiment}'")
+        console.print(f"  {place.command('ui')}")
     for part in summary.parts:
         if part.best is not None and (run_id := part.results[part.best].run_id):
-            task = part.trials[part.best].choices.get("task")
             of = f"  # the best with {part.label}" if part.apart else ""
-            console.print(f"  harness export {'' if task in (None, RETRIEVAL) else f'task={task} '}run={run_id}{of}")
+            there = replace(place, choices=part.trials[part.best].choices)
+            console.print(f"  {there.command('export', f'run={run_id}')}{of}")
 
 
 def write_files(summary: Summary, folder: Path) -> Path:

@@ -19,10 +19,12 @@ from harness.commands.sweep.report import show, watch, write_files
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.summary import Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
+from harness.reports.next_steps import Place
 
 ONE = [Objective("mrr", "maximize")]
 TWO = [*ONE, Objective("ms_per_query", "minimize")]
 MAP = [Objective("map@3", "maximize")]
+PLACE = Place({"tracking": {}, "outputs": "outputs", "experiment_name": "e"}, {})
 
 
 def summary(rows, objectives=ONE, words=None, skipped=(), run_id="parent"):
@@ -156,7 +158,7 @@ def shown(found, seconds=1.25):
     document = found.to_json() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
     json.dumps(document, allow_nan=False)
     out = io.StringIO()
-    show(Console(file=out, width=200, highlight=False, markup=False), found, document)
+    show(Console(file=out, width=200, highlight=False, markup=False), found, document, PLACE)
     return out.getvalue()
 
 
@@ -171,8 +173,8 @@ def test_what_is_shown():
     assert [line[0] for line in lines[2:12]] == [str(place) for place in range(1, 11)]
     assert lines[11][-1] == "run2"
     assert "failed: k=12 name='[b]한글': ValueError: no" in text
-    assert "harness ui experiment_name='e'" in text
-    assert text.splitlines()[-1].strip() == "harness export run=run11"
+    assert "harness ui experiment_name=e" in text
+    assert text.splitlines()[-1].strip() == "harness export experiment_name=e run=run11"
 
 
 def test_reused_runs_are_marked():
@@ -217,7 +219,9 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     for said in ("Trials that differ in set do not compare", "0.5500 with k=2", "](#/a)", "](#/b)"):
         assert said in tags["mlflow.note.content"]
     lines = shown(found).splitlines()
-    assert ["harness", "export", "run=run3", "#", "the", "best", "with", "set=B"] in [line.split() for line in lines]
+    assert ["harness", "export", "experiment_name=e", "run=run3", "#", "the", "best", "with", "set=B"] in [
+        line.split() for line in lines
+    ]
     assert ["0.8000", "0.3000", "0.5500", "k=2"] in [line.split() for line in lines]
 
 
@@ -456,7 +460,7 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
     told = []
     for one in (found, public(found), dataclasses.replace(public(found), run_id=None)):
         out = io.StringIO()
-        show(Console(file=out, width=300, highlight=False, markup=False), one, document)
+        show(Console(file=out, width=300, highlight=False, markup=False), one, document, PLACE)
         told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
     assert told == [False, True, False]
 

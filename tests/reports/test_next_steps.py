@@ -1,0 +1,146 @@
+"""The commands that are printed to go on with."""
+
+import json
+import shlex
+import shutil
+
+import pytest
+
+from harness.config.check import Invocation
+from harness.reports import next_steps
+from harness.reports.next_steps import Place, Proposals
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARNESS_CACHE", "cache")
+    monkeypatch.setattr(next_steps.importlib.util, "find_spec", lambda name: None)
+
+
+def place(task="retrieval", **changes):
+    config = {"outputs": "outputs", "experiment_name": task, "tracking": {"uri": None}, "store": {"path": "cache"}}
+    return Place(config | changes, {"task": task})
+
+
+def test_what_a_command_finds_by_itself_is_not_repeated():
+    assert place().command("ui") == "harness ui"
+    assert place().command("export", "run=a1") == "harness export run=a1"
+    assert place("corrections").command("compare") == "harness compare task=corrections"
+
+
+def test_what_was_given_is_carried_and_quoted():
+    given = place(
+        outputs="my outputs",
+        experiment_name="한국어 실험",
+        tracking={"uri": "http://127.0.0.1:5001"},
+        store={"path": "elsewhere"},
+    )
+    assert shlex.split(given.command("export", "run=a1")) == [
+        "harness", "export", "outputs=my outputs", "tracking.uri=http://127.0.0.1:5001",
+        "experiment_name=한국어 실험", "store.path=elsewhere", "run=a1",
+    ]  # fmt: skip
+    assert "store.path" not in given.command("ui")  # it has no such key
+    assert shlex.split(given.command("export record", "public=SCORE"))[3:] == [
+        "outputs=my outputs", "tracking.uri=http://127.0.0.1:5001", "public=SCORE",
+    ]  # fmt: skip
+
+
+def test_the_page_of_another_task_needs_its_experiment():
+    assert place("corrections").command("ui") == "harness ui experiment_name=corrections"
+
+
+def test_harness_yaml_need_not_be_repeated(tmp_path):
+    (tmp_path / "harness.yaml").write_text("experiment_name: first\ntracking.uri: http://127.0.0.1:5001\n")
+    first = {"experiment_name": "first", "tracking": {"uri": "http://127.0.0.1:5001"}}
+    assert place(**first).command("ui") == "harness ui"
+    assert place(**first | {"experiment_name": "other"}).command("ui") == "harness ui experiment_name=other"
+    assert place(**first | {"experiment_name": "retrieval"}).command("ui") == "harness ui experiment_name=retrieval"
+
+
+def test_the_environment_and_passwords_are_not_printed(monkeypatch):
+    secret = {"tracking": {"uri": "http://me:secret@127.0.0.1:5001"}}
+    assert place(**secret).command("ui") == "harness ui"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
+    assert place(tracking={"uri": "http://127.0.0.1:5001"}).command("ui") == "harness ui"
+
+
+NONE = dict.fromkeys(next_steps.LOST, 0.0)
+
+
+def proposed(kind, *overrides, needless=10, retrievers=("bm25",), **choices):
+    invocation = Invocation({"gate": "none", "rerank": "none"} | choices, overrides)
+    head, *lines = list(Proposals(invocation, retrievers, 100).lines(NONE | {kind: 0.2}, needless)) or [""]
+    assert next_steps.LOST[kind] in head or not lines
+    return [line.strip() for line in lines]
+
+
+def test_misranked_documents_ask_for_another_ranking_or_a_reranker(monkeypatch):
+    assert proposed("misranked", "top_k=5") == ["harness run top_k=5 retriever=hybrid_lexical"]
+    assert proposed("misranked", "gate=score", "gate.threshold=3", gate="score") == [
+        "harness run gate=score gate.threshold=3 gate.source=bm25 retriever=hybrid_lexical"
+    ]
+    assert proposed("misranked", "retriever=hybrid_lexical", retrievers=("bm25", "bigram")) == [
+        "harness sweep retriever=hybrid_lexical fusion.weights.bm25=0.3,0.5,1,2,3"
+    ]
+    monkeypatch.setattr(next_steps.importlib.util, "find_spec", lambda name: "there")
+    assert "harness run rerank=cross_encoder  # reads a model of 2 GB" in proposed("misranked")
+    assert "rerank" not in str(proposed("misranked", rerank="cross_encoder"))
+
+
+def test_documents_that_are_not_found_ask_for_tokens_and_depth():
+    assert proposed("not_found", "tokenizer=word", "tokenizer.x=1", "depth=100") == [
+        "harness sweep depth=100 tokenizer=kiwi,char_ngram,word",
+        "harness run tokenizer=word tokenizer.x=1 depth=300",
+    ]
+    assert proposed("not_found", retrievers=("dense",)) == ["harness run depth=300"]
+
+
+def test_a_gate_is_proposed_only_where_something_needs_none():
+    assert proposed("wrongly_returned", "gate=score", "gate.threshold=2", "top_k=3", gate="score") == [
+        "harness run top_k=3 gate=auto"
+    ]
+    assert proposed("wrongly_returned", gate="auto") == ["harness sweep gate=none,auto,depth,classifier"]
+    assert proposed("wrongly_withheld", needless=0, gate="score") == []
+
+
+def test_what_a_recipe_says_too_is_not_replaced():
+    assert proposed("wrongly_returned", "experiment=lexical_gated", gate="score") == []
+    assert proposed("not_found", "experiment=lexical_gated")[1] == "harness run experiment=lexical_gated depth=300"
+    assert proposed("not_found", "experiment=mine") == []
+
+
+def test_little_loss_asks_for_nothing():
+    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["bm25"], 100)
+    assert list(proposals.lines(NONE | {"misranked": 0.004}, 10)) == []
+
+
+def test_words_are_printed_as_they_were_typed():
+    assert proposed("not_found", "experiment_name='한국어 1'", "run_name=x", retrievers=("dense",)) == [
+        "harness run 'experiment_name=한국어 1' depth=300"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", ["none", "auto"])
+def test_every_printed_command_runs_on_the_sample(harness, fresh_database, tmp_path, gate):
+    shutil.copyfile(fresh_database, tmp_path / "my runs.db")
+    words = (f"tracking.uri=sqlite:///{tmp_path}/my runs.db", "outputs=my outputs", "experiment_name=실험 1")
+    done = harness("run", *words, f"gate={gate}")
+    assert done.code == 0, done.err
+    lines = [line.strip() for line in done.out.splitlines() if line.startswith("  harness ")]
+    assert len(lines) >= 3
+    for line in lines:
+        _, verb, *others = shlex.split(line, comments=True)
+        flags = ["--cfg", "job"] if verb == "ui" or "rerank=cross_encoder" in others else []  # a server; a model
+        done = harness(verb, *others, *flags)
+        assert done.code == 0, f"{line}\n{done.err}"
+
+
+def test_the_export_of_a_run_elsewhere_is_found(harness, toy, tmp_path):
+    words = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "outputs=my outputs", "experiment_name=e 1")
+    done = harness("run", *words)
+    [line] = [line for line in done.out.splitlines() if "harness export" in line]
+    done = harness(*shlex.split(line)[1:], "format=json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["queries"] == 3
