@@ -351,8 +351,9 @@ class Retriever(Protocol):
         identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
             model's checksum; default: all arguments except those under `runtime:`.
 
-    Attribute, optional:
+    Attributes, optional:
         progress: a Progress or None, set before the work begins.
+        timed: set to True when searches are timed: from then on, they need not measure anything about themselves.
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:

@@ -130,8 +130,7 @@ def show(
     name, run_id = config.experiment_name, document["run_id"]
     if document["private_peeks"] and config.split.select_on == "public":
         console.print(terminal.peeked(name, document["private_peeks"]))
-    for measure, value in outcome.measured.items():
-        console.print(f"{measure} {value:.4f}")
+    terminal.show_measured(console, outcome.measured)
     console.print(f"Files: {document['files']['folder']}")
     if run_id:
         console.print(f"Run {run_id} of experiment {name!r}. Next:")

@@ -84,20 +84,30 @@ class Cache:
         except (FileNotFoundError, ValueError):
             return None
 
+    def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
+        """The folder of a cached result; None if it is not cached, or damaged."""
+        place = self.root / kind / digest(identity)
+        return place if _intact(place) else None
+
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
         """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
 
         identity: everything but the depth that determines the ranking, as plain JSON.
         """
-        key = digest(identity)
-        cached = self._ranking_depth(key, depth) or depth
-        place = self.root / "rankings" / f"{key}-{cached}"
+        cached = self.ranking_depth(identity, depth) or depth
+        place = self.root / "rankings" / f"{digest(identity)}-{cached}"
         folder = self._entry(place, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
         return load_ranking(folder).top(depth)
 
     def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
         """Whether a ranking is cached at `depth` or more."""
-        return self._ranking_depth(digest(identity), depth) is not None
+        return self.ranking_depth(identity, depth) is not None
+
+    def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
+        """The least cached depth of a ranking that is at least `depth`; None if there is none."""
+        names = (place.name for place in (self.root / "rankings").glob(f"{digest(identity)}-*[0-9]"))
+        cached = sorted(int(name.rpartition("-")[2]) for name in names if KEY.fullmatch(name))
+        return next((other for other in cached if other >= depth), None)
 
     def pairs(
         self,
@@ -125,18 +135,11 @@ class Cache:
                 known = self._cached_pairs(place)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 positions = list(missing.values())
-                for rows, scores, seconds in _batched(compute(positions)) if positions else ():
+                for rows, scores in _batched(compute(positions)) if positions else ():
                     scored = [keys[positions[row]] for row in rows]
-                    self._cache_pairs(place, identity, scored, scores, seconds)
+                    self._cache_pairs(place, identity, scored, scores)
                     known.update(zip(scored, scores.tolist(), strict=True))
         return np.array([known[key] for key in keys], np.float64)
-
-    def pair_seconds(self, identity: Mapping[str, Any]) -> float:
-        """The mean time that it took to compute one of the cached scores, in seconds; NaN if none is cached."""
-        places = [path.parent for path in (self.root / "pairs" / digest(identity)).glob(f"*/{MANIFEST}")]
-        files = [place / "seconds.npy" for place in places if not place.name.endswith(UNFINISHED)]
-        spent = np.array([np.load(file, allow_pickle=False) for file in files]).reshape(-1, 2).sum(axis=0)
-        return float(spent[0] / spent[1]) if spent[1] else float("nan")
 
     def entries(self) -> list[Entry]:
         """All entries, whatever their state. Other processes may remove entries while this lists them."""
@@ -161,12 +164,6 @@ class Cache:
         except Timeout:
             return False
         return True
-
-    def _ranking_depth(self, key: str, depth: int) -> int | None:
-        """The least cached depth of a ranking that is at least `depth`; None if there is none."""
-        names = (place.name for place in (self.root / "rankings").glob(f"{key}-*[0-9]"))
-        cached = sorted(int(name.rpartition("-")[2]) for name in names if KEY.fullmatch(name))
-        return next((other for other in cached if other >= depth), None)
 
     def _entry(
         self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -201,15 +198,12 @@ class Cache:
                 shutil.rmtree(segment, ignore_errors=True)
         return known
 
-    def _cache_pairs(
-        self, place: Path, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray, seconds: float
-    ) -> None:
-        """Add a segment. seconds: the time that computing its scores took."""
+    def _cache_pairs(self, place: Path, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray) -> None:
+        """Add a segment."""
 
         def save(folder: Path) -> None:
             np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
             np.save(folder / "scores.npy", scores)
-            np.save(folder / "seconds.npy", np.array([seconds, len(keys)]))
 
         segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
         _build(place / digest(segment), segment, save, resume=False)
@@ -396,8 +390,8 @@ def _checksum(path: Path, sync: bool = False) -> str:
     return _verified[state]
 
 
-def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-    """Joins small parts into (rows, scores, seconds) of a few seconds each.
+def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Joins small parts into (rows, scores) of a few seconds each.
 
     If `computed` fails, the parts before the failure come first, then the error.
     """
@@ -409,14 +403,14 @@ def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tupl
         for part_rows, part_scores in computed:
             rows.append(part_rows)
             scores.append(part_scores)
-            if (took := time.monotonic() - began) >= FLUSH_SECONDS:
-                yield np.concatenate(rows), np.concatenate(scores), took
+            if time.monotonic() - began >= FLUSH_SECONDS:
+                yield np.concatenate(rows), np.concatenate(scores)
                 rows, scores, began = [], [], time.monotonic()
     except GeneratorExit:
         raise
     except BaseException as error:
         failed = error
     if rows:
-        yield np.concatenate(rows), np.concatenate(scores), time.monotonic() - began
+        yield np.concatenate(rows), np.concatenate(scores)
     if failed is not None:
         raise failed

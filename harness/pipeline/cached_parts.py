@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.config.canonical import digest_texts
-from harness.config.components import Wrap, identity, recorded_name, target_class
+from harness.config.components import identity, recorded_name, target_class
 from harness.pipeline.cache import Cache
 from harness.progress import stage
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 
-def caching(cache: Cache, corpus: str, progress: Progress) -> Wrap:
+class Caching:
     """The `wrap` argument of `config.components.build` that makes tokenizers and encoders cached.
 
     cache:    where results are cached.
@@ -29,12 +30,34 @@ def caching(cache: Cache, corpus: str, progress: Progress) -> Wrap:
     progress: reports the progress of tokenizing.
     """
 
-    def wrap(key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-        if key == "tokenizer":
-            return CachedTokenizer(cache, node, make, progress)
-        return CachedEncoder(cache, node, make, corpus) if key == "encoder" else make()
+    def __init__(self, cache: Cache, corpus: str, progress: Progress) -> None:
+        self._cache, self._corpus, self._progress = cache, corpus, progress
+        self._parts: list[CachedTokenizer | CachedEncoder] = []
 
-    return wrap
+    def __call__(self, key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        if key == "tokenizer":
+            self._parts.append(CachedTokenizer(self._cache, node, make, self._progress))
+        elif key == "encoder":
+            self._parts.append(CachedEncoder(self._cache, node, make, self._corpus))
+        else:
+            return make()
+        return self._parts[-1]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether all encoders have been needed, so that computing for queries would load no model."""
+        return all(part.loaded for part in self._parts if isinstance(part, CachedEncoder))
+
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Compute everything for queries anew."""
+        for part in self._parts:
+            part.bypassed = True
+        try:
+            yield
+        finally:
+            for part in self._parts:
+                part.bypassed = False
 
 
 class CachedTokenizer:
@@ -50,9 +73,13 @@ class CachedTokenizer:
         self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Tokenizer], progress: Progress
     ) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
+        self.bypassed = False
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         from retrievers.lexical.tokenize import Tokens
+
+        if self.bypassed:
+            return self._make()(texts)
 
         def tokenize(folder: Path) -> None:
             with stage(f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"):
@@ -74,6 +101,11 @@ class CachedEncoder:
     def __init__(self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:
         self._cache, self._node, self._make, self._corpus = cache, node, make, corpus
         self._made: Encoder | None = None
+        self.bypassed = False
+
+    @property
+    def loaded(self) -> bool:
+        return self._made is not None
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Fill `folder` with links to the cached embeddings, so that an index shares their copy on disk."""
@@ -93,6 +125,8 @@ class CachedEncoder:
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         """Embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""
+        if self.bypassed:
+            return self._encoder().encode_queries(texts, folder)
 
         def encode(into: Path) -> None:
             embeddings = self._encoder().encode_queries(texts, folder, progress)

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.config.components import build, identity, target_class
 from harness.gates.signals import Answer, random_queries
-from harness.pipeline.cached_parts import CachedEncoder, caching
+from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Session
 from harness.progress import watch
@@ -64,7 +64,7 @@ class CachedInputs:
     def embeddings(self) -> np.ndarray:
         node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])
         with watch("gate") as progress, tempfile.TemporaryDirectory() as name:
-            wrap = caching(self._cache, corpus, progress)
+            wrap = Caching(self._cache, corpus, progress)
             encoder = CachedEncoder(self._cache, node, lambda: build(node, wrap, "encoder"), corpus)
             if getattr(target_class(node, "encoder"), "learns", False):
                 texts = [document.indexed_text for document in self._dataset.documents]

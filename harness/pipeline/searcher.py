@@ -17,7 +17,7 @@ from harness.gates.gate import Decision, Gate
 from harness.gates.signals import Answer
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
-from harness.pipeline.cached_parts import CachedEncoder, caching
+from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.run_config import RunConfig
 from harness.progress import watch
 from retrievers.base import BadInput, Document, Query, Ranking
@@ -130,7 +130,7 @@ class Searcher:
         """A retriever without a cache, on an index that a caching one has built or builds now."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         with watch(name) as progress:
-            builder = build(node, caching(cache, str(index["documents"]), progress), where)
+            builder = build(node, Caching(cache, str(index["documents"]), progress), where)
             builder.progress = progress
             self.folders.append(steps.index_folder(builder, index, self._dataset, cache))
         retriever: Retriever = build(node, where=where)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from harness import progress
 from harness.config.canonical import digest
@@ -36,12 +37,18 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """queries: those of the dataset as they are searched, each with one user turn."""
+    """What an experiment works on.
+
+    queries: those of the dataset as they are searched, each with one user turn.
+    timed: which component rankings and rerankings are timed, unless this machine has done so before: those that are
+        computed, if that takes no further model; `always` also those that come from the cache.
+    """
 
     dataset: Dataset
     queries: tuple[Query, ...]
     cache: Cache
     clock: Clock = field(default_factory=Clock)
+    timed: Literal["never", "computed", "always"] = "computed"
 
     @cached_property
     def queries_digest(self) -> str:

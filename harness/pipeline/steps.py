@@ -7,7 +7,7 @@ miss alone. Everything else is array arithmetic.
 from __future__ import annotations
 
 import hashlib
-import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,8 +23,9 @@ from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
 from harness.gates.signals import Answer
+from harness.pipeline import timing
 from harness.pipeline.cache import Cache
-from harness.pipeline.cached_parts import caching
+from harness.pipeline.cached_parts import Caching
 from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
@@ -33,8 +34,6 @@ from retrievers.base import BadInput, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Reranker, Retriever
-
-MS = "ms_per_query"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +46,9 @@ class Outcome:
     scores: None where the dataset has no labels.
     held_out: scores with every query decided by a gate that has not seen its label, averaged over repetitions; None
         unless the gate was fitted to the labels.
-    measured: what retrievers report about themselves, such as `index_recall/dense`, and `ms_per_query`: the time of
-        searching and reranking when they were computed, in all and for each component.
+    measured: what retrievers report about themselves, such as `index_recall/dense`; and the time of searching and
+        reranking on this machine, in all and for each component: `ms_per_query`, with its least and greatest value. A
+        component that this machine has not timed is left out, and with it the time in all.
     """
 
     queries: tuple[Query, ...]
@@ -125,7 +125,7 @@ def conclude(
                 held_out = averaged(
                     [scorer(shown, None) for shown in decision.out_of_fold], config.split.seed, detailed
                 )
-    measured = _measured(rankings, candidates)
+    measured = _measured(rankings, candidates, reranked="rerank" in config.active)
     return Outcome(session.queries, dict(rankings), candidates, decision, final, scores, held_out, measured)
 
 
@@ -135,7 +135,7 @@ def decide(config: RunConfig, rankings: Mapping[str, Ranking], candidates: Ranki
     payoff = payoff_of(config, config.objective, candidates, session.dataset) if gate.learns else None
 
     def search(source: str, queries: Sequence[Query]) -> Ranking:
-        elsewhere = Session(session.dataset, tuple(queries), session.cache)
+        elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never")
         return retrieve({source: config.retriever[source]}, elsewhere, 1)[source]
 
     return gate.decide(CachedInputs(config, rankings, session, search), payoff)
@@ -158,15 +158,17 @@ def order(ordering: Ordering, rankings: Mapping[str, Ranking], session: Session)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
-    """name -> component ranking of the queries at `depth`. Nothing is built for a ranking that is cached."""
+    """name -> component ranking of the queries at `depth`, with its time if this machine has measured it.
+
+    Nothing is built for a ranking that is cached.
+    """
     rankings = {}
     for name, node in retrievers.items():
-        index = index_identity(node, session.dataset)
-        search = partial(_searched, name, node, index, session)
-        with session.clock.stage(
-            "retrieve", f"{name}: retrieving"
-        ):  # contains the stages index and search; a cached ranking has neither
-            rankings[name] = session.cache.ranking(ranking_identity(index, session.queries_digest), depth, search)
+        search = _Search(name, node, session)
+        with session.clock.stage("retrieve", f"{name}: retrieving"):  # contains index and search, unless it is cached
+            ranking = session.cache.ranking(search.identity, depth, search)
+        measured = {key: value for key, value in ranking.measured.items() if key != timing.MS}  # of earlier versions
+        rankings[name] = replace(ranking, measured=measured | search.measured(depth))
     return rankings
 
 
@@ -194,13 +196,52 @@ def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
     A pair of query and document text is scored once for all runs. A reranker of depth 0 changes nothing.
     """
     reranker: Reranker = build(node, where="rerank")
-    answers = partial(session.cache.pairs, identity(node))
+    computed = False
+
+    def answers(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
+        def noted(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            nonlocal computed
+            computed = True
+            yield from compute(missing)
+
+        return session.cache.pairs(identity(node), keys, noted)
+
     result = reranked(reranker, answers, candidates, session.dataset, session.queries)
     if result is candidates:
         return candidates
+    data = {"documents": session.dataset.fingerprints["documents"], "queries": session.queries_digest}
+    about = timing.subject({"pairs": identity(node), **data}, node)
     pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
-    took = 1000 * session.cache.pair_seconds(identity(node)) * pairs / len(session.queries)
-    return replace(result, measured={MS: took})
+
+    def score(rows: Sequence[int]) -> int:
+        head = _pairs(candidates.top(reranker.depth), session.dataset, session.queries, rows)
+        deque(reranker.score(head), maxlen=0)
+        return len(head)
+
+    each = _timed(session, about, computed, lambda: timing.measure(score, len(session.queries)))
+    return replace(result, measured=each.times(pairs / len(session.queries)).measured() if each else {})
+
+
+def _pairs(head: Ranking, dataset: Dataset, queries: Sequence[Query], rows: Sequence[int]) -> list[tuple[str, str]]:
+    """(query, document text) for every document of some rows."""
+    return [(queries[row].text, dataset.by_id[doc_id].indexed_text) for row in rows for doc_id, _ in head.row(row)]
+
+
+def _timed(
+    session: Session, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
+) -> timing.Timing | None:
+    """The time of something on this machine, measured where `session.timed` says so; None if it is unknown.
+
+    computed: whether the thing was computed just now.
+    """
+    if session.timed == "never":
+        return None
+    found = timing.known(session.cache, about)
+    if found is None and (computed or session.timed == "always"):
+        with session.clock.stage("timing", "timing queries"):
+            found = measure()
+        timing.remember(session.cache, about, found)
+    return found
 
 
 def reranked(
@@ -239,26 +280,57 @@ def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Datase
     return cache.folder("indexes", index, build_index, getattr(type(retriever), "resumes", False))
 
 
-def _searched(name: str, node: Node, index: Mapping[str, Any], session: Session, depth: int) -> Ranking:
-    """The ranking of one retriever, computed."""
-    with watch(name) as progress:
-        with session.clock.stage("index", f"{name}: building the index"):
-            retriever = _indexed(name, node, index, session, progress)
-        with session.clock.stage("search", f"{name}: searching"):
-            began = time.perf_counter()
-            ranking = retriever.search(session.queries, depth)
-            took = 1000 * (time.perf_counter() - began) / max(len(session.queries), 1)
-    return replace(ranking, measured={**ranking.measured, MS: took})
+class _Search:
+    """The search of one retriever for the queries of a session; called with a depth, it returns the ranking."""
 
+    def __init__(self, name: str, node: Node, session: Session) -> None:
+        self._name, self._node, self._session = name, node, session
+        self._index = index_identity(node, session.dataset)
+        self.identity = ranking_identity(self._index, session.queries_digest)
+        self._open: tuple[Any, Caching] | None = None
+        self._computed = False
 
-def _indexed(name: str, node: Node, index: Mapping[str, Any], session: Session, progress: Progress) -> Retriever:
-    """A retriever that is ready to search, its index built or taken from the cache."""
-    wrap = caching(session.cache, str(index["documents"]), progress)
-    retriever = build(node, wrap, f"retriever.{name}")
-    retriever.progress = progress
-    retriever.load(index_folder(retriever, index, session.dataset, session.cache))
-    loaded: Retriever = retriever
-    return loaded
+    def __call__(self, depth: int) -> Ranking:
+        with watch(self._name) as progress:
+            with self._session.clock.stage("index", f"{self._name}: building the index"):
+                retriever, _ = self._opened(progress)
+            with self._session.clock.stage("search", f"{self._name}: searching"):
+                self._computed = True
+                ranking: Ranking = retriever.search(self._session.queries, depth)
+        return ranking
+
+    def measured(self, depth: int) -> dict[str, float]:
+        """The time of a query on this machine, {} if it is unknown. depth: at which a ranking is cached now."""
+        queries, depth = self._session.queries, self._session.cache.ranking_depth(self.identity, depth) or depth
+        if not queries:
+            return {}
+
+        def measure() -> timing.Timing:
+            with watch(self._name) as progress:
+                retriever, cached = self._opened(progress)
+
+            def search(rows: Sequence[int]) -> int:
+                retriever.search([queries[row] for row in rows], depth)
+                return len(rows)
+
+            retriever.progress, retriever.timed = None, True
+            with cached.bypassed():
+                return timing.measure(search, len(queries))
+
+        about = timing.subject({"ranking": self.identity, "depth": depth}, self._node)
+        computed = self._computed and self._open is not None and self._open[1].loaded
+        found = _timed(self._session, about, computed, measure)
+        return found.measured() if found else {}
+
+    def _opened(self, progress: Progress) -> tuple[Any, Caching]:
+        """The retriever, its index built or taken from the cache, and what caches its tokens and embeddings."""
+        if self._open is None:
+            wrap = Caching(self._session.cache, str(self._index["documents"]), progress)
+            retriever = build(self._node, wrap, f"retriever.{self._name}")
+            retriever.progress = progress
+            retriever.load(index_folder(retriever, self._index, self._session.dataset, self._session.cache))
+            self._open = retriever, wrap
+        return self._open
 
 
 def _scored(
@@ -285,12 +357,16 @@ def _scored(
     return score(lists, dataset.qrels, config.metrics, split=config.split, multi_turn=turns, detailed=detailed)
 
 
-def _measured(rankings: Mapping[str, Ranking], candidates: Ranking) -> dict[str, float]:
-    values = {f"{key}/{name}": value for name, ranking in rankings.items() for key, value in ranking.measured.items()}
-    if MS in candidates.measured and not any(candidates is ranking for ranking in rankings.values()):
-        values[f"{MS}/rerank"] = candidates.measured[MS]
-    times = [value for name, value in values.items() if name.startswith(f"{MS}/")]
-    return values | ({MS: sum(times)} if times else {})
+def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:
+    """What was measured, by component, and the times in all if every component has one."""
+    parts = {name: ranking.measured for name, ranking in rankings.items()}
+    if reranked:
+        parts["rerank"] = candidates.measured
+    found = {f"{key}/{name}": value for name, measured in parts.items() for key, value in measured.items()}
+    for key in (timing.HIGH, timing.LOW, timing.MS):
+        if all(key in measured for measured in parts.values()):
+            found = {key: sum(measured[key] for measured in parts.values()), **found}
+    return found
 
 
 def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.config.text import counted
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores
+from harness.pipeline.timing import HIGH, LOW, MS, machine
 from harness.reports.markup import interval, number
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ def bare_table(
     for name in header:
         table.add_column(name, justify="left" if name in left else "right", overflow=overflow, no_wrap=no_wrap)
     return table
+
+
+def show_measured(console: Console, measured: Mapping[str, float]) -> None:
+    """What a run measured beside its scores; a time with its range, and the machine that it is about."""
+    for name, value in measured.items():
+        kind, slash, part = name.partition("/")
+        if kind == MS:
+            low, high = (measured[f"{end}{slash}{part}"] for end in (LOW, HIGH))
+            console.print(f"{name} {value:.4f} ({low:.4f} to {high:.4f})")
+        elif kind not in (LOW, HIGH):
+            console.print(f"{name} {value:.4f}")
+    if any(name.startswith(MS) for name in measured):
+        console.print(f"Times are of queries in one batch, warm, on this machine: {machine()}.")
 
 
 def show_scores(console: Console, scores: Scores, held_out: Scores | None = None) -> None:

@@ -21,7 +21,7 @@ from harness.data.submissions import bare_text, submission_rows
 from harness.evaluation import measures
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores
-from harness.pipeline import steps
+from harness.pipeline import steps, timing
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
 from harness.reports import run_page
@@ -199,7 +199,7 @@ def write_files(
     light: no TREC run, and submission rows without document texts, which `export` adds again.
     """
     bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
-    found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest()}
+    found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
     rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
     files = {"config.yaml": resolved(config.document), "predictions.jsonl": rows}
     if outcome.scores:

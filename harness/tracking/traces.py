@@ -18,7 +18,8 @@ from harness.evaluation.losses import losses
 from harness.evaluation.measures import Family, parse
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedTokenizer
-from harness.pipeline.steps import MS, Outcome, fuse
+from harness.pipeline.steps import Outcome, fuse
+from harness.pipeline.timing import MS
 from harness.progress import watch
 from harness.tracking.mlflow_spans import Span, Trace
 from harness.tracking.tracker import Tracker

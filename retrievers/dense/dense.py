@@ -30,6 +30,7 @@ class Dense:
 
     def __init__(self, encoder: Encoder, index: VectorIndex) -> None:
         self.progress: Progress | None = None  # called while texts are encoded
+        self.timed = False
         self._encoder = encoder
         self._index = index
         self._doc_ids: DocIds | None = None
@@ -65,7 +66,7 @@ class Dense:
             vectors = self._encoder.encode_queries([query.text for query in queries], self._encoded, self.progress)
         except BadVector as error:
             raise _bad_vector("query", queries[error.row].query_id, error) from error
-        hits = self._index.search(vectors, self._vectors, k)
+        hits = self._index.search(vectors, self._vectors, k, measure=not self.timed)
         return self._doc_ids.ranking(queries, hits.docs, hits.scores, **hits.measured)
 
 

@@ -61,11 +61,12 @@ class VectorIndex(Protocol):
         """Open what `build` wrote into `folder`."""
         ...
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
         """The k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger one.
 
         queries: float32 [Q, D], finite, else ValueError.
         vectors: those that the index was built from.
+        measure: whether the index also measures its own quality, which takes time.
         """
         ...
 
@@ -88,7 +89,7 @@ class Flat:
     def load(self, folder: Path) -> None:
         self._longest: float = json.loads((folder / "flat.json").read_text(encoding="ascii"))["longest"]
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
         _check_queries(queries, vectors)
         docs, scores = exact(queries, vectors, self._longest, min(k, len(vectors)))
         return Hits(docs, scores, {})
@@ -116,8 +117,8 @@ class _Approximate(ABC):
         self._folder = folder
         self._propose: Propose | None = None  # opened by the first search
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int) -> Hits:
-        """As in VectorIndex; measures `index_recall`, the mean share of Flat's documents that were found.
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
+        """As in VectorIndex; may measure `index_recall`, the mean share of Flat's documents that were found.
 
         Queries of zeros are left out of the mean; if there are no others, nothing is measured. BadInput where k is more
         than the number of candidates.
@@ -130,6 +131,8 @@ class _Approximate(ABC):
         if self._propose is None:
             self._propose = self._open(self._folder)
         docs, scores = ranked(queries, vectors, width, BATCH, self._propose)
+        if not measure:
+            return Hits(docs, scores, {})
         best = self._flat.search(queries, vectors, k).docs
         return Hits(docs, scores, _recall(docs, best))
 

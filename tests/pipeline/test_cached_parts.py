@@ -21,7 +21,7 @@ LOCAL = ("encoder=local", "encoder.path=model")
 
 
 @pytest.fixture
-def own(monkeypatch, tmp_path):
+def own(monkeypatch, tmp_path, untimed):
     """A cache of its own and a tiny model in the folder `model`."""
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     return tiny_models.tiny_sentence_model(tmp_path / "model")

@@ -14,7 +14,7 @@ LEXICAL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=no
 
 
 @pytest.fixture
-def work(monkeypatch):
+def work(monkeypatch, untimed):
     """The calls of BM25 by name, in order."""
     done = []
     for name in ("index", "load", "search"):

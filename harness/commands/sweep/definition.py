@@ -16,6 +16,7 @@ from harness.commands.sweep.search import Grid, Objective, Search, Study
 from harness.commands.sweep.trials import COMPUTED, Jobs, member_tag
 from harness.config.canonical import digest
 from harness.config.components import build
+from harness.pipeline.timing import MS
 from harness.tracking import provenance
 from harness.tracking.run_kind import RunKind, kind_of
 from harness.tracking.tracker import LESS_IS_BETTER, Tracker
@@ -88,6 +89,11 @@ class Sweep:
         for name in names:
             self.kind.check_objective(self.settings, name)
         return [Objective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]
+
+    @property
+    def times(self) -> set[str]:
+        """The objectives that are times."""
+        return {objective.name for objective in self.objectives if objective.name.startswith(MS)}
 
     @cached_property
     def intervals(self) -> dict[str, Interval]:

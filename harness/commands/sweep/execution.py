@@ -27,6 +27,7 @@ from harness.commands.sweep.trials import (
     write_journal,
 )
 from harness.config.text import counted
+from harness.pipeline import timing
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import BadInput
@@ -147,10 +148,7 @@ class Execution:
         objectives = self.sweep.objectives
         values = objective_values(result.metrics, objectives, self.sweep.settings["select_on"])
         if result.status == "FINISHED" and not all(map(math.isfinite, values)):
-            raise BadInput(
-                f"objectives={[one.name for one in objectives]}: a trial finished without one of them. "
-                "Rankings that an earlier version cached have no ms_per_query: see harness doctor cache."
-            )
+            raise BadInput(f"objectives={[one.name for one in objectives]}: a trial finished without one of them.")
         return values
 
     def _batch(self, trials: Sequence[Trial]) -> None:
@@ -202,6 +200,7 @@ class Execution:
 
     def _launch(self, trials: list[Trial]) -> None:
         jobs = plan.jobs(trials, plan.depths(self.trials.values()), self.sweep.trials_per_job)
+        jobs = [replace(job, timed=bool(self.sweep.times)) for job in jobs]
         numbers = range(self._launched, self._launched + len(jobs))
         self._launched += len(jobs)
         launcher = self.sweep.launcher
@@ -212,14 +211,25 @@ class Execution:
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, Result]:
-    """trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment."""
+    """trial key -> result of the trials that have finished, in this sweep or elsewhere in the experiment.
+
+    Where times are compared, those of other machines do not count, unless this sweep has measured them there.
+    """
     runs = tracker.runs(sweep.settings["experiment_name"], {"harness.verb": "run"}, "FINISHED")
     tag = member_tag(sweep.sweep_id)
+    if sweep.times:
+        runs = [run for run in runs if sweep.times <= run.metrics.keys() and _timed_here(run, tag)]
     finished = {key: _as_result(run, tag) for run in runs if (key := run.tags.get("trial_key"))}
     if sweep.points:
         wanted = {trial.key for trial in sweep.points}
         finished = {key: result for key, result in finished.items() if key in wanted}
     return finished
+
+
+def _timed_here(run: LoggedRun, tag: str) -> bool:
+    """Whether a run's times can be compared with this machine's. tag: as for `_as_result`."""
+    where = run.tags.get(timing.MACHINE)
+    return where == timing.machine() or (where is not None and run.tags.get(tag) == COMPUTED)
 
 
 def tell(lines: Iterable[str]) -> None:

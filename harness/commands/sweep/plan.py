@@ -74,10 +74,15 @@ class Trial:
 
 @dataclass
 class Job:
-    """Trials with the same expensive steps. depths: at which each of their rankings is retrieved once for all."""
+    """Trials with the same expensive steps.
+
+    depths: at which each of their rankings is retrieved once for all. timed: whether an objective is the time of a
+    query, which is then measured also where the rankings are cached.
+    """
 
     trials: list[Trial]
     depths: tuple[int, ...]
+    timed: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from harness.commands.sweep.recommendation import Edge, Points, Recommendation, 
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.trials import Result
 from harness.config.text import counted
-from harness.pipeline.steps import MS
+from harness.pipeline.timing import MS
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, mlflow_name, ranked_by
 
 SHOWN = 10  # best trials that are listed

@@ -129,7 +129,7 @@ class Jobs:
             lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys")}
             trials.append(Trial(**values | lists))
             trials[-1].config["tracking"] = tracking
-        return run_job(Job(trials, tuple(content["depths"])), self.context)
+        return run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
 
 
 def run_job(job: Job, context: Context) -> list[Result]:

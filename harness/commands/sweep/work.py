@@ -63,7 +63,8 @@ class RetrievalTrials:
         config = RunConfig.of(first.config)
         expected = json.dumps([config.dataset, dict(first.fingerprints)])
         dataset = _dataset(expected, first.choices["dataset"] or "")
-        self.session = open_session(config, dataset)
+        session = open_session(config, dataset)
+        self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(config.retriever.values())), dataset)
         if digest(steps.ranking_identity(index, self.session.queries_digest)) != first.ranking_keys[0]:
             raise RuntimeError(CHANGED)
