@@ -17,7 +17,6 @@ from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
-from harness.tracking.outbox import shows_private_scores
 from harness.tracking.tracker import RunRecord
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "experiment": name,
         **numbers(outcome),
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
-        "private_peeks": tracker.count_private_view(name) if shows_private_scores(record.metrics) and sent else 0,
+        "private_peeks": tracker.count_private_view(name) if record.shows_private and sent else 0,
         "traces": traces.write(config, session.dataset, outcome, session.cache, tracker, run_id)
         if run_id and sent
         else 0,
@@ -68,7 +67,6 @@ def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunReco
     tags = {
         "harness.verb": "run",
         "trial_key": retrieval_run.trial_key(config, dataset.fingerprints, texts),
-        "objective": config.objective,
     }
     record = RunRecord(
         config.experiment_name,
@@ -91,16 +89,16 @@ def write_results(
 ) -> None:
     """Write a run's files and page, and put its numbers into the record. overrides: of the command line."""
     record.end_tags |= retrieval_run.write_files(folder, config, session.dataset, outcome, config.light)
+    retrieval_run.log_numbers(folder, record, outcome, retrieval_run.machine(config, session), config.light)
     if not config.light:
         retrieval_run.write_page(folder, record, run_id, config, session.dataset, outcome, overrides)
-    record.metrics |= retrieval_run.logged(outcome, config, config.light)
-    record.metrics |= retrieval_run.machine(config, session)
 
 
 def numbers(outcome: steps.Outcome) -> dict[str, Any]:
     """What the experiment found, as JSON takes it."""
     scores = outcome.scores
     return {
+        "objective": outcome.objective and outcome.objective.to_json(),
         "metrics": _means(scores),
         "out_of_fold": _means(outcome.held_out),
         "gate": outcome.decision.fitted,
@@ -122,7 +120,7 @@ def show(
     for note in session.dataset.notes:
         console.print(f"Data: {note}")
     if outcome.scores:
-        terminal.show_scores(console, outcome.scores, outcome.held_out)
+        terminal.show_scores(console, outcome.scores, outcome.held_out, outcome.objective)
         if outcome.decision.fitted:
             terminal.show_gate(console, outcome.decision.fitted)
     else:

@@ -14,12 +14,14 @@ from harness.data.dataset import Dataset
 from harness.data.files import write_text
 from harness.data.predictions import read_predictions
 from harness.evaluation import measures
+from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import plain
 from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.reports import run_page, terminal
 from harness.reports.markup import interval, number
 from harness.reports.next_steps import Place
+from harness.reports.run_note import RunScores
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
@@ -60,6 +62,7 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "run_id": run_id,
         "experiment": config["experiment_name"],
         "task": scored.task.name,
+        "objective": scored.ranked_by and scored.ranked_by.to_json(),
         **_numbers(scored),
         "files": {"predictions": str(folder / stored(config["predictions"])), "folder": str(folder)},
         "private_peeks": peeks,
@@ -92,6 +95,8 @@ def _numbers(scored: ScoredFile) -> dict[str, Any]:
 
 def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], place: Place) -> None:
     console.print(_measures_table(scored))
+    if one := scored.ranked_by:
+        console.print(terminal.ranked_by(one), style="bold")
     console.print(", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + ".")
     for kind, means in scored.by_kind.items():
         defined = [name for name, one in means.items() if one.mean == one.mean]
@@ -132,6 +137,8 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     path = Path(config["predictions"])
     predictions = read_predictions(path)
     scores, qrels = file_scores(config, predictions)
+    objective = objective_of(config["objective"], scores, None, "all")
+    numbers = retrieval_run.scored(scores)
     labels = str(Dataset("", (), (), qrels).fingerprints["qrels"])
     where = retrieval_run.place(config["dataset"], "qrels")
     record = RunRecord(
@@ -139,11 +146,13 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         config["run_name"] or path.name,
         params=retrieval_run.params(config, invocation.choices),
         tags=provenance.provenance({"predictions": lists_digest(predictions), "qrels": labels})
-        | {"harness.verb": "score", "objective": config["objective"]},
+        | {"harness.verb": "score"},
         inputs={
             "qrels": Input(name=invocation.choices["dataset"], sha256=labels, source=where, rows=len(qrels.grades))
         },
-        metrics=retrieval_run.scored(scores),
+        metrics=retrieval_run.charted(numbers, objective),
+        objective=objective,
+        shows_private=True,
     )
     tracker = recording.open_tracker(config)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
@@ -152,16 +161,22 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         write_text(live.folder / "config.yaml", provenance.resolved(config))
         write_text(live.folder / "scores.csv", table_text(scores))
         write_text(live.folder / "requirements.txt", provenance.requirements())
+        retrieval_run.write_metrics(live.folder, numbers, objective)
         source = {"Predictions": path.name, "Labels": where}
-        record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, scores, source, config["objective"]))
+        shown = RunScores(scores, None, config["objective"], objective)
+        record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, shown, source))
     if not record.unsent:
         tracker.count_private_view(config["experiment_name"])
-    numbers = scores.to_json()
-    document = {"run_id": live.run_id, "experiment": config["experiment_name"]}
-    document |= {name: numbers[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
+    content = scores.to_json()
+    document = {
+        "run_id": live.run_id,
+        "experiment": config["experiment_name"],
+        "objective": objective and objective.to_json(),
+    }
+    document |= {name: content[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
 
     def show(console: Console) -> None:
-        terminal.show_scores(console, scores)
+        terminal.show_scores(console, scores, objective=objective)
         for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
             if ids:
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")

@@ -43,6 +43,7 @@ KEYS: dict[str, Key] = {
     "public": Key(float, least=0, most=1),
     "seed": Key(int, 0, 2**32 - 1, "random generators take 32 bits"),
     "select_on": Key(Literal["all", "public"]),
+    **{f"{command}.select_on": Key(Literal["all", "public"] | None) for command in ("compare", "export", "reproduce")},
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),
     "resamples": Key(int, 100, 1_000_000, "intervals no longer change"),

@@ -34,6 +34,18 @@ class Table:
     values: dict[str, np.ndarray]
     oof: dict[str, np.ndarray]
 
+    def take(self, rows: np.ndarray) -> Table:
+        """Some of the queries, in this order. rows: int [n], or bool [Q]."""
+        places = np.arange(len(self.query_ids))[rows]
+        return Table(
+            query_ids=tuple(self.query_ids[row] for row in places),
+            needs=self.needs[rows],
+            multi_turn=self.multi_turn[rows],
+            public=self.public[rows],
+            values={name: column[rows] for name, column in self.values.items()},
+            oof={name: column[rows] for name, column in self.oof.items()},
+        )
+
 
 def table_text(scores: Scores, oof: Scores | None = None) -> str:
     """The text of `scores.csv`: one row per scored query, one column per measure that is a mean over queries.

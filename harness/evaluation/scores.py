@@ -46,7 +46,8 @@ class Scores:
                and is in the public part.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list where the
                candidates are unknown); 0 if none was found, NaN where no retrieval is needed.
-    summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals.
+    summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals, except
+               that public has them with select_on=public.
     losses:    kind -> mean loss; the four add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
     counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates.
     missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
@@ -79,14 +80,14 @@ class Scores:
         return plain(fields)
 
 
-def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | None = None) -> Scores:
+def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
     """The average of several Scores on the same queries: of each value, mean, loss and ceiling.
 
     A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
     unknown in one of them is left out.
 
     several: the Scores to average.
-    seed: of the bootstrap.
+    split: the seed of the bootstrap, and whether the public part gets intervals.
     detailed: measures that get an interval; None: all.
     """
     first = several[0]
@@ -105,8 +106,8 @@ def averaged(several: Sequence[Scores], seed: int, detailed: Collection[str] | N
     return replace(
         first,
         values=values,
-        summary=_with_intervals(summed(lambda one: one.summary), values, seed, wanted),
-        public=summed(lambda one: one.public),
+        summary=_with_intervals(summed(lambda one: one.summary), values, split.seed, wanted),
+        public=_public(summed(lambda one: one.public), values, first.in_public, split),
         private=summed(lambda one: one.private),
         losses=mean(lambda one: one.losses),
         ceilings=mean(lambda one: one.ceilings),
@@ -195,7 +196,7 @@ def score(
         in_public=in_public,
         first_hit=_first_hit(shown if before is None else before),
         summary=_with_intervals(summary, values, split.seed, wanted),
-        public=_summaries(parted, values, in_public),
+        public=_public(_summaries(parted, values, in_public), values, in_public, split),
         private=_summaries(parted, values, ~in_public),
         losses=lost,
         ceilings=reachable,
@@ -295,9 +296,20 @@ def _with_intervals(
         stacked = np.stack(list(values.values()))
         low, high, notes = bootstrap_means(stacked, seed, resamples=RESAMPLES, wanted=rows)
         for row, name in enumerate(values):
+            if name not in summary:
+                continue
             one = summary[name]
             found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])
     return found
+
+
+def _public(
+    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], rows: np.ndarray, split: Split
+) -> dict[str, Summary]:
+    """The summary of the public part, with intervals where runs are selected on it. rows: bool [Q], the part."""
+    if split.select_on != "public":
+        return dict(summary)
+    return _with_intervals(summary, {name: of[rows] for name, of in values.items()}, split.seed, set(summary))
 
 
 def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 from harness.config.components import build, identity
 from harness.data.dataset import Dataset, conversations
 from harness.evaluation.measures import parse
+from harness.evaluation.objective import Objective, objective_of
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
@@ -49,6 +50,7 @@ class Outcome:
     measured: what retrievers report about themselves, such as `index_recall/dense`; and the time of searching and
         reranking on this machine, in all and for each component: `ms_per_query`, with its least and greatest value. A
         component that this machine has not timed is left out, and with it the time in all.
+    objective: what ranks the run; None where it has no value.
     """
 
     queries: tuple[Query, ...]
@@ -59,6 +61,7 @@ class Outcome:
     scores: Scores | None
     held_out: Scores | None
     measured: dict[str, float]
+    objective: Objective | None = None
 
 
 @dataclass(frozen=True)
@@ -122,11 +125,10 @@ def conclude(
         with session.clock.stage("score", "scoring"):
             scores = scorer(decision.shown, decision.signal)
             if decision.out_of_fold is not None:  # each fold has a signal of its own: they do not compare
-                held_out = averaged(
-                    [scorer(shown, None) for shown in decision.out_of_fold], config.split.seed, detailed
-                )
+                held_out = averaged([scorer(shown, None) for shown in decision.out_of_fold], config.split, detailed)
     measured = _measured(rankings, candidates, reranked="rerank" in config.active)
-    return Outcome(session.queries, dict(rankings), candidates, decision, final, scores, held_out, measured)
+    ranked_by = objective_of(config.objective, scores, held_out, config.split.select_on)
+    return Outcome(session.queries, dict(rankings), candidates, decision, final, scores, held_out, measured, ranked_by)
 
 
 def decide(config: RunConfig, rankings: Mapping[str, Ranking], candidates: Ranking, session: Session) -> Decision:

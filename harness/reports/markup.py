@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from harness.evaluation.scores import Summary
+from harness.evaluation.objective import Objective
 
 ABSENT = "–"
 SNIPPET = 90  # characters of a document shown in a list
@@ -64,10 +64,10 @@ def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
 
 
-def result(name: str, one: Summary) -> str:
+def result(one: Objective) -> str:
     """The first line of a description: MLflow folds all but the first few."""
     ends = interval(one.low, one.high, absent="")
-    return f"**{marked(name)} {one.mean:.4f}**{f' (95 % interval {ends})' if ends else ''}"
+    return f"**{marked(one.name)} {one.value:.4f}**, {one.kind}{f' (95 % interval {ends})' if ends else ''}"
 
 
 def description(parts: Iterable[str]) -> str:

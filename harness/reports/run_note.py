@@ -11,6 +11,7 @@ from typing import Any
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import OOF
+from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores, Summary
 from harness.pipeline.run_config import RunConfig
 from harness.reports.gate_view import GateView
@@ -32,6 +33,7 @@ FILES = {
     "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
     "gate.json": "the rule that the gate learned from labels",
     "predictions.jsonl": "the rows of the submission",
+    "metrics.json": "every number of this run",
     "scores.csv": "every measure for every query, at full precision",
     "run.trec": "the ranking before the gate, in TREC format",
     "config.yaml": "the resolved configuration",
@@ -63,11 +65,19 @@ class RunScores:
     overall: None without labels.
     held_out: the out-of-fold scores; None where no gate was fitted.
     objective: the measure listed first.
+    ranked_by: what ranks the run; None where it has no value.
     """
 
     overall: Scores | None
     held_out: Scores | None
     objective: str
+    ranked_by: Objective | None
+
+    @property
+    def lost(self) -> dict[str, float]:
+        """The parts of 1 - modified_map@3, out of fold where the scores are known so."""
+        scores = self.held_out or self.overall
+        return scores.losses if scores else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary]]:
         """(logged name, summary) of `count` measures, the objective first.
@@ -98,7 +108,7 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
     parts = [_result(scores) if scores.overall else "No labels: nothing is scored."]
     parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in run.facts))
     if scores.overall:
-        parts += [_headline(scores), _losses(scores.overall, table)]
+        parts += [_headline(scores), _losses(scores, table)]
     if scores.overall and table:
         parts.append(_confusion(table))
     parts.append(bullets(map(marked, run.notes)))
@@ -157,11 +167,7 @@ def confusion(table: Table) -> dict[tuple[bool, bool], int]:
 
 def _result(scores: RunScores) -> str:
     """The result in one line, since MLflow folds everything after the first few."""
-    headline = scores.headline(1)
-    if not headline:
-        return "Nothing could be scored."
-    name, summary = headline[0]
-    return result(name, summary)
+    return result(scores.ranked_by) if scores.ranked_by else f"{marked(scores.objective)} has no value."
 
 
 def _headline(scores: RunScores) -> str:
@@ -176,13 +182,14 @@ def _headline(scores: RunScores) -> str:
     return text
 
 
-def _losses(scores: Scores, table: Table | None) -> str:
+def _losses(scores: RunScores, table: Table | None) -> str:
     queries = Counter(table["loss"]) if table else Counter()
     rows = [
         (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if table else "–", LOSSES[kind])
-        for kind, value in scores.losses.items()
+        for kind, value in scores.lost.items()
     ]
-    return grid(("loss of modified&#95;map&#64;3", "points", "queries", "why"), rows)
+    kind = "points, out of fold" if scores.held_out else "points"
+    return grid(("loss of modified&#95;map&#64;3", kind, "queries", "why"), rows)
 
 
 def _confusion(table: Table) -> str:

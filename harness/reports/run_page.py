@@ -13,7 +13,6 @@ from typing import Any
 
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
-from harness.evaluation.scores import Scores
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
@@ -74,7 +73,7 @@ def write(
     _write_figures(folder, outcome, view)
     table = query_table(outcome, dataset, config.objective)
     run = RunSummary(facts_of(config, dataset, outcome.scores, view), dataset.notes, run_id)
-    scores = RunScores(outcome.scores, outcome.held_out, config.objective)
+    scores = RunScores(outcome.scores, outcome.held_out, config.objective, outcome.objective)
     documents = _documents(outcome, dataset, config.top_k)
     page = {
         "title": name,
@@ -84,8 +83,10 @@ def write(
         "nouns": ["query", "queries"],
         "objective": config.objective,
         "colours": figure.COLOURS,
+        "ranked_by": _ranked_by(outcome),
         "headline": _headline(scores),
-        "losses": _losses(outcome.scores),
+        "losses": _losses(scores),
+        "lost": _lost_of(scores),
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
         "documents": documents.documents,
         "top": documents.top,
@@ -97,19 +98,20 @@ def write(
     return RunReport(table, note(run, scores, table, files))
 
 
-def write_scored(folder: Path, scores: Scores, source: Mapping[str, str], objective: str) -> str:
+def write_scored(folder: Path, scores: RunScores, source: Mapping[str, str]) -> str:
     """Write the figure of predictions made elsewhere; return their description.
 
     source: name -> text, where the predictions come from.
     """
-    run_figures.overview(scores, folder / "overview.png")
+    if scores.overall:
+        run_figures.overview(scores.overall, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
-    return note(RunSummary(list(source.items())), RunScores(scores, None, objective), None, files)
+    return note(RunSummary(list(source.items())), scores, None, files)
 
 
 def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> None:
     if outcome.scores:
-        run_figures.overview(outcome.scores, folder / "overview.png")
+        run_figures.overview(outcome.scores, folder / "overview.png", outcome.held_out)
     if view:
         from harness.reports import gate_figures
 
@@ -123,9 +125,24 @@ def _headline(scores: RunScores) -> list[dict[str, Any]]:
     ]
 
 
-def _losses(scores: Scores | None) -> list[dict[str, Any]]:
-    losses = scores.losses if scores else {}
-    return [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in losses.items()]
+def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
+    """What ranks the run, and over how many queries; None where it has no value."""
+    one, scores = outcome.objective, outcome.scores
+    if one is None or scores is None:
+        return None
+    n = (scores.public if one.select_on == "public" else scores.summary)[one.name].n
+    ends = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
+    return {"name": one.name, "kind": one.kind, "n": n} | ends
+
+
+def _lost_of(scores: RunScores) -> str:
+    """What the losses rest on; they are never of the public part alone."""
+    kind = "out of fold" if scores.held_out else "in sample"
+    return f"{kind}, all queries" if scores.ranked_by and scores.ranked_by.select_on == "public" else kind
+
+
+def _losses(scores: RunScores) -> list[dict[str, Any]]:
+    return [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()]
 
 
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:

@@ -22,6 +22,7 @@ FILES = {
     "measures.png": "measures with their intervals, and by kind of item",
     "items.json": "the worst items, one row each",
     "items.csv": "every item: its texts and measures",
+    "metrics.json": "every number of this run",
     "tallies.csv": "the counts of every item: all that a comparison needs",
     "predictions": "the predictions as they were given",  # whatever its suffix
     "config.yaml": "the resolved configuration",
@@ -41,6 +42,7 @@ def page(scored: ScoredFile, facts: Mapping[str, str]) -> str:
         "notes": judged.notes,
         "nouns": ["item", "items"],
         "shown": shown,
+        "headline": _headline(scored),
         "measures": [_measure(name, scored) for name in dict.fromkeys([shown, *scored.summary, *judged.absent])],
         "counts": [(name, float(value)) for name, value in scored.totals.items()],
         "kinds": _kinds(scored),
@@ -72,7 +74,7 @@ def note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> 
     left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
     return description(
         [
-            result(*next(iter(known.items()))) if known else "Nothing could be scored.",
+            result(scored.headline) if scored.headline else "Nothing could be scored.",
             bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts.items()),
             grid(("measure", "value", "95 % interval", "public", "private", "items"), rows) if known else "",
             bullets(f"**{marked(name)}** is absent: {marked(why)}" for name, why in scored.judged.absent.items()),
@@ -81,6 +83,16 @@ def note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> 
             bullets(f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left),
         ]
     )
+
+
+def _headline(scored: ScoredFile) -> dict[str, Any] | None:
+    """What the page begins with; None where nothing has a value."""
+    one = scored.headline
+    if one is None:
+        return None
+    summaries = scored.parts["public"] if one.select_on == "public" else scored.summary
+    ends = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
+    return {"name": one.name, "kind": one.kind, "n": summaries[one.name].n} | ends
 
 
 def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.text import counted
 from harness.evaluation.measures import OOF
+from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores
 from harness.pipeline.timing import HIGH, LOW, MS, machine
 from harness.reports.markup import interval, number
@@ -69,10 +70,12 @@ def show_measured(console: Console, measured: Mapping[str, float]) -> None:
         console.print(f"Times are of queries in one batch, warm, on this machine: {machine()}.")
 
 
-def show_scores(console: Console, scores: Scores, held_out: Scores | None = None) -> None:
-    """Measures with intervals and splits, the losses, and what was left out.
+def show_scores(
+    console: Console, scores: Scores, held_out: Scores | None = None, objective: Objective | None = None
+) -> None:
+    """Measures with intervals and splits, what ranks the run, the losses, and what was left out.
 
-    held_out: the same out of fold, if a gate was fitted on labels; such a run is compared by it.
+    held_out: the same out of fold, if a gate was fitted on labels.
     """
     header = ("measure", "mean", "95 % interval", "queries", "public", "private")
     table = bare_table(header, left=["measure"])
@@ -89,11 +92,12 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
     if held_out:
         console.print(
             f"The gate was fitted on labels of these queries: {OOF}NAME is the score when each query's label had no "
-            "part in it. Compare runs by that.",
-            style="bold",
+            "part in it."
         )
+    if objective:
+        console.print(ranked_by(objective), style="bold")
     if scores.losses:
-        _show_losses(console, scores)
+        _show_losses(console, held_out or scores, "out of fold" if held_out else "")
     console.print()
     console.print(_counted(scores))
     notes: dict[str, list[str]] = {}
@@ -102,6 +106,12 @@ def show_scores(console: Console, scores: Scores, held_out: Scores | None = None
             notes.setdefault(summary.note, []).append(name)
     for note, names in notes.items():
         console.print(f"{', '.join(names)}: {note}.", style="dim")
+
+
+def ranked_by(one: Objective) -> str:
+    """What ranks a run, in one line."""
+    ends = interval(one.low, one.high, absent="")
+    return f"Ranked by {one.title}: {number(one.value)}{f' (95 % interval {ends})' if ends else ''}"
 
 
 def peeked(experiment: str, peeks: int) -> str:
@@ -131,9 +141,11 @@ def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
         console.print(f"  Note: {note}.")
 
 
-def _show_losses(console: Console, scores: Scores) -> None:
+def _show_losses(console: Console, scores: Scores, kind: str) -> None:
+    """kind: what the losses rest on; "" for the lists as they are."""
+    score = f"{OOF}modified_map@3" if kind else "modified_map@3"
     console.print()
-    console.print("Where the score is lost (the losses and modified_map@3 add up to 1):", style="bold")
+    console.print(f"Where the score is lost{kind and ', '}{kind} (the losses and {score} add up to 1):", style="bold")
     for name, value in scores.losses.items():
         console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
     console.print("With one part perfect, modified_map@3 would be:", style="bold")

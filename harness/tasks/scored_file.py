@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import arguments, build
+from harness.evaluation.objective import Objective, from_summary, kind_of
 from harness.evaluation.scores import Summary
 from harness.pipeline.cache import Cache
 from harness.tasks.statistics import entering, in_public, measure_all, summaries
@@ -33,6 +34,7 @@ class ScoredFile:
     public:    bool [N], the items of the public part.
     summary:   measure -> its value over all items, with its interval.
     objective: the measure that submissions are ranked by.
+    ranked_by: its value, over the public part with select_on=public; None where it is absent.
     """
 
     task: TextTask
@@ -40,6 +42,7 @@ class ScoredFile:
     public: np.ndarray
     summary: dict[str, Summary]
     objective: str
+    ranked_by: Objective | None = None
 
     @cached_property
     def parts(self) -> dict[str, dict[str, Summary]]:
@@ -72,6 +75,11 @@ class ScoredFile:
         """The measure that items are sorted by: the objective, or the first measure that is defined."""
         known = [name for name, one in self.summary.items() if one.mean == one.mean]
         return self.objective if self.objective in known else known[0] if known else self.objective
+
+    @property
+    def headline(self) -> Objective | None:
+        """What ranks the run; where that is absent, the first measure that is defined. None if there is none."""
+        return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -114,12 +122,19 @@ def judge(config: Mapping[str, Any]) -> ScoredFile:
     wanted = requested_measures(task, config)
     predictions, references = (Path(config[name]) for name in FILES)
     judged = task.judge(predictions, references, wanted, Cache(Path(config["store"]["path"])))
+    public = in_public(judged, config["seed"], config["public"])
+    summary = summaries(task, judged.item_counts, wanted, config["seed"])
+    objective, select_on, chosen = config["objective"], config.get("select_on", "all"), summary
+    if select_on == "public":
+        counts = {name: of[public] for name, of in judged.item_counts.items()}
+        chosen = summaries(task, counts, [objective], config["seed"]) if public.any() else {}
     return ScoredFile(
         task=task,
         judged=judged,
-        public=in_public(judged, config["seed"], config["public"]),
-        summary=summaries(task, judged.item_counts, wanted, config["seed"]),
-        objective=config["objective"],
+        public=public,
+        summary=summary,
+        objective=objective,
+        ranked_by=from_summary(objective, chosen.get(objective), kind_of(False, select_on)),
     )
 
 

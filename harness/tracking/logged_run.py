@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, load
+from harness.data.files import json_file
 from harness.tracking.retrieval_run import place
-from harness.tracking.tracker import RETRIEVAL_RUNS, LoggedRun, Tracker
+from harness.tracking.tracker import METRICS, LoggedRun, Tracker, mlflow_name
 from retrievers.base import BadInput
 
 CONFIG = "config.yaml"
@@ -35,11 +36,18 @@ class ValidRun:
     dataset: Dataset | None = None
 
 
-def chosen_run(tracker: Tracker, config: Mapping[str, Any], tags: Mapping[str, str] = RETRIEVAL_RUNS) -> LoggedRun:
-    """The run with the id `config["run"]`; without one the best finished run with these tags by `config["metric"]`."""
-    if config["run"] is not None:
-        return recommended(tracker, tracker.run(config["run"]))
-    return tracker.best(config["experiment_name"], config["metric"], config["select_on"], tags)
+def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
+    """The run with all of its numbers: those of its `metrics.json`, and those that are in MLflow alone.
+
+    Trials of a sweep and runs of versions before 0.3 have no such file: theirs are all in MLflow.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            file = tracker.download(run.run_id, METRICS, Path(folder))
+        except BadInput:
+            return run
+        content = json_file(file)
+    return replace(run, metrics={mlflow_name(name): value for name, value in content["metrics"].items()} | run.metrics)
 
 
 def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from harness.evaluation.measures import OOF
 from harness.tracking import mlflow_spans
 from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_client import (
@@ -23,16 +22,16 @@ from harness.tracking.mlflow_client import (
 )
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
-    RETRIEVAL_RUNS,
+    OBJECTIVE,
+    OBJECTIVE_METRICS,
     TAG_LIMIT,
     Detail,
     Input,
     LoggedRun,
     RunRecord,
     mlflow_name,
-    ranked_by,
 )
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -44,8 +43,9 @@ if TYPE_CHECKING:
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
-SHOWN_METRICS = ("modified_map_at_3", "oof/modified_map_at_3", "ndcg_at_10", "recall_at_100")
+SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
+SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
 
 
@@ -53,8 +53,8 @@ class MlflowTracker:
     """Logs runs to an MLflow server or database.
 
     uri: of the server or database; None: `sqlite:///<outputs>/mlflow.db`.
-    detail: "full", or "light" for thousands of runs: without inputs, table of queries, figures and TREC run; of the
-        metrics only the means, with intervals and public and private scores for the objective alone.
+    detail: "full", or "light" for thousands of runs: without inputs, table of queries, figures, TREC run and
+        metrics.json.
     """
 
     recorded_as = "tracking/mlflow"
@@ -143,10 +143,10 @@ class MlflowTracker:
         """Log params, metrics, inputs, files and tables."""
         if run_id is None:
             raise RuntimeError("Call begin() first.")
-        tags = dict(record.end_tags)
+        tags = record.all_end_tags
         if record.tables:  # MLflow's pages find tables by this tag; its log_table would append to earlier ones
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
-        self._log_batch(run_id, record.params, record.metrics, tags)
+        self._log_batch(run_id, record.params, record.all_metrics, tags)
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
         if record.folder is not None:
@@ -210,63 +210,9 @@ class MlflowTracker:
         return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
 
     @reaching
-    def best(
-        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
-    ) -> LoggedRun:
-        """The finished run with these tags and the greatest `metric`, the earliest of equals; BadInput if none has it.
-
-        Runs are ranked by the score that `ranked_by` names: out of fold where a gate was fitted on labels.
-        """
-        leaders = self._leaders(experiment, metric, select_on, tags)
-        key = min(leaders, key=lambda key: (-leaders[key].data.metrics[key], leaders[key].info.start_time))
-        return self._logged(leaders[key], experiment)
-
-    @reaching
-    def require_scored(
-        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
-    ) -> None:
-        """BadInput unless a finished run of the experiment with these tags has the metric."""
-        self._leaders(experiment, metric, select_on, tags)
-
-    def _leaders(self, experiment: str, metric: str, select_on: str, tags: Mapping[str, str]) -> dict[str, Run]:
-        """Logged name of a score -> the best of the runs that are ranked by it; BadInput if there is none."""
-        found = self.client.get_experiment_by_name(experiment)
-        if found is None:
-            names = [one.name for one in self.client.search_experiments()]
-            raise BadInput(
-                f"experiment_name={experiment!r}: no such experiment in {redacted(self.uri)}."
-                f"{did_you_mean(experiment, names)} Known: {', '.join(names)}."
-            )
-        part = "public/" if select_on == "public" else ""
-        keys = [mlflow_name(f"{prefix}{part}{metric}") for prefix in (OOF, "")]
-        leaders = {}
-        for key in keys:
-            runs = self._by_metric(found.experiment_id, key, tags)
-            leader = next((run for run in runs if ranked_by(run.data.metrics, metric, select_on) == key), None)
-            if leader is not None:
-                leaders[key] = leader
-        if not leaders:
-            some = self.client.search_runs([found.experiment_id], finished(tags), max_results=1)
-            task = tags.get("task")
-            command = f"score task={task} predictions=FILE references=FILE" if task else "run"
-            raise BadInput(
-                f"metric={metric}: no finished run of experiment {experiment!r} has it."
-                f"{did_you_mean(keys[1], [name for run in some for name in run.data.metrics])} "
-                f"Make one with `harness {command} experiment_name={experiment}`."
-            )
-        return leaders
-
-    def _by_metric(self, experiment_id: str, key: str, tags: Mapping[str, str]) -> Iterator[Run]:
-        """The finished runs that have the metric `key`, the best first, read page by page."""
-        order, token = [f"metrics.`{key}` DESC", "attributes.start_time ASC"], None
-        while True:
-            page = self.client.search_runs([experiment_id], finished(tags), order_by=order, page_token=token)
-            for run in page:
-                if key not in run.data.metrics:  # runs without the metric come last
-                    return
-                yield run
-            if not (token := page.token):
-                return
+    def experiments(self) -> list[str]:
+        """The names of all experiments, the latest first."""
+        return [one.name for one in self.client.search_experiments()]
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
@@ -367,7 +313,8 @@ class MlflowTracker:
                 tags = {
                     "mlflow.experimentKind": "custom_model_development"
                 }  # shows the pages for runs, not those for prompts
-                tags[f"{VIEWS}runs"] = _view(SHOWN_METRICS, [f"params.`{name}`" for name in SHOWN_PARAMS])
+                columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
+                tags[f"{VIEWS}runs"] = _view(SHOWN_METRICS, columns, ascending=False)
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
                 return self._experiments.setdefault(name, created)
             except MlflowException:  # another process has just made it
@@ -402,7 +349,7 @@ def _view(metrics: Sequence[str], columns: Sequence[str], wanted: str = "", asce
     ascending: whether the lowest value of the first metric comes first; None: the latest run comes first.
     """
     order = "attributes.start_time" if ascending is None else f"metrics.`{metrics[0]}`"
-    shown = [*columns, *(f"metrics.`{name}`" for name in metrics)]
+    shown = [*columns, *(f"metrics.`{name}`" for name in metrics), *(f"tags.`{name}`" for name in SHOWN_TAGS)]
     view = {"searchFilter": wanted, "orderByKey": order, "orderByAsc": bool(ascending), "selectedColumns": shown}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
     return json.dumps(view)
@@ -421,11 +368,6 @@ def _param(value: Any) -> str:
 
 def _now() -> int:
     return int(time.time() * 1000)
-
-
-def finished(tags: Mapping[str, str]) -> str:
-    """MLflow's filter for finished runs with these tags."""
-    return " AND ".join(["attributes.status = 'FINISHED'", *_has_tags(tags)])
 
 
 def _has_tags(tags: Mapping[str, str | None]) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.data.files import write_text
@@ -32,11 +32,6 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
     about = {"run_id": run_id, "status": status, "store": redacted(tracker.uri), "detail": tracker.detail}
     write_text(held / RECORD, json.dumps(about | {"record": content}, ensure_ascii=False, indent=1) + "\n")
     return held
-
-
-def shows_private_scores(metrics: Mapping[str, float]) -> bool:
-    """Whether scores of the private part are among logged metrics."""
-    return any("private/" in name for name in metrics)
 
 
 def _free_names(folder: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,33 @@ from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
 from harness.data.submissions import bare_text, submission_rows
 from harness.evaluation import measures
+from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
-from harness.evaluation.scores import Scores
+from harness.evaluation.scores import Scores, Summary
 from harness.pipeline import steps, timing
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
 from harness.reports import run_page
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.provenance import requirements, resolved
-from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
+from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where output goes and how it looks, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace")
 OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that not every run uses
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
+# Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
+CHARTED = (
+    "loss/",
+    "ceiling/",
+    "gate/threshold",
+    "index_recall/",
+    "ms_per_query/",
+    "seconds/",
+    "queries/scored",
+    "count/",
+)
 UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, so that they are no params
 
 
@@ -109,25 +121,61 @@ def place(source: Mapping[str, Any], name: str) -> str:
     return source.get(name) or source.get("path") or recorded_name(target_class(source, "dataset"))
 
 
-def logged(outcome: steps.Outcome, config: RunConfig, light: bool = False) -> dict[str, float]:
-    """Every number of a run by its logged name; what does not apply is left out.
+def log_numbers(
+    folder: Path,
+    record: RunRecord,
+    outcome: steps.Outcome,
+    more: Mapping[str, float] | None = None,
+    light: bool = False,
+) -> None:
+    """Put what ranks the run and what sorts and charts runs into the record; write all numbers to `metrics.json`.
 
-    light: interval and parts only of the objective, no ceilings and counts; no number of the private part where runs
-        are selected on the public part.
+    more: numbers of the run that are no scores. light: without the file, ceilings and counts.
     """
+    found = numbers(outcome) | dict(more or {})
+    if light:
+        found = {name: value for name, value in found.items() if not name.startswith(("ceiling/", "queries/"))}
+    record.objective = outcome.objective
+    record.metrics |= charted(found, outcome.objective)
+    if not light:
+        write_metrics(folder, found, outcome.objective)
+        record.shows_private = outcome.scores is not None
+
+
+def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective | None) -> None:
+    """Write `metrics.json`. found: every number of a run by its logged name."""
+    content = {"objective": objective and objective.to_json(), "metrics": found}
+    write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def numbers(outcome: steps.Outcome) -> dict[str, float]:
+    """Every number of a run by its logged name; what does not apply is left out."""
     if not outcome.scores:
         return dict(outcome.measured)
-    only = [config.objective] if light else None
-    found = scored(outcome.scores, only)
+    found = scored(outcome.scores)
     if outcome.held_out:
-        found |= {
-            f"{measures.OOF}{name}": value for name, value in scored(outcome.held_out, only, counts=False).items()
-        }
+        apart = ("ceiling/", "queries/")
+        held_out = {name: value for name, value in scored(outcome.held_out).items() if not name.startswith(apart)}
+        found |= {f"{measures.OOF}{name}": value for name, value in held_out.items()}
     if fitted := outcome.decision.fitted:
         found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
-    if light and config.split.select_on == "public":
-        found = {name: value for name, value in found.items() if "private/" not in name}
     return found | outcome.measured
+
+
+def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
+    """Those of a run's numbers that sort and chart runs in MLflow; all are in `metrics.json`.
+
+    Means, losses, ceilings and costs. Of a score that is known out of fold, the one in sample is left out. Of the
+    parts, only the objective's public one, for `select_on=public`.
+    """
+    parts = {f"public/{objective.name}"} if objective else set()
+
+    def wanted(name: str) -> bool:
+        plain = name.removeprefix(measures.OOF)
+        better_known = plain == name and f"{measures.OOF}{name}" in found
+        return not better_known and ("/" not in plain or plain.startswith(CHARTED) or plain in parts)
+
+    return {name: value for name, value in found.items() if wanted(name)}
 
 
 def write_page(
@@ -162,23 +210,26 @@ def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if not isinstance(value, str)}
 
 
-def scored(scores: Scores, only: Collection[str] | None = None, counts: bool = True) -> dict[str, float]:
-    """Scores by their logged names.
-
-    only: measures whose intervals and parts are included; None: all.
-    counts: whether ceilings and query counts are included.
-    """
-    wanted = scores.summary if only is None else [name for name in scores.summary if name in only]
-    values = {name: summary.mean for name, summary in scores.summary.items()}
-    values |= {f"interval_low/{name}": scores.summary[name].low for name in wanted}
-    values |= {f"interval_high/{name}": scores.summary[name].high for name in wanted}
-    values |= {f"public/{name}": scores.public[name].mean for name in wanted if name in scores.public}
-    values |= {f"private/{name}": scores.private[name].mean for name in wanted if name in scores.private}
+def scored(scores: Scores) -> dict[str, float]:
+    """Scores by their logged names."""
+    values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}
-    if only is None and counts:
-        values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
-        values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
+    values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
+    values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
     return {name: value for name, value in values.items() if value == value}
+
+
+def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
+    """Means and ends of intervals by their logged names, NaN where there are none.
+
+    parts: prefix of the names, such as `public/` -> measure -> Summary.
+    """
+    values: dict[str, float] = {}
+    for part, summaries in parts.items():
+        for name, one in summaries.items():
+            ends = {f"{part}interval_low/{name}": one.low, f"{part}interval_high/{name}": one.high}
+            values |= {f"{part}{name}": one.mean} | ends
+    return values
 
 
 def machine(config: RunConfig, session: Session) -> dict[str, float]:

@@ -13,10 +13,9 @@ from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.logged_run import ValidRun, load_unchanged, logged_config
-from harness.tracking.tracker import LESS_IS_BETTER, LoggedRun, Tracker
+from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Tracker
 from retrievers.base import BadInput
 
-RETRIEVAL = "retrieval"
 VERSION = {"version.measures": "version of the measures"}
 
 
@@ -25,13 +24,11 @@ class RunKind(Protocol):
 
     name: `retrieval`, or the name of the text task, which its runs have as tag `task`.
     unit: what is scored, in the plural.
-    tags: the tags of its scored runs.
     shared: tag -> what it identifies; comparable runs have the same values of these tags.
     """
 
     name: str
     unit: str
-    tags: Mapping[str, str]
     shared: Mapping[str, str]
 
     def check_measure(self, key: str, name: str) -> None:
@@ -72,7 +69,6 @@ class Retrieval:
     """Runs of `harness run`, of sweeps, and scored files of ranked lists."""
 
     name, unit = RETRIEVAL, "queries"
-    tags: Mapping[str, str] = {"harness.verb": "run"}
     shared: Mapping[str, str] = {"data.qrels": "labels", "data.queries": "queries"} | VERSION
 
     def check_measure(self, key: str, name: str) -> None:
@@ -123,7 +119,6 @@ class Text:
 
     def __init__(self, task: TextTask) -> None:
         self.task, self.name = task, task.name
-        self.tags: Mapping[str, str] = {"task": task.name}
 
     def check_measure(self, key: str, name: str) -> None:
         scored_file.check_measure(self.task, key, name)

@@ -24,7 +24,7 @@ from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, logged_config, require_unchanged
-from harness.tracking.tracker import NOTE, Input, LoggedRun, RunRecord, Tracker, as_note
+from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
 TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
 WORST = 1000  # items in the table of a run's page in MLflow
@@ -34,8 +34,8 @@ DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide
 
 def save_view(tracker: Tracker, config: Mapping[str, Any]) -> None:
     """Make the experiment's page list the task's runs, the best first, with its measures as columns."""
-    task, objective = task_of(config), config["objective"]
-    columns = [objective, *(name for name in task.measures if name != objective)]
+    task = task_of(config)
+    columns = [*OBJECTIVE_METRICS, *task.measures]
     tracker.view(config["experiment_name"], "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
 
 
@@ -66,7 +66,6 @@ def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
         "harness.verb": "score",
         "task": task.name,
         "trial_key": trial_key(config),
-        "objective": config["objective"],
         "version.measures": f"{task.name} {task.version}",
     }
 
@@ -114,8 +113,12 @@ def write(folder: Path, record: RunRecord, config: Mapping[str, Any], scored: Sc
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
     write_text(folder / "config.yaml", provenance.resolved({name: config[name] for name in recorded_keys}))
     write_text(folder / TABLE, _table(scored))
-    record.metrics |= logged(scored)
+    found = numbers(scored)
+    record.objective = scored.ranked_by
+    record.metrics |= retrieval_run.charted(found, scored.ranked_by)
     if not light:
+        retrieval_run.write_metrics(folder, found, scored.ranked_by)
+        record.shows_private = True
         _write_pages(folder, record, config, scored)
 
 
@@ -155,15 +158,11 @@ def stored(predictions: str) -> str:
     return "predictions" + "".join(name.suffixes[-2:] if name.suffix == ".gz" else [name.suffix])
 
 
-def logged(scored: ScoredFile) -> dict[str, float]:
+def numbers(scored: ScoredFile) -> dict[str, float]:
     """The numbers of a run by their logged names; what is absent is left out."""
-    numbers = {name: one.mean for name, one in scored.summary.items()}
-    for end in ("low", "high"):
-        numbers |= {f"interval_{end}/{name}": getattr(one, end) for name, one in scored.summary.items()}
-    for part, means in scored.parts.items():
-        numbers |= {f"{part}/{name}": one.mean for name, one in means.items()}
-    numbers |= {f"count/{name}": float(count) for name, count in scored.counts.items()}
-    return {name: value for name, value in numbers.items() if value == value}
+    found = retrieval_run.by_part({"": scored.summary} | {f"{part}/": means for part, means in scored.parts.items()})
+    found |= {f"count/{name}": float(count) for name, count in scored.counts.items()}
+    return {name: value for name, value in found.items() if value == value}
 
 
 def _facts(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from harness.evaluation.measures import OOF
+from harness.evaluation.objective import Kind, Objective, kind_of, logged_name
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
 LESS_IS_BETTER = ("ms_per_query", "loss/")  # prefixes of the names of metrics where a lower value is better
-RETRIEVAL_RUNS = {"harness.verb": "run"}  # tag of the runs of `harness run` and of trials of a sweep
+METRICS = "metrics.json"  # every number of a run that is logged in full; MLflow has those that sort and chart runs
+RETRIEVAL = "retrieval"  # stands for the task of runs that have no tag `task`
+OBJECTIVE = "objective"  # name of the metric that ranks a run, and beginning of the names of its ends and tags
+OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
 
 
 def mlflow_name(name: str) -> str:
@@ -22,16 +26,26 @@ def mlflow_name(name: str) -> str:
     return name.replace("@", "_at_")
 
 
-def ranked_by(logged: Container[str], name: str, select_on: str = "all") -> str | None:
-    """The logged name of the score that ranks a run; None if the run does not have it.
+def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
+    """A run's score by a measure, of the kind that ranks runs; None if the run does not have it.
 
-    The out-of-fold score if a gate was fitted on labels; with select_on="public" the score of the public part.
+    Out of fold if a gate was fitted on labels; with select_on="public" over the public part.
 
-    logged: names of the run's metrics, in MLflow's spelling.
-    name: a measure, such as `ndcg@10`.
+    logged: the run's metrics, by MLflow's names.
+    name: a measure, such as `ndcg@10`, or another logged number.
     """
-    part = "public/" if select_on == "public" else ""
-    return next((key for key in (mlflow_name(f"{OOF}{part}{name}"), mlflow_name(part + name)) if key in logged), None)
+    for kind in (kind_of(True, select_on), kind_of(False, select_on)):
+        if (key := mlflow_name(logged_name(name, kind))) in logged:
+            ends = (mlflow_name(logged_name(f"interval_{end}/{name}", kind)) for end in ("low", "high"))  # 0.2 has them
+            low, high = (logged.get(end, math.nan) for end in ends)
+            return Objective(name, logged[key], low, high, kind)
+    return None
+
+
+def objective_metrics(one: Objective | None) -> dict[str, float]:
+    """The metrics that an objective is logged as; without those that it lacks."""
+    values = (one.value, one.low, one.high) if one else ()
+    return {name: value for name, value in zip(OBJECTIVE_METRICS, values, strict=False) if value == value}
 
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
@@ -58,6 +72,8 @@ class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
 
     end_tags: tags that are known when the run ends.
+    objective: what ranks the run, logged as the metrics `objective`, `objective_low` and `objective_high` and as tags.
+    shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values.
     folder: its files become the run's artifacts.
@@ -71,6 +87,8 @@ class RunRecord:
     tags: dict[str, str] = field(default_factory=dict)
     end_tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    objective: Objective | None = None
+    shows_private: bool = False
     inputs: dict[str, Input] = field(default_factory=dict)
     tables: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     folder: Path | None = None
@@ -85,7 +103,21 @@ class RunRecord:
             context: Input(**one) if isinstance(one, Mapping) else Input(*one)
             for context, one in content["inputs"].items()
         }
-        return cls(**{**content, "inputs": inputs})
+        objective = content.get("objective")
+        private = any("private/" in name for name in content["metrics"])  # so 0.2 said it
+        read = {"inputs": inputs, "objective": Objective(**objective) if objective else None}
+        return cls(**{"shows_private": private, **content, **read})
+
+    @property
+    def all_metrics(self) -> dict[str, float]:
+        """The metrics, with the objective's value and interval."""
+        return self.metrics | objective_metrics(self.objective)
+
+    @property
+    def all_end_tags(self) -> dict[str, str]:
+        """The end tags, with the objective's measure and kind."""
+        one = self.objective
+        return self.end_tags | ({f"{OBJECTIVE}.name": one.name, f"{OBJECTIVE}.kind": one.kind} if one else {})
 
 
 @dataclass(frozen=True)
@@ -99,6 +131,27 @@ class LoggedRun:
     metrics: dict[str, float]
     params: dict[str, str]
     tags: dict[str, str]
+
+    @property
+    def objective(self) -> Objective | None:
+        """What ranks the run, as it logged it; None if it has none, as a run of a version before 0.3."""
+        name, kind, value = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind"), OBJECTIVE
+        if name is None or kind is None or value not in self.metrics:
+            return None
+        low, high = (self.metrics.get(f"{OBJECTIVE}_{end}", math.nan) for end in ("low", "high"))
+        return Objective(name, self.metrics[value], low, high, cast(Kind, kind))
+
+    @property
+    def select_on(self) -> str:
+        """The labelled queries that rank the run, "all" or "public"."""
+        return self.objective.select_on if self.objective else self.params.get("select_on", "all")
+
+    def score(self, name: str, select_on: str) -> Objective | None:
+        """The run's own objective if it is the one that is asked for, else what `measured` finds."""
+        own = self.objective
+        if own and (own.name, own.select_on) == (name, select_on):
+            return own
+        return measured(self.metrics, name, select_on)
 
 
 Detail = Literal["full", "light"]
@@ -128,12 +181,7 @@ class Tracker(Protocol):
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None: ...
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]: ...
     def run(self, run_id: str) -> LoggedRun: ...
-    def best(
-        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
-    ) -> LoggedRun: ...
-    def require_scored(
-        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
-    ) -> None: ...
+    def experiments(self) -> list[str]: ...
     def has(self, run_id: str) -> bool: ...
     def count_private_view(self, experiment: str, count: int = 1) -> int: ...
     def page(self, experiment: str) -> str: ...
@@ -185,15 +233,8 @@ class NoTracker:
     def run(self, run_id: str) -> LoggedRun:
         raise BadInput(NO_RUNS)
 
-    def best(
-        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
-    ) -> LoggedRun:
-        raise BadInput(NO_RUNS)
-
-    def require_scored(
-        self, experiment: str, metric: str, select_on: str = "all", tags: Mapping[str, str] = RETRIEVAL_RUNS
-    ) -> None:
-        raise BadInput(NO_RUNS)
+    def experiments(self) -> list[str]:
+        return []
 
     def has(self, run_id: str) -> bool:
         return False

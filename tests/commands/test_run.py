@@ -55,8 +55,8 @@ def test_files_of_a_run(harness, toy):
     found = harness("run", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5").json
     folder = Path(found["files"]["folder"])
     assert sorted(path.name for path in folder.iterdir()) == [
-        "config.yaml", "gate.png", "overview.png", "predictions.jsonl", "report.html", "requirements.txt", "run.trec",
-        "scores.csv",
+        "config.yaml", "gate.png", "metrics.json", "overview.png", "predictions.jsonl", "report.html",
+        "requirements.txt", "run.trec", "scores.csv",
     ]  # fmt: skip
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text("utf-8").splitlines()]
     assert [row["eval_id"] for row in rows] == [7, 3, 5]  # as read: integers, in the file's order
@@ -239,7 +239,9 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
     found = harness("run", "tokenizer=word", "gate=auto", "format=json", "metrics=[modified_map@3,map@3,ndcg@10]").json
     tracker = MlflowTracker()
     tracker.connect(tmp_path / "outputs")
-    logged = tracker.client.get_run(found["run_id"]).data.metrics
+    charted = tracker.client.get_run(found["run_id"]).data.metrics
+    written = json.loads((Path(found["files"]["folder"]) / "metrics.json").read_text("utf-8"))
+    logged = {name.replace("@", "_at_"): value for name, value in written["metrics"].items()}
     with (Path(found["files"]["folder"]) / "scores.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 60
@@ -257,6 +259,14 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
     assert losses == pytest.approx(1 - logged["oof/modified_map_at_3"], abs=1e-12)
     low, high = (logged[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
     assert low < logged["oof/modified_map_at_3"] < high
+    assert written["objective"] == found["objective"] == {
+        "name": "modified_map@3", "value": logged["oof/modified_map_at_3"], "low": low, "high": high,
+        "kind": "out of fold",
+    }  # fmt: skip
+    assert [charted[f"objective{end}"] for end in ("", "_low", "_high")] == [logged["oof/modified_map_at_3"], low, high]
+    assert "oof/ndcg_at_10" in charted  # in MLflow, a mean that is known out of fold is not in sample, too
+    assert not {"ndcg_at_10", "modified_map_at_3"} & set(charted)
+    assert all(charted[name] == value for name, value in logged.items() if name in charted)
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ from text_tasks import (
     write,
 )
 
+from harness.tracking.logged_run import in_full
+
 
 def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     found = harness(*WORSE_SCORED).json
@@ -44,7 +46,8 @@ def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     folder = Path(found["files"]["folder"])
     assert folder.parent == files / "outputs" / "runs"
     assert {path.name for path in folder.iterdir()} == {
-        "config.yaml", "items.csv", "measures.png", "predictions.csv", "report.html", "requirements.txt", "tallies.csv",
+        "config.yaml", "items.csv", "measures.png", "metrics.json",
+        "predictions.csv", "report.html", "requirements.txt", "tallies.csv",
     }  # fmt: skip
     assert (folder / "predictions.csv").read_bytes() == (files / "worse.csv").read_bytes()
     items = read(folder / "items.csv")
@@ -54,7 +57,7 @@ def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     [run] = tracker.runs("e", {"task": "corrections"}, "FINISHED")
     assert (run.run_id, run.name) == (found["run_id"], "worse.csv")
     assert run.tags["harness.verb"] == "score"
-    assert run.tags["objective"] == "correction_recall"
+    assert (run.tags["objective.name"], run.tags["objective.kind"]) == ("correction_recall", "in sample")
     assert run.tags["version.measures"] == "corrections 1"
     assert (
         "correction\\_recall 0.4" in run.tags["mlflow.note.content"].replace("**", "")
@@ -68,8 +71,10 @@ def test_corrections_are_scored_logged_and_written(harness, files, tracker):
     )
     assert (run.params["references"], run.params["seed"]) == (str(files / "R.csv"), "0")
     assert run.metrics["correction_recall"] == 0.4
-    assert run.metrics["interval_low/correction_recall"] == recall["low"]
-    assert run.metrics["private/correction_precision"] == found["private"]["correction_precision"]
+    assert (run.metrics["objective"], run.metrics["objective_low"]) == (0.4, recall["low"])
+    written = in_full(tracker, run).metrics
+    assert written["interval_low/correction_recall"] == recall["low"]
+    assert written["private/correction_precision"] == found["private"]["correction_precision"]
     assert {name: value for name, value in run.metrics.items() if name.startswith("count/")} == {
         f"count/{name}": value for name, value in found["counts"].items()
     }

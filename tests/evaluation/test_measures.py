@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import ceilings, losses
 from harness.evaluation.measures import MEASURES, Family, parse
-from harness.tracking.tracker import mlflow_name, ranked_by
+from harness.tracking.tracker import mlflow_name
 from retrievers.base import BadInput, Qrels, Ranking
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -456,24 +456,3 @@ def test_losses_add_up_query_by_query(rows, gate, top_k, deep, gated) -> None:  
     score = parse("modified_map@3").values(shown)
     assert (np.sum(list(losses(*known).values()), axis=0) == 1 - score).all()
     assert all((part >= score).all() for part in ceilings(*known, top_k=top_k).values())
-
-
-# What runs are ranked by --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("logged", "select_on", "expected"),
-    [
-        (["map_at_3", "public/map_at_3"], "all", "map_at_3"),
-        (["map_at_3", "public/map_at_3"], "public", "public/map_at_3"),
-        (["map_at_3", "oof/map_at_3", "public/map_at_3"], "all", "oof/map_at_3"),
-        (["map_at_3", "oof/map_at_3", "public/map_at_3", "oof/public/map_at_3"], "public", "oof/public/map_at_3"),
-        (["map_at_3", "private/map_at_3", "map_at_30"], "public", None),  # no part stands in for another
-        (["public/map_at_3"], "all", None),
-        ([], "all", None),
-    ],
-)
-def test_runs_are_ranked_out_of_fold_and_by_the_part_that_chooses(
-    logged: list[str], select_on: str, expected: str | None
-) -> None:
-    assert ranked_by(dict.fromkeys(logged, 0.5), "map@3", select_on) == expected

@@ -289,7 +289,7 @@ def two() -> tuple[Scores, Scores]:
 def test_an_average_by_hand() -> None:
     # q is [x, a] of {a, b}: 1/2 by modified_map@3 (the hits' precision over their number), then 0, withheld.
     # r is right in both; w is 0, then 1; none is 1, then 0.
-    found = averaged(two(), seed=0)
+    found = averaged(two(), Split(seed=0))
     assert {name: values.tolist() for name, values in found.values.items()} == {
         "modified_map@3": [0.25, 1, 0.5, 0.5],
         "hit@1": [0, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
@@ -318,7 +318,7 @@ def test_an_average_by_hand() -> None:
 
 def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
     several = two()
-    found = averaged(several, seed=3)
+    found = averaged(several, Split(seed=3))
     values = found.values["modified_map@3"]
     low, high, [note] = bootstrap_means(values[None], 3)
     one = found.summary["modified_map@3"]
@@ -331,7 +331,7 @@ def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
             each = [getattr(one, part)[name] for one in several]
             assert summary.mean == pytest.approx(np.mean([one.mean for one in each]), nan_ok=True)
             assert (summary.n, math.isnan(summary.low)) == (each[0].n, True)
-    some = averaged(several, seed=3, detailed=["hit@1"])
+    some = averaged(several, Split(seed=3), detailed=["hit@1"])
     assert math.isnan(some.summary["modified_map@3"].low)
     assert not math.isnan(some.summary["hit@1"].low)
 
@@ -345,7 +345,7 @@ def test_the_average_of_one_is_that_one() -> None:
         split=Split(seed=3),
         multi_turn=multi_turn,
     )
-    found = averaged([one], seed=3)
+    found = averaged([one], Split(seed=3))
     assert found.summary == one.summary
     for part in ("public", "private"):
         assert {name: summary.mean for name, summary in getattr(found, part).items()} == pytest.approx(

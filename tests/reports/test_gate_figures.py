@@ -49,7 +49,7 @@ def outcome(gate, scores, needs, hits=None, public=False, objective=OBJECTIVE):
 
     held_out = None
     if decision.out_of_fold is not None:
-        held_out = averaged([scored(shown) for shown in decision.out_of_fold], 0)
+        held_out = averaged([scored(shown) for shown in decision.out_of_fold], Split())
     queries = tuple(Query.of(query, "two words") for query in ids)
     return Outcome(queries, {"bm25": ranking}, ranking, decision, ranking, scored(decision.shown), held_out, {})
 

@@ -15,7 +15,7 @@ TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "tracking=
 @pytest.fixture
 def page(harness, toy, monkeypatch):
     """page(*words) -> (the data of the gate, the queries by id)."""
-    monkeypatch.setattr(run_figures, "overview", lambda scores, file: None)
+    monkeypatch.setattr(run_figures, "overview", lambda scores, file, *_: None)
     monkeypatch.setattr(gate_figures, "gate", lambda view, file: None)
 
     def call(*words):

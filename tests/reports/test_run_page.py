@@ -40,7 +40,7 @@ def rows(table):
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Figures have tests of their own."""
-    monkeypatch.setattr(run_figures, "overview", lambda scores, file: file.write_bytes(b""))
+    monkeypatch.setattr(run_figures, "overview", lambda scores, file, *_: file.write_bytes(b""))
     monkeypatch.setattr(gate_figures, "gate", lambda view, file: file.write_bytes(b""))
 
 
@@ -219,7 +219,9 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path)
     page, _ = run("gate=auto")
     first = page["headline"][0]
     assert first["name"] == "oof/modified_map@3"
-    assert text.startswith(f"**oof/modified_map@3 {first['mean']:.4f}**")
+    assert text.startswith(f"**modified_map@3 {first['mean']:.4f}**, out of fold (95 % interval ")
+    assert page["ranked_by"] == first | {"name": "modified_map@3", "kind": "out of fold"}
+    assert page["lost"] == "out of fold"
     assert text.index("| **oof/modified_map@3** |") < text.index("| modified_map@3 |") < text.index("| hit@3 |")
     assert "| needs retrieval | 2 | 0 |\n| needs none | 0 | 1 |" in text
     assert "| **wrongly_withheld** | 0.0000 | 0 | needs retrieval, yet the gate withheld the documents |" in text
@@ -228,7 +230,8 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path)
     assert f"`harness export run={logged.run_id}`" in text
     files = set(re.findall(r"^- `([\w.]+)`", text, re.MULTILINE))
     assert files == {
-        "config.yaml", "gate.json", "gate.png", "overview.png", "predictions.jsonl", "queries.json", "report.html",
+        "config.yaml", "gate.json", "gate.png", "metrics.json", "overview.png",
+        "predictions.jsonl", "queries.json", "report.html",
         "requirements.txt", "run.trec", "scores.csv",
     }  # fmt: skip
 
@@ -249,7 +252,7 @@ def test_scored_predictions_are_described(harness, toy, tmp_path):
     tracker = MlflowTracker()
     tracker.connect(tmp_path / "outputs")
     text = html.unescape(tracker.runs("s", {})[0].tags["mlflow.note.content"])
-    assert text.startswith("**modified_map@3 1.0000**")
+    assert text.startswith("**modified_map@3 1.0000**, in sample")
     assert "- `requirements.txt`: " in text
     assert "reproduce" not in text
 
@@ -308,7 +311,7 @@ def test_no_text_is_markup(text):
 
 def test_a_long_description_ends_at_a_line():
     run = RunSummary([(f"Fact {i}", "x" * 200) for i in range(100)])
-    text = as_note(note(run, RunScores(None, None, "hit"), None, []))
+    text = as_note(note(run, RunScores(None, None, "hit", None), None, []))
     assert len(text) <= TAG_LIMIT
     assert text.endswith("x\n…")
 

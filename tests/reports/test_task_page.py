@@ -184,7 +184,7 @@ def test_hostile_texts_are_texts():
     assert parts.tags.count("img") == 0
     assert not [name for name in parts.attributes if name.startswith("on")]
     assert "<" not in parts.scripts["application/json"]
-    assert json.dumps(data_of(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 17
+    assert json.dumps(data_of(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 18
 
 
 @pytest.mark.parametrize("template", [run_page.TEMPLATE, task_page.TEMPLATE], ids=lambda path: path.name)
@@ -235,7 +235,7 @@ def test_the_description_lists_numbers_absent_measures_counts_and_files():
                      facts={"Scheme": "rag_qa"})  # fmt: skip
     text = html.unescape(text)
     assert text.startswith(
-        "**exact_match 0.5000** (95 % interval 0.250 – 0.750)\n\n- **Scheme**: rag_qa\n\n| measure |"
+        "**exact_match 0.5000**, in sample (95 % interval 0.250 – 0.750)\n\n- **Scheme**: rag_qa\n\n| measure |"
     )
     assert (
         "| exact_match | 0.5000 | 0.250 – 0.750 | 0.4000 | – | 1,200 |\n| rouge_1 | 0.2500 | – | – | – | 4 |\n" in text

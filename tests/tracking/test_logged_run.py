@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.tracking.logged_run import chosen_run, read_config, require_unchanged
+from harness.tracking.logged_run import read_config, require_unchanged
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput
 
@@ -22,20 +22,6 @@ def test_everything_that_has_changed_is_named():
         "cccccccccccc… now); "
         "the labels have changed (qrels.jsonl: sha256 bbbbbbbbbbbb… then, none now). Put them back."
     )
-
-
-class Tracker:
-    def run(self, run_id):
-        return ("run", run_id)
-
-    def best(self, *arguments):
-        return ("best", *arguments)
-
-
-def test_a_run_is_chosen_by_id_or_as_the_best():
-    config = {"run": None, "experiment_name": "e", "metric": "mrr", "select_on": "public"}
-    assert chosen_run(Tracker(), config, {"task": "t"}) == ("best", "e", "mrr", "public", {"task": "t"})
-    assert chosen_run(Tracker(), config | {"run": "r1"}) == ("run", "r1")
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 5", "!!python/object/apply:os.system ['touch hacked']", "\xff\xfe"])

@@ -37,8 +37,12 @@ def test_params_tags_metrics_and_inputs(logged):
     assert len(tags["trial_key"]) == len(tags["data.documents"]) == 64
     assert {"version.retrieval-harness", "version.numpy", "git.commit"} <= set(tags)
     assert metrics["modified_map_at_3"] == found["metrics"]["modified_map@3"]
-    assert {"public/ndcg_at_3", "private/ndcg_at_3", "loss/misranked", "ceiling/oracle_gate", "seconds/retrieve",
+    assert metrics["objective"] == found["objective"]["value"] == found["metrics"]["modified_map@3"]
+    assert (tags["objective.name"], tags["objective.kind"]) == ("modified_map@3", "in sample")
+    assert {"objective_low", "objective_high", "loss/misranked", "ceiling/oracle_gate", "seconds/retrieve",
             "peak_memory_mb", "index_mb", "queries/scored"} <= set(metrics)  # fmt: skip
+    assert len(metrics) < 60
+    assert not [name for name in metrics if "private/" in name or "interval_" in name]
     inputs = {one.tags[0].value: one for one in run.inputs.dataset_inputs}
     assert set(inputs) == {"documents", "queries", "qrels"}
     assert {tag.key: tag.value for tag in inputs["documents"].tags}["sha256"] == tags["data.documents"]
@@ -49,7 +53,7 @@ def test_files_and_the_table_of_queries(logged):
     run, client, _ = logged
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
     assert names == {
-        "config.yaml", "gate.png", "overview.png", "predictions.jsonl", "queries.json", "report.html",
+        "config.yaml", "gate.png", "metrics.json", "overview.png", "predictions.jsonl", "queries.json", "report.html",
         "requirements.txt", "run.trec", "scores.csv",
     }  # fmt: skip
     table = json.loads(Path(client.download_artifacts(run.info.run_id, "queries.json")).read_text("utf-8"))
@@ -155,15 +159,10 @@ def test_many_processes_on_a_fresh_store(tmp_path):
     assert [run.info.status for run in runs] == ["FINISHED"] * 4
 
 
-# What runs are chosen by
-
-
-def log(tracker, status="FINISHED", verb="run", **metrics):
-    """A run of experiment e with metrics by short names; its id."""
-    names = {"all": "map@3", "oof": "oof/map@3", "public": "public/map@3", "oof_public": "oof/public/map@3"}
-    record = RunRecord("e", "n", tags={"harness.verb": verb}, metrics={names[k]: v for k, v in metrics.items()})
+def log(tracker, **metrics):
+    record = RunRecord("e", "n", tags={"harness.verb": "run"}, metrics=metrics)
     run_id = tracker.begin(record)
-    tracker.finish(run_id, record, status)
+    tracker.finish(run_id, record, "FINISHED")
     return run_id
 
 
@@ -178,76 +177,6 @@ def paged(tracker, monkeypatch, size):
 
     monkeypatch.setattr(tracker.client, "search_runs", search)
     return asked
-
-
-@pytest.mark.stored
-def test_a_fitted_run_counts_with_what_it_scores_out_of_fold(tracker):
-    log(tracker, all=0.9, oof=0.4)
-    plain = log(tracker, all=0.5)
-    assert tracker.best("e", "map@3").run_id == plain
-    fitted = log(tracker, all=0.6, oof=0.55)
-    assert tracker.best("e", "map@3").run_id == fitted
-    log(tracker, all=0.99, oof=0.2)
-    assert tracker.best("e", "map@3").run_id == fitted
-
-
-@pytest.mark.stored
-def test_the_best_by_the_public_part(tracker):
-    log(tracker, all=0.9, public=0.1)
-    public = log(tracker, all=0.1, public=0.5)
-    log(tracker, all=0.99)  # has no public score
-    fitted = log(tracker, all=0.2, public=0.95, oof=0.995, oof_public=0.45)
-    assert tracker.best("e", "map@3", select_on="public").run_id == public
-    assert tracker.best("e", "map@3").run_id == fitted
-    better = log(tracker, all=0.2, public=0.1, oof_public=0.6)
-    assert tracker.best("e", "map@3", select_on="public").run_id == better
-
-
-@pytest.mark.stored
-def test_of_equals_the_earliest(tracker, monkeypatch):
-    """Fitted or not; times are set apart, since two runs may begin in the same millisecond."""
-    times = iter(range(1000, 2000))
-    monkeypatch.setattr("harness.tracking.mlflow_tracker._now", lambda: next(times))
-    first = log(tracker, all=0.9, oof=0.5)
-    log(tracker, all=0.5)
-    log(tracker, all=0.7, oof=0.5)
-    assert tracker.best("e", "map@3").run_id == first
-    other = MlflowTracker()
-    other.connect(Path(tracker.uri.removeprefix("sqlite:///")).parent)
-    assert other.best("e", "map@3").run_id == first
-
-
-@pytest.mark.stored
-def test_what_did_not_finish_or_was_no_run_is_not_chosen(tracker):
-    log(tracker, "FAILED", all=0.9)
-    log(tracker, "KILLED", all=0.9, oof=0.9)
-    log(tracker, verb="score", all=0.9)
-    log(tracker, verb="sweep", all=0.9)
-    with pytest.raises(BadInput, match="no finished run of experiment 'e' has it"):
-        tracker.best("e", "map@3")
-    only = log(tracker, all=0.1)
-    assert tracker.best("e", "map@3").run_id == only
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_the_best_may_be_pages_behind_runs_that_count_otherwise(tracker, monkeypatch, size):
-    """Seven fitted runs score higher in sample than the one that was not fitted, and lower out of fold."""
-    for n in range(7):
-        log(tracker, all=0.9 + n / 100, oof=0.1 + n / 100)
-    plain = log(tracker, all=0.5)
-    log(tracker, all=0.4)
-    asked = paged(tracker, monkeypatch, size)
-    assert tracker.best("e", "map@3").run_id == plain
-    if size == 1:
-        assert len(asked) == 8 + 1  # as far as the one that is wanted; the best of the fitted is on the first page
-
-
-@pytest.mark.stored
-def test_where_all_runs_are_fitted_every_page_is_looked_at_and_there_is_an_end(tracker, monkeypatch):
-    ids = [log(tracker, all=0.9 - n / 100, oof=0.1 + n / 100) for n in range(6)]
-    asked = paged(tracker, monkeypatch, 2)
-    assert tracker.best("e", "map@3").run_id == ids[-1]
-    assert len(asked) == 1 + 3
 
 
 @pytest.mark.stored

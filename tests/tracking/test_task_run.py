@@ -56,7 +56,7 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     [first, second] = harness("export history", "format=json").json["submissions"]
     assert (first["run_id"], second["run_id"]) == (better["run_id"], worse["run_id"])
     by_precision = harness(*export, "metric=correction_precision", "select_on=public").json
-    assert by_precision["ranked_by"] == "public/correction_precision"
+    assert by_precision["kind"] == "public"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from harness.config.text import counted
 from harness.data.files import some
 from harness.tracking.logged_run import recommended
+from harness.tracking.ranking import RankedRun, Wanted, rank
 from harness.tracking.run_kind import RunKind, require_kind
-from harness.tracking.tracker import LoggedRun, Tracker, ranked_by
+from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
 
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
@@ -20,9 +22,10 @@ RUN_ID = 32  # characters
 
 @dataclass(frozen=True)
 class Choice:
-    """notes: how the runs were chosen."""
+    """select_on: "public" if the public queries have chosen; then the private ones judge. notes: how it was chosen."""
 
     runs: Sequence[LoggedRun]
+    select_on: str
     notes: Sequence[str] = ()
 
     @property
@@ -35,7 +38,12 @@ def choose(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice
 
     BadInput unless they are finished runs of the kind, with the same data and version of the measures.
     """
-    choice = Choice(_named(tracker, config)) if config["runs"] else _best(tracker, config, kind)
+    if config["runs"]:
+        runs = _named(tracker, config)
+        made_on_public = all(run.select_on == "public" for run in runs)
+        choice = Choice(runs, config["select_on"] or ("public" if made_on_public else "all"))
+    else:
+        choice = _best(tracker, config, kind)
     _check(choice.runs, kind)
     return choice
 
@@ -75,33 +83,38 @@ def _only_match(beginning: str, known: Sequence[LoggedRun], experiment: str) -> 
 
 def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
-    metric, experiment, select_on = (config[name] for name in ("metric", "experiment_name", "select_on"))
-    tracker.require_scored(experiment, metric, select_on, kind.tags)
-    earliest: dict[str, LoggedRun] = {}
-    for run in reversed(tracker.runs(experiment, kind.tags, "FINISHED")):
-        earliest.setdefault(run.tags.get("trial_key", run.run_id), run)
-    runs, notes = list(earliest.values()), []
+    metric, experiment = config["metric"], config["experiment_name"]
+    ranking = rank(tracker, Wanted(experiment, metric, config["select_on"], kind.name))
+    first: dict[str, RankedRun] = {}
+    for one in ranking.runs:
+        first.setdefault(one.run.tags.get("trial_key", one.run.run_id), one)
+    ranked, notes = list(first.values()), []
     scheme = config.get("task", {}).get("scheme")
-    if scheme in (schemes := {run.params.get("task.scheme") for run in runs}) and len(schemes) > 1:
-        runs = [run for run in runs if run.params.get("task.scheme") == scheme]
+    if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
+        ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
         notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
-    logged = [(run, ranked_by(run.metrics, metric, select_on)) for run in runs]
-    ranked = [(run.metrics[name], run) for run, name in logged if name]
-    best = [run for _, run in sorted(ranked, key=lambda one: -one[0])][: config["top"]]
+    best = [one.run for one in ranked[: config["top"]]]
     if len(best) < 2:
         raise BadInput(
             f"experiment {experiment!r} has {counted(len(ranked), 'different finished run')} with {metric}, and top="
             f"{config['top']}: a comparison takes at least two. Make more runs, raise top, or name runs: "
             "'runs=[ID,ID]'."
         )
-    part = "the public part" if select_on == "public" else f"all {kind.unit}"
-    notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric} of {part}.")
-    if len(ranked) > 2 and select_on == "all":
+    notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
+    if len(ranked) > 2 and ranking.select_on == "all":
         notes.append(
             f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
         )
-    return Choice(best, notes)
+    return Choice(best, ranking.select_on, notes)
+
+
+def _kinds(ranked: Sequence[RankedRun]) -> str:
+    """What the scores rest on: `in sample`, or `in sample (3 runs) or out of fold (2 runs)`."""
+    counts = Counter(one.score.kind for one in ranked)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return " or ".join(f"{kind} ({count} run{'s' * (count != 1)})" for kind, count in counts.items())
 
 
 def _check(chosen: Sequence[LoggedRun], kind: RunKind) -> None:

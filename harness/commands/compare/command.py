@@ -80,7 +80,7 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if not tracker.keeps_files:
         raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or set tracking=mlflow.")
     choice = choose(tracker, config, kind)
-    settings = Settings(config["metric"], resamples=config["resamples"], seed=config["seed"])
+    settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
     with tempfile.TemporaryDirectory() as folder:
         report = comparer.compare(tracker, choice, Path(folder), settings)
     comparison = report.comparison

@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from harness.evaluation.leaderboard import Score, leaderboards
+from harness.evaluation.objective import Kind
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import Difference
 from harness.tasks.task import Marked
 from harness.tracking.tracker import LoggedRun
+from retrievers.base import BadInput
 
 ALPHA = 0.05  # two runs differ significantly up to this p
 CHANGED = 10  # queries or items shown of each pair
@@ -22,11 +24,45 @@ TESTED = ("p", "p_holm", "p_t", "exact")  # fields of a Difference that belong t
 
 @dataclass(frozen=True)
 class Settings:
-    """metric: what the verdicts go by. resamples: of the tests and intervals. seed: of both, and of the draws."""
+    """metric: what the verdicts go by. resamples: of the tests and intervals. seed: of both, and of the draws.
+
+    select_on: what has chosen the runs, "all" or "public" queries; the public ones do not judge what they chose.
+    """
 
     metric: str
     resamples: int
     seed: int
+    select_on: str = "all"
+
+    @property
+    def judges(self) -> str:
+        """Which queries or items judge: "private " where the public ones have chosen, "" for all."""
+        return "private " if self.select_on == "public" else ""
+
+    def judged_by(self, judges: np.ndarray, unit: str) -> list[str]:
+        """A note, if not all judge. judges: bool [N]. unit: what is scored, in the plural."""
+        if not self.judges:
+            return []
+        count = int(judges.sum())
+        return [
+            f"select_on=public: the {len(judges) - count} public {unit} choose and have no part in what follows; the "
+            f"{count} private ones judge."
+        ]
+
+    def judging(self, public: np.ndarray, unit: str) -> np.ndarray:
+        """bool [N], the queries or items that judge. BadInput if the public ones choose, and there are no others.
+
+        public: bool [N], the public part. unit: what is scored, in the plural.
+        """
+        if not self.judges:
+            return np.ones(len(public), bool)
+        if public.all():
+            raise BadInput(
+                f"select_on=public: all {len(public)} {unit} of these runs are public, so that none are left to "
+                "judge. Score the runs with a smaller share: public=0.4."
+            )
+        judges: np.ndarray = ~public
+        return judges
 
 
 @dataclass(frozen=True)
@@ -117,15 +153,19 @@ class Standings:
 
 @dataclass(frozen=True)
 class RunScores:
-    """A run in numbers. metrics: measure -> mean, of the measures that are compared."""
+    """A run in numbers.
+
+    metrics: measure -> mean over what judges, of the measures that are compared. kind: what the means rest on.
+    """
 
     label: str
     run: LoggedRun
     metrics: Mapping[str, float]
+    kind: Kind
     board: Board | None
 
     def to_json(self) -> dict[str, Any]:
-        return self._head() | {"metrics": self.metrics} | self._board()
+        return self._head() | {"kind": self.kind, "metrics": self.metrics} | self._board()
 
     def _head(self) -> dict[str, Any]:
         run = self.run
@@ -150,7 +190,7 @@ class RetrievalScores(RunScores):
 
     def to_json(self) -> dict[str, Any]:
         numbers = {"metrics": self.metrics, "as_written": self.as_written, "losses": self.losses}
-        return self._head() | {"out_of_fold": self.out_of_fold} | plain(numbers) | self._board()
+        return self._head() | {"kind": self.kind, "out_of_fold": self.out_of_fold} | plain(numbers) | self._board()
 
 
 @dataclass(frozen=True)
@@ -231,7 +271,8 @@ class ChangedItem(Changed):
 class Comparison:
     """Two or more runs, compared pair by pair.
 
-    count:       how many queries or items the runs are scored on.
+    count:       how many queries or items judge.
+    judges:      which these are: "" for all of them, or "private " with select_on=public.
     verdicts:    one sentence per pair. notes: what a reader must know besides.
     differences: one per pair and measure. splits: the same by part. changed: the largest differences of each pair.
     shake_up:    None if a part is empty, or if the runs have different public parts.
@@ -242,6 +283,7 @@ class Comparison:
 
     metric: str
     count: int
+    judges: str
     runs: Sequence[RunScores]
     verdicts: Sequence[str]
     notes: Sequence[str]
@@ -273,6 +315,7 @@ class Comparison:
         return {
             "metric": self.metric,
             self.unit: self.count,
+            "judged_on": "private" if self.judges else "all",
             "verdicts": [*self.verdicts],
             "notes": [*self.notes],
             "runs": [run.to_json() for run in self.runs],

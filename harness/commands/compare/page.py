@@ -65,7 +65,7 @@ OF_FILES = (PAIR, MEASURE, DIFFERENCE, INTERVAL, P_HOLM, P, COUNTS)
 
 def title(comparison: Comparison) -> str:
     runs, experiment = comparison.runs, comparison.runs[0].run.experiment
-    return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count} {comparison.unit}"
+    return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count} {comparison.judges}{comparison.unit}"
 
 
 def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section]:
@@ -125,22 +125,22 @@ def file_tables(comparison: TaskComparison, details: bool = True) -> list[Sectio
 def _runs(comparison: RetrievalComparison) -> Section:
     metric = comparison.metric
     fitted = any(run.out_of_fold for run in comparison.runs)
-    header = ["", "id", metric, *(["as written"] if fitted else []), "run"]
+    header = ["", "id", metric, "kind", *(["as written"] if fitted else []), "run"]
     rows = []
     for run in comparison.runs:
         written = [number(run.as_written[metric])] if fitted else []
-        rows.append([run.label, run.run.run_id, number(run.metrics[metric]), *written, run.run.name])
+        rows.append([run.label, run.run.run_id, number(run.metrics[metric]), run.kind, *written, run.run.name])
     return Section("Runs", (), header, rows)
 
 
 def _submissions(comparison: TaskComparison, details: bool) -> Section:
     names = list(comparison.runs[0].metrics)
-    header = ["", "id", *names, "public", "rank", "private", "rank", "run"]
+    header = ["", "id", *names, "kind", "public", "rank", "private", "rank", "run"]
     rows = []
     for run in comparison.runs:
         means = [number(run.metrics[name]) for name in names]
         run_id = run.run.run_id if details else run.run.run_id[:12]
-        rows.append([run.label, run_id, *means, *_board(run.board), run.run.name])
+        rows.append([run.label, run_id, *means, run.kind, *_board(run.board), run.run.name])
     return Section("Submissions", [f"Public and private: {comparison.metric}."], header, rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
@@ -30,6 +30,7 @@ from harness.data.dataset import Dataset
 from harness.data.files import json_lines, some
 from harness.data.predictions import read_predictions
 from harness.evaluation.measures import OOF, Family, parse
+from harness.evaluation.objective import Kind, kind_of
 from harness.evaluation.score_table import Table, read_table
 from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
@@ -107,27 +108,34 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
     metric, labels = settings.metric, [run.label for run in runs]
     names, notes = _shared_measures(runs, metric)
     at = names.index(metric)
+    parts, part_notes = _parts(runs)
+    ranked = _standings(runs, parts, np.stack([run.values[metric] for run in runs]), settings)
+    judges = _judges(runs, settings)
+    runs = [replace(run, table=run.table.take(judges)) for run in runs]
+    apart = ("public", "private") if settings.judges else ()
+    parts = {name: inside[judges] for name, inside in parts.items() if name not in apart}
     values = np.stack([[run.values[name] for name in names] for run in runs])
     found = differences(values, settings.seed, settings.resamples)
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
-    parts, part_notes = _parts(runs)
     queries, text_notes = _queries(runs, values[:, at])
     changed = [one for pair in combinations(labels, 2) for one in _changed(Pair(*pair), queries)]
-    ranked = _standings(runs, parts, values[:, at], settings)
+    unit = f"{settings.judges}queries"
     return RetrievalComparison(
         metric=metric,
         count=values.shape[2],
-        verdicts=[verdict(pair, found[rows][at], metric, len(pairs), "queries") for rows, pair in pairs.items()],
-        notes=[*notes, *part_notes, *text_notes, *ranked.notes],
+        judges=settings.judges,
+        verdicts=[verdict(pair, found[rows][at], metric, len(pairs), unit) for rows, pair in pairs.items()],
+        notes=[*settings.judged_by(judges, "queries"), *notes, *part_notes, *text_notes, *ranked.notes],
         runs=[
             RetrievalScores(
                 label=run.label,
                 run=run.run,
                 metrics={name: _mean(run.values[name]) for name in names},
+                kind=_kind(run, settings),
                 board=board,
                 out_of_fold=bool(run.table.oof),
                 as_written={name: _mean(run.table.values[name]) for name in names},
-                losses=run.losses,
+                losses={} if settings.judges else run.losses,
             )
             for run, board in zip(runs, ranked.boards, strict=True)
         ],
@@ -168,15 +176,24 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
 
 def _ordered(table: Table) -> Table:
     """The table with its queries by ascending id."""
-    order = np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp)
-    return Table(
-        query_ids=tuple(table.query_ids[row] for row in order),
-        needs=table.needs[order],
-        multi_turn=table.multi_turn[order],
-        public=table.public[order],
-        values={name: column[order] for name, column in table.values.items()},
-        oof={name: column[order] for name, column in table.oof.items()},
-    )
+    return table.take(np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp))
+
+
+def _judges(runs: Sequence[ComparedRun], settings: Settings) -> np.ndarray:
+    """bool [Q], the queries that judge. BadInput if those that chose cannot be told from them."""
+    first, *others = runs
+    if settings.judges and (other := next((o for o in others if (o.table.public != first.table.public).any()), None)):
+        raise BadInput(
+            f"select_on=public: run {other.run.run_id} ({other.run.name}) has another public part than run "
+            f"{first.run.run_id} ({first.run.name}). Make both with the same `public` and `seed`, or use select_on=all."
+        )
+    return settings.judging(first.table.public, "queries")
+
+
+def _kind(run: ComparedRun, settings: Settings) -> Kind:
+    """What a run's values rest on. The private queries are held out unless a gate learnt from their labels, too."""
+    learnt_from_them = bool(run.table.oof) and run.run.select_on == "all"
+    return "held out" if settings.judges and not learnt_from_them else kind_of(bool(run.table.oof), "all")
 
 
 def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str], list[str]]:

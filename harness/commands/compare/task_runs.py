@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from harness.commands.compare.comparison import (
 from harness.config.components import build, check_component
 from harness.data.tables import numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score
+from harness.evaluation.objective import Kind
 from harness.tasks import scored_file
 from harness.tasks.statistics import differences, measure_all, strata
 from harness.tasks.task import TextTask
@@ -59,6 +60,17 @@ class ComparedFile:
     counts: dict[str, np.ndarray]
     items: Mapping[str, Mapping[str, str]]
 
+    def take(self, rows: np.ndarray) -> ComparedFile:
+        """The file with some of its items. rows: bool [N]."""
+        places = np.flatnonzero(rows)
+        return replace(
+            self,
+            item_ids=tuple(self.item_ids[place] for place in places),
+            kinds=tuple(self.kinds[place] for place in places),
+            public=self.public[rows],
+            counts={name: values[rows] for name, values in self.counts.items()},
+        )
+
     @property
     def rules(self) -> dict[str, Any]:
         """The arguments of the task that decide how it scores."""
@@ -91,22 +103,29 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
     check_component(first.config["task"], "task")
     task: TextTask = build(first.config["task"], where="task")
     scored_file.check_measure(task, "metric", metric)
+    ranked = standings(_scorer(task, files, metric), first.public, strata(first.kinds), labels, settings)
+    judges = settings.judging(first.public, "items")
+    files = [file.take(judges) for file in files]
     means = [measure_all(task, file.counts) for file in files]
     shared = _shared_measures(task, files, means, metric)
     found = differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples)
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
-    ranked = standings(_scorer(task, files, metric), first.public, strata(first.kinds), labels, settings)
-    notes = [*ranked.notes]
+    notes = [*settings.judged_by(judges, "items"), *ranked.notes]
     if bare := [file.label for file in files if not file.items]:
         notes.append(f"No texts of {', '.join(bare)}: trials of a sweep keep none. Score their files to see them.")
+    kind: Kind = "held out" if settings.judges else "in sample"
     return TaskComparison(
         task=task.name,
         metric=metric,
-        count=len(first.item_ids),
-        verdicts=[verdict(pair, found[rows][metric], metric, len(pairs), "items") for rows, pair in pairs.items()],
+        count=len(files[0].item_ids),
+        judges=settings.judges,
+        verdicts=[
+            verdict(pair, found[rows][metric], metric, len(pairs), f"{settings.judges}items")
+            for rows, pair in pairs.items()
+        ],
         notes=notes,
         runs=[
-            RunScores(file.label, file.run, {name: mean[name] for name in shared}, board)
+            RunScores(file.label, file.run, {name: mean[name] for name in shared}, kind, board)
             for file, mean, board in zip(files, means, ranked.boards, strict=True)
         ],
         differences=[
@@ -186,7 +205,7 @@ def _splits(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric:
     kinds = np.array(files[0].kinds, dtype=object)
     names = sorted(set(files[0].kinds))
     parts = {kind: kinds == kind for kind in names} if len(names) > 1 else {}
-    parts |= {"public": files[0].public, "private": ~files[0].public}
+    parts |= {"public": files[0].public, "private": ~files[0].public} if files[0].public.any() else {}
     found = []
     for rows, pair in pairs.items():
         for part, inside in parts.items():

@@ -13,7 +13,7 @@ from harness.config.components import build
 from harness.data.files import write_text
 from harness.progress import watch
 from harness.reports import terminal
-from harness.tracking.outbox import ENDING, FILES, RECORD, shows_private_scores
+from harness.tracking.outbox import ENDING, FILES, RECORD
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
@@ -91,7 +91,7 @@ def _upload(tracker: Tracker, folder: Path, about: dict[str, Any]) -> str:
         run_id = about["run_id"] = tracker.begin(record)
         write_text(folder / RECORD, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
     tracker.finish(run_id, record, about["status"])
-    if shows_private_scores(record.metrics):
+    if record.shows_private:
         tracker.count_private_view(record.experiment)
     ending = "" if about["status"] == "FINISHED" else f".{about['status'].lower()}"
     final = folder.with_name(folder.name.removesuffix(ENDING) + ending)

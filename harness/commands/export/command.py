@@ -14,10 +14,11 @@ from harness.config.check import Invocation
 from harness.pipeline.cache import Cache
 from harness.reports import terminal
 from harness.reports.next_steps import Place
-from harness.tracking.logged_run import chosen_run
+from harness.tracking.logged_run import in_full
+from harness.tracking.ranking import chosen
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import RunKind, kind_of, require_kind
-from harness.tracking.tracker import LoggedRun, mlflow_name, ranked_by
+from harness.tracking.tracker import LoggedRun, mlflow_name
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     kind = kind_of(config)
     kind.check_export(config)
     tracker = open_tracker(config)
-    run = chosen_run(tracker, config, kind.tags)
+    run = in_full(tracker, chosen(tracker, config, kind.name))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
     require_kind(kind, run, "export it")
@@ -51,7 +52,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
         ledger.settle(tracker)
         submission = ledger.submissions()[line["sha256"]]
-    document = {name: line[name] for name in ("run_id", "metric", "value", "ranked_by", "sha256")} | {
+    document = {name: line[name] for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")} | {
         "submission": str(target),
         "written": not there,
         kind.unit: valid.count,
@@ -73,7 +74,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def _show(
     console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str, place: Place
 ) -> None:
-    score = "not scored" if document["value"] is None else f"{document['value']:.4f}"
+    score = "not scored" if document["value"] is None else f"{document['value']:.4f}, {document['kind']}"
     console.print(f"Run {run.run_id} ({run.name}), {document['metric']} {score}: {document[unit]} {unit}, valid.")
     console.print(f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}")
     console.print(f"Provenance: {document['provenance']}")
@@ -108,8 +109,9 @@ def _model_name(config: Mapping[str, Any], run: LoggedRun) -> str:
 
 def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) -> dict[str, Any]:
     """An export's line in the ledger: the file, its run, the score that ranked it, all numbers of that measure."""
-    metric, chosen_by = config["metric"], ranked_by(run.metrics, config["metric"], config["select_on"])
-    measures = {mlflow_name(name) for name in (metric, run.tags.get("objective", metric))}
+    metric = config["metric"]
+    score = run.score(metric, config["select_on"] or run.select_on)
+    measures = {mlflow_name(name) for name in (metric, run.objective.name if run.objective else metric)}
     return {
         "event": "export",
         "time": now(),
@@ -121,8 +123,7 @@ def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) 
         "trial_key": run.tags.get("trial_key"),
         "queries": run.tags.get("data.queries") or run.tags.get("data.references"),
         "metric": metric,
-        "ranked_by": chosen_by,
-        "value": run.metrics[chosen_by] if chosen_by else None,
+        **{name: score and score.to_json()[name] for name in ("value", "low", "high", "kind")},
         "metrics": {name: value for name, value in sorted(run.metrics.items()) if name.rpartition("/")[2] in measures},
     }
 
@@ -130,7 +131,8 @@ def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) 
 def _provenance(run: LoggedRun, line: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Where a submission comes from, as JSON: the run, its numbers, data, code, versions and config."""
     made_with = ("data.", "git.", "version.", "trial_key")
-    content = {name: line[name] for name in ("sha256", "run_id", "run_name", "experiment", "metric", "value")} | {
+    names = ("sha256", "run_id", "run_name", "experiment", "metric", "value", "kind")
+    content = {name: line[name] for name in names} | {
         "metrics": dict(sorted(run.metrics.items())),
         "made_with": {name: value for name, value in sorted(run.tags.items()) if name.startswith(made_with)},
         "config": config,

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
 from harness.config.check import Invocation
 from harness.data.files import json_file
-from harness.evaluation.measures import OOF
 from harness.reports import terminal
 from harness.reports.markup import interval, number
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import mlflow_name, ranked_by
+from harness.tracking.tracker import measured
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             ledger.settle(tracker)
         submission = ledger.submissions()[sha256]
     row = _row(submission, submission)
-    document = {name: row[name] for name in ("number", "sha256", "run_id", *PARTS, "local", "local_by", "drift")}
+    document = {name: row[name] for name in ("number", "sha256", "run_id", *PARTS, "local", "local_kind", "drift")}
     document |= {"submission": str(file), "replaced": replaced}
 
     def show(console: Console) -> None:
@@ -143,9 +142,9 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     """
     first, newest = submission.exports[0], latest.exports[0]
     numbers = first["metrics"] if first["queries"] == newest["queries"] else {}
-    local_by = ranked_by(numbers, newest["metric"])
-    out_of_fold, name = (OOF if (local_by or "").startswith(OOF) else ""), mlflow_name(newest["metric"])
-    local = numbers.get(local_by)
+    score, public = (measured(numbers, newest["metric"], part) for part in ("all", "public"))
+    local = score.value if score else None
+    shown = score.to_json() if score else {}
     answers = {part: submission.answers.get(part) for part in PARTS}
     digests = {place: digest_file(place) for place in submission.files}
     file = next((place for place in submission.files if digests[place] == submission.sha256), submission.files[0])
@@ -156,12 +155,12 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
         "runs": list(submission.runs),
         "file": file,
         "state": state,
-        **{name: first[name] for name in ("metric", "ranked_by", "value")},
+        **{name: first.get(name) for name in ("metric", "kind", "value")},  # 0.2 says no kind
         "local": local,
-        "local_by": local_by,
-        "local_low": numbers.get(f"{out_of_fold}interval_low/{name}"),
-        "local_high": numbers.get(f"{out_of_fold}interval_high/{name}"),
-        "local_public": numbers.get(f"{out_of_fold}public/{name}"),
+        "local_kind": shown.get("kind"),
+        "local_low": shown.get("low"),
+        "local_high": shown.get("high"),
+        "local_public": public and public.value,
         **answers,
         "drift": {p: None if score is None or local is None else score - local for p, score in answers.items()},
     }
@@ -202,7 +201,7 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
     console.print(f"here: {document['metric']} over all labelled queries; own public: over the public part of them;")
     console.print("public, private: the leaderboard's scores; drift: its score − ours.")
     if any(_fitted(row) for row in rows):
-        console.print(f"{OOF}: out of fold, because a gate was fitted on these labels.")
+        console.print("out of fold: a gate was fitted on these labels; each query's own had no part in its decision.")
     if any(row["local"] is None for row in rows):
         console.print("A blank under `here`: the run has no such score, or used other queries.")
     if not any(row[part] is not None for row in rows for part in PARTS):
@@ -215,13 +214,13 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
 
 
 def _show_scores(console: Console, rows: Sequence[Row]) -> None:
-    header = ("", "here", "95 % interval", "own public", "public", "drift", "private", "drift")
+    header = ("", "here", "kind", "95 % interval", "own public", "public", "drift", "private", "drift")
     table = terminal.bare_table(header, no_wrap=True)
     for row in rows:
         low, high = row["local_low"], row["local_high"]
         board = [text for part in PARTS for text in (number(row[part]), number(row["drift"][part], "+"))]
         table.add_row(
-            f"{row['number']:>3}", (OOF if _fitted(row) else "") + number(row["local"]),
+            f"{row['number']:>3}", number(row["local"]), row["local_kind"] or "",
             interval(low, high), number(row["local_public"]),
             *board,
         )  # fmt: skip
@@ -257,12 +256,13 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
 def _drift(row: Row, part: str) -> str:
     """Our own score and the drift, as shown beside a leaderboard's score."""
     drift = row["drift"][part]
-    by = f"{OOF if _fitted(row) else ''}{row['metric']}"
-    return "" if drift is None else f", here {row['local']:.4f} ({by}): drift {drift:+.4f}"
+    return (
+        "" if drift is None else f", here {row['local']:.4f} ({row['metric']}, {row['local_kind']}): drift {drift:+.4f}"
+    )
 
 
 def _fitted(row: Row) -> bool:
-    return bool(row["local_by"]) and row["local_by"].startswith(OOF)
+    return row["local_kind"] == "out of fold"
 
 
 def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:

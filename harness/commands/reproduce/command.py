@@ -21,9 +21,10 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import open_session
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
-from harness.tracking.logged_run import chosen_run, load_unchanged, logged_config
+from harness.tracking.logged_run import in_full, load_unchanged, logged_config
+from harness.tracking.ranking import chosen
 from harness.tracking.recording import open_tracker, scratch_folder
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import LoggedRun, Tracker, objective_metrics
 from retrievers.base import BadInput, Predictions, Qrels, did_you_mean
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRun, str]:
     """The run and the command that made it. BadInput unless it has finished and has predictions to check."""
-    run = chosen_run(tracker, config)
+    run = in_full(tracker, chosen(tracker, config, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
         maker = f"`harness {command}`" if command else "another program than the harness"
@@ -175,7 +176,8 @@ def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: 
     session = replace(open_session(run_config, dataset), cache=cache, timed="never")
     outcome = steps.run(run_config, session)
     proof.check_repeated(list(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False)))
-    proof.check_metrics(run.metrics, retrieval_run.logged(outcome, run_config))
+    numbers = retrieval_run.numbers(outcome) | objective_metrics(outcome.objective)
+    proof.check_metrics(run.metrics, numbers)
 
 
 def _versions(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> dict[str, dict[str, str]]:

@@ -114,8 +114,7 @@ class Sweep:
     @property
     def tags(self) -> dict[str, str]:
         """Tags of the parent run."""
-        own = {"harness.verb": "sweep", "sweep.id": self.sweep_id, "objective": self.objectives[0].name}
-        return provenance.provenance({}) | own
+        return provenance.provenance({}) | {"harness.verb": "sweep", "sweep.id": self.sweep_id}
 
     def trial_tags(self, parent: str | None) -> dict[str, str]:
         """Tags of the run of every trial that this sweep computes. parent: id of the parent run."""

@@ -22,7 +22,7 @@ from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.tracking import recording
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import RunRecord, ranked_by
+from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ class Ending:
         tracker, folder = self.execution.tracker, self.execution.context.folder
         files = write_files(summary, folder / "summary")
         self.record.metrics = dict(numbers) | summary.parent_metrics()
+        self.record.objective = summary.ranked_by
         self.record.tables = {"trials.json": summary.table()}
         self.record.end_tags = summary.parent_tags(self._pages(summary))
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
@@ -153,9 +154,7 @@ class Ending:
             tags[f"{member}.group"] = part.label.replace("'", "’")  # which would end the text in MLflow's filter
             for run_id in {result.run_id for result in part.results.values() if result.run_id}:
                 tracker.tag(run_id, {f"{member}.group": tags[f"{member}.group"] or ""})
-        names = [objective.name for objective in part.objectives]
-        key = ranked_by(part.results[best].metrics, names[0], part.select_on) or names[0]
-        shown = [key, *names, f"interval_low/{names[0]}", f"interval_high/{names[0]}"]
+        shown = [*OBJECTIVE_METRICS, *(objective.name for objective in part.objectives[1:])]
         return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, list(sweep.swept))
 
     def _document(self, summary: Summary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:

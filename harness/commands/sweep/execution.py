@@ -139,14 +139,14 @@ class Execution:
 
     def _so_far(self) -> str:
         """How far a search is, such as `20/60, best so far 0.7394`."""
-        best = best_value(self.results.values(), self.sweep.objectives[0].name, self.sweep.settings["select_on"])
+        best = best_value(self.results.values())
         done = f"{len(self.results)}/{self.sweep.settings['search']['trials']}"
         return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
 
     def _values(self, result: Result) -> list[float]:
         """The objectives of a trial; NaN where it failed."""
         objectives = self.sweep.objectives
-        values = objective_values(result.metrics, objectives, self.sweep.settings["select_on"])
+        values = objective_values(result, objectives, self.sweep.settings["select_on"])
         if result.status == "FINISHED" and not all(map(math.isfinite, values)):
             raise BadInput(f"objectives={[one.name for one in objectives]}: a trial finished without one of them.")
         return values
@@ -167,8 +167,7 @@ class Execution:
             if waiting:
                 before = list(self.results.values()) if not self.sweep.points else []
                 total = self.sweep.settings["search"]["trials"] if not self.sweep.points else len(waiting)
-                ranked = self.sweep.objectives[0].name, self.sweep.settings["select_on"]
-                with watch(self.context, total, self.trials, *ranked, before=before):
+                with watch(self.context, total, self.trials, self.sweep.objectives[0].name, before=before):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # such as a dead worker: its trials have failed, the others continue
             error = raised
@@ -216,10 +215,10 @@ def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, Result]:
     Where times are compared, those of other machines do not count, unless this sweep has measured them there.
     """
     runs = tracker.runs(sweep.settings["experiment_name"], {"harness.verb": "run"}, "FINISHED")
-    tag = member_tag(sweep.sweep_id)
     if sweep.times:
+        tag = member_tag(sweep.sweep_id)
         runs = [run for run in runs if sweep.times <= run.metrics.keys() and _timed_here(run, tag)]
-    finished = {key: _as_result(run, tag) for run in runs if (key := run.tags.get("trial_key"))}
+    finished = {key: _as_result(run, sweep) for run in runs if (key := run.tags.get("trial_key"))}
     if sweep.points:
         wanted = {trial.key for trial in sweep.points}
         finished = {key: result for key, result in finished.items() if key in wanted}
@@ -238,7 +237,14 @@ def tell(lines: Iterable[str]) -> None:
         print(line, file=sys.stderr)  # noqa: T201
 
 
-def _as_result(run: LoggedRun, tag: str) -> Result:
-    """The result of a logged run. tag: that the sweep's own trials have."""
-    number, reused = int(run.tags.get("sweep.trial", 0)), run.tags.get(tag) != COMPUTED
-    return Result(number, run.tags["trial_key"], run.run_id, "FINISHED", run.metrics, reused=reused)
+def _as_result(run: LoggedRun, sweep: Sweep) -> Result:
+    """The result of a logged run, which the sweep may have made itself or find in the experiment."""
+    return Result(
+        int(run.tags.get("sweep.trial", 0)),
+        run.tags["trial_key"],
+        run.run_id,
+        "FINISHED",
+        run.metrics,
+        reused=run.tags.get(member_tag(sweep.sweep_id)) != COMPUTED,
+        objective=run.score(sweep.settings["objective"], sweep.settings["select_on"]),
+    )

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.commands.sweep.plan import Trial, swept_values
-from harness.commands.sweep.search import Objective
-from harness.commands.sweep.summary import SHOWN, Summary, objective_values
+from harness.commands.sweep.summary import SHOWN, Summary
 from harness.commands.sweep.trials import Context, Result, read_journal
 from harness.config.text import counted
 from harness.data.files import write_text
@@ -61,6 +60,8 @@ def _show_ranking(console: Console, summary: Summary) -> None:
     """Print the best of the trials that compare, and what to know of them."""
     if summary.apart:
         console.print(f"{summary.label}:", style="bold")
+    if len(kinds := summary.kinds(SHOWN)) == 1:
+        console.print(f"Ranked by {summary.objectives[0].name}, {kinds[0]}.")
     console.print(_best_trials(summary))
     for text in [*summary.notes, *([summary.optimism.sentence()] if summary.optimism else [])]:
         console.print(text)
@@ -84,8 +85,10 @@ def _systems(summary: Summary) -> Table:
 
 def _best_trials(summary: Summary) -> Table:
     keys = list(summary.axes())
-    header = ("", *(name for name, _ in summary.objectives), "95 % interval", *keys, "run")
-    table = bare_table(header, left=(*keys, "run"), overflow="fold")
+    several = len(summary.kinds(SHOWN)) > 1
+    names = [name for name, _ in summary.objectives]
+    header = ("", *names, "95 % interval", *(["kind"] if several else []), *keys, "run")
+    table = bare_table(header, left=("kind", *keys, "run"), overflow="fold")
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
         low, high = summary.interval(number)
         result, values = summary.results[number], swept_values(summary.trials[number])
@@ -93,6 +96,7 @@ def _best_trials(summary: Summary) -> Table:
             str(place),
             *(f"{value:.4f}" for value in summary.values(number)),
             markup.interval(low, high, absent=""),
+            *([summary.kind(number)] if several else []),
             *(values.get(key, "") for key in keys),
             (result.run_id or f"trial {number}")[:12] + (" (reused)" if result.reused else ""),
         )
@@ -145,18 +149,17 @@ def watch(
     total: int,
     trials: Mapping[int, Trial],
     objective: str,
-    select_on: str,
     *,
     before: Collection[Result] = (),
 ) -> Iterator[None]:
     """Follow the journal while jobs run: on a terminal one line per trial, otherwise one every ten seconds.
 
-    total: trials when all are done. trials: number -> trial. objective, select_on: what is shown.
+    total: trials when all are done. trials: number -> trial. objective: the measure that is shown.
     before: results that are known already.
     """
     over = threading.Event()
-    best = best_value(before, objective, select_on)
-    progress = _Progress(total, objective, trials, select_on, done=len(before), before=len(before), best=best)
+    best = best_value(before)
+    progress = _Progress(total, objective, trials, done=len(before), before=len(before), best=best)
     place = read_journal(context)[1]
     follower = threading.Thread(target=_follow, args=(context, place, progress, over), daemon=True)
     follower.start()
@@ -177,7 +180,6 @@ class _Progress:
     total: int
     objective: str
     trials: Mapping[int, Trial]
-    select_on: str
     done: int = 0
     before: int = 0
     best: float = -np.inf
@@ -189,7 +191,7 @@ class _Progress:
             self.began = self.printed = time.monotonic()  # retrieval comes before: it says nothing about later trials
         for result in results:
             self.done += 1
-            value = _value(result, self.objective, self.select_on)
+            value = _value(result)
             self.best = max(self.best, value) if value == value else self.best
             if terminal:
                 score = f"{self.objective} {value:.4f}  best {self.best:.4f}"
@@ -204,15 +206,14 @@ class _Progress:
             print(f"sweep: {count} ({left}), {best}", file=sys.stderr)  # noqa: T201
 
 
-def best_value(results: Iterable[Result], objective: str, select_on: str) -> float:
+def best_value(results: Iterable[Result]) -> float:
     """The greatest objective of the results; -inf if none has it."""
-    values = (_value(result, objective, select_on) for result in results)
+    values = (_value(result) for result in results)
     return max((value for value in values if value == value), default=-np.inf)
 
 
-def _value(result: Result, objective: str, select_on: str) -> float:
-    [value] = objective_values(result.metrics, [Objective(objective, "maximize")], select_on)
-    return value
+def _value(result: Result) -> float:
+    return result.objective.value if result.objective else np.nan
 
 
 def _follow(context: Context, place: int, progress: _Progress, over: threading.Event) -> None:

@@ -16,8 +16,9 @@ from harness.commands.sweep.recommendation import Edge, Points, Recommendation, 
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.trials import Result
 from harness.config.text import counted
+from harness.evaluation.objective import Objective as Ranked
 from harness.pipeline.timing import MS
-from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, mlflow_name, ranked_by
+from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
 
 SHOWN = 10  # best trials that are listed
 
@@ -31,8 +32,8 @@ class Summary:
     groups: a summary of each group of trials that compare; () if all do. Then nothing is the best of the whole.
     edges: the numeric keys whose best value is at the edge of what was tried.
     systems: what the groups were tried with, where there are groups.
-    objectives: the first one ranks the trials, by the number that `tracker.ranked_by` names: out-of-fold if a gate
-        was fitted, on the public part with select_on=public.
+    objectives: the first one ranks the trials, by the objective of their runs: out of fold if a gate was fitted, over
+        the public part with select_on=public.
     optimism: how much of the best score is luck, if that is known.
     """
 
@@ -133,16 +134,28 @@ class Summary:
 
     def values(self, number: int) -> list[float]:
         """The objectives of a trial; NaN for those that it lacks."""
-        metrics = self.results[number].metrics if number in self.results else {}
-        return objective_values(metrics, self.objectives, self.select_on)
+        if number not in self.results:
+            return [np.nan] * len(self.objectives)
+        return objective_values(self.results[number], self.objectives, self.select_on)
+
+    @property
+    def ranked_by(self) -> Ranked | None:
+        """The objective of the best trial; None if no trial finished."""
+        return None if self.best is None else self.results[self.best].objective
+
+    def kind(self, number: int) -> str:
+        """What a trial's value rests on, such as `out of fold`; "" if it has none."""
+        result = self.results.get(number)
+        return result.objective.kind if result and result.objective else ""
+
+    def kinds(self, count: int) -> list[str]:
+        """The different kinds of the best trials. count: how many trials are looked at."""
+        return list(dict.fromkeys(self.kind(number) for number in self.finished[:count]))
 
     def interval(self, number: int) -> tuple[float, float]:
-        """(low, high) of the first objective; NaN if it has no interval, as on the public part."""
-        metrics, name = self.results[number].metrics, self.objectives[0].name
-        ranked = ranked_by(metrics, name, self.select_on) or ""
-        prefix = ranked.removesuffix(mlflow_name(name))
-        low, high = (metrics.get(mlflow_name(f"{prefix}interval_{end}/{name}"), np.nan) for end in ("low", "high"))
-        return low, high
+        """(low, high) of the first objective; NaN if it has no interval."""
+        objective = self.results[number].objective
+        return (objective.low, objective.high) if objective else (np.nan, np.nan)
 
     def counts(self) -> dict[str, int]:
         """Numbers of trials by status.
@@ -185,6 +198,7 @@ class Summary:
         for i, (name, _) in enumerate(self.objectives):
             columns[name] = [_plain(value[i]) for value in values]
         columns |= {"low": [_plain(low) for low, _ in ends], "high": [_plain(high) for _, high in ends]}
+        columns["kind"] = [self.kind(number) for number in numbers]
         columns |= {key: list(values) for key, values in self.axes().items()}
         columns["seconds"] = [round(result.seconds, 3) if result else None for result in results]
         columns["reused"] = [result.reused if result else False for result in results]
@@ -231,7 +245,7 @@ class Summary:
         interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
         where = f" with {self.label}" if self.apart else ""
         note = (
-            f"Best of {counted(len(self.trials), 'trial')}{where}: {self.objectives[0].name} "
+            f"Best of {counted(len(self.trials), 'trial')}{where}: {self.objectives[0].name}, {self.kind(best)}, "
             f"**{self.values(best)[0]:.4f}**{interval} with `{' '.join(self.trials[best].overrides)}`, "
             f"run {self.results[best].run_id}."
         )
@@ -278,17 +292,19 @@ class Summary:
             "overrides": list(self.trials[number].overrides),
             "value": values[self.objectives[0].name],
             "interval": [_plain(low), _plain(high)],
+            "kind": self.kind(number),
             "objectives": values,
         }
 
 
-def objective_values(metrics: Mapping[str, float], objectives: Sequence[Objective], select_on: str) -> list[float]:
-    """The objectives of a run, each the number by which runs are ranked; NaN for those that it lacks.
+def objective_values(result: Result, objectives: Sequence[Objective], select_on: str) -> list[float]:
+    """The objectives of a trial, each of the kind by which runs are ranked; NaN for those that it lacks.
 
-    metrics: by MLflow's names.
+    objectives: the first one is the objective of the runs.
     """
-    keys = [ranked_by(metrics, name, "all" if name.startswith(LESS_IS_BETTER) else select_on) for name, _ in objectives]
-    return [metrics[key] if key else np.nan for key in keys]
+    parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
+    others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
+    return [one.value if one else np.nan for one in (result.objective, *others)]
 
 
 def _numbers(values: list[str]) -> list[float | str]:

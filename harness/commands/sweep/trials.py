@@ -21,6 +21,7 @@ from typing import Any, Literal
 from harness.commands.sweep.plan import Job, Trial
 from harness.commands.sweep.work import trial_runner
 from harness.config.canonical import digest
+from harness.evaluation.objective import Objective
 from harness.tracking import provenance, recording
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
@@ -36,6 +37,7 @@ class Result:
     """The result of a trial.
 
     metrics: by MLflow's names. error: one line; "" without one.
+    objective: what ranks the trial; None if it has none.
     reused: whether the run was made elsewhere in the experiment, before this sweep.
     """
 
@@ -47,6 +49,13 @@ class Result:
     seconds: float = 0.0
     error: str = ""
     reused: bool = False
+    objective: Objective | None = None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Result:
+        """A result as `dataclasses.asdict` wrote it."""
+        objective = content["objective"]
+        return cls(**{**content, "objective": Objective(**objective) if objective else None})
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,8 @@ class Runner:
             if self.tracker.keeps_files:
                 _remove(folder)
         logged = {mlflow_name(name): value for name, value in record.metrics.items()}
-        return Result(trial.number, trial.key, run_id, "FINISHED", logged, time.perf_counter() - began)
+        took = time.perf_counter() - began
+        return Result(trial.number, trial.key, run_id, "FINISHED", logged, took, objective=record.objective)
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
         """What a full record has beside that of the light trial that is logged as `run_id`. folder: emptied first."""
@@ -264,7 +274,7 @@ def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
         except ValueError:  # blank, or truncated because its writer was killed
             continue
         if row.pop("token") == context.token:
-            results.append(Result(**row))
+            results.append(Result.from_json(row))
     return results, start + len(whole)
 
 

@@ -78,14 +78,14 @@ class RetrievalTrials:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
         outcome = self._outcome(config, [config.objective])
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome, light=True)
-        record.metrics |= retrieval_run.logged(outcome, config, light=True)
+        retrieval_run.log_numbers(folder, record, outcome, light=True)
 
     def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
         outcome = self._outcome(config)
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
         retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
-        record.metrics |= retrieval_run.logged(outcome, config)
+        retrieval_run.log_numbers(folder, record, outcome)
 
     def _outcome(self, config: RunConfig, detailed: list[str] | None = None) -> steps.Outcome:
         """The outcome of a trial. detailed: as in `steps.conclude`."""

@@ -208,9 +208,30 @@ def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monk
     assert "as written" in harness("compare", "experiment_name=e").out
 
 
-def test_the_best_by_the_public_queries(harness, runs):
-    found = harness(*COMPARE, "select_on=public").json
-    assert "by modified_map@3 of the public part" in found["notes"][0]
+def test_where_the_public_queries_choose_the_private_ones_judge(harness, runs):
+    whole, found = harness(*COMPARE).json, harness(*COMPARE, "select_on=public").json
+    assert "by modified_map@3, public." in found["notes"][0]
+    assert (whole["queries"], whole["judged_on"], found["queries"], found["judged_on"]) == (3, "all", 2, "private")
+    assert "the 1 public queries choose and have no part in what follows; the 2 private ones judge" in found["notes"][1]
+    assert {one["kind"] for one in whole["runs"]} == {"in sample"}
+    assert {one["kind"] for one in found["runs"]} == {"held out"}
+    [judged] = [one for one in found["differences"] if one["measure"] == "modified_map@3"]
+    assert judged["n"] == 2
+    for run, other in zip(found["runs"], whole["runs"], strict=True):
+        assert run["metrics"]["modified_map@3"] == other["private"]
+        assert run["private"] == other["private"]
+    assert {one["part"] for one in found["splits"]} == {"single-turn", "multi-turn", "needs retrieval", "needs none"}
+    shown = harness("compare", "experiment_name=e", "select_on=public").out
+    assert "2 private queries" in shown
+
+
+def test_runs_without_private_queries_leave_none_to_judge(harness, toy):
+    for words in ("top_k=1", "top_k=3"):
+        assert harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=p",
+                       "public=1", words).code == 0  # fmt: skip
+    done = harness("compare", "experiment_name=p", "select_on=public")
+    assert done.code == 2
+    assert "all 3 queries of these runs are public" in done.err
 
 
 REFUSED = {

@@ -50,8 +50,8 @@ def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     ledger = tmp_path / "outputs/submissions/ledger.jsonl"
     [line] = [json.loads(text) for text in ledger.read_text("utf-8").splitlines()]
     assert line["file"] == str(tmp_path / "a.csv")
-    assert {name: line[name] for name in ("sha256", "run_id", "metric", "ranked_by", "value")} == {
-        name: first[name] for name in ("sha256", "run_id", "metric", "ranked_by", "value")
+    assert {name: line[name] for name in ("sha256", "run_id", "metric", "kind", "value", "low", "high")} == {
+        name: first[name] for name in ("sha256", "run_id", "metric", "kind", "value", "low", "high")
     }
     assert (line["experiment"], len(line["trial_key"]), line["time"][-6:]) == ("e", 64, "+00:00")
     assert line["metrics"]["modified_map_at_3"] == 1.0
@@ -201,9 +201,9 @@ def test_a_fitted_run_is_exported_for_what_it_scores_out_of_fold(harness):
     assert auto["metrics"][name] > none["metrics"][name] > auto["out_of_fold"][name]
     found = harness("export", "experiment_name=s", "format=json").json
     assert (found["run_id"], found["value"]) == (none["run_id"], none["metrics"][name])
-    assert found["ranked_by"] == "modified_map_at_3"
+    assert found["kind"] == "in sample"
     fitted = harness("export", f"run={auto['run_id']}", "format=json").json
-    assert (fitted["value"], fitted["ranked_by"]) == (auto["out_of_fold"][name], "oof/modified_map_at_3")
+    assert (fitted["value"], fitted["kind"]) == (auto["out_of_fold"][name], "out of fold")
     public = harness("export", f"run={auto['run_id']}", "format=json", "select_on=public").json
     metrics = json.loads(Path(public["provenance"]).read_text("utf-8"))["metrics"]
     assert public["value"] == metrics["oof/public/modified_map_at_3"]
@@ -216,6 +216,6 @@ def test_the_public_part_may_choose_another_run(harness):
     auto = harness("run", *SAMPLE, "seed=4", "gate=auto").json
     found = harness("export", "experiment_name=s", "format=json").json
     assert (found["run_id"], found["value"]) == (auto["run_id"], auto["out_of_fold"]["modified_map@3"])
-    assert found["ranked_by"] == "oof/modified_map_at_3"
+    assert found["kind"] == "out of fold"
     public = harness("export", "experiment_name=s", "format=json", "select_on=public").json
-    assert (public["run_id"], public["ranked_by"]) == (none["run_id"], "public/modified_map_at_3")
+    assert (public["run_id"], public["kind"]) == (none["run_id"], "public")

@@ -183,7 +183,7 @@ def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_pat
     )
     found = harness("export history", "format=json").json
     first, second, third, fourth, fifth = found["submissions"]
-    assert (first["local"], first["local_by"]) == (0.7, f"oof/{BY}")
+    assert (first["local"], first["local_kind"]) == (0.7, "out of fold")
     assert (first["local_low"], first["local_high"], first["local_public"]) == (0.6, 0.8, 0.72)
     assert (second["local"], second["local_low"], second["drift"]["private"]) == (0.8, None, pytest.approx(-0.07))
     assert third["local"] is third["drift"]["public"] is fourth["local"] is fifth["public"] is None

@@ -1,5 +1,6 @@
 """`harness sweep`: one parent run, one child per trial, every retrieval once, and resuming after any interruption."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -10,8 +11,9 @@ import pytest
 import yaml
 
 from harness.commands.sweep import search
+from harness.evaluation.objective import Objective
 from harness.pipeline import steps
-from harness.tracking import retrieval_run
+from harness.tracking.logged_run import in_full
 from harness.tracking.mlflow_tracker import MlflowTracker
 from retrievers.lexical.bm25 import BM25
 
@@ -76,10 +78,9 @@ def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
         assert child.status == "FINISHED"
         assert child.tags["mlflow.parentRunId"] == parent.run_id
         assert len(child.tags["trial_key"]) == 64
-        # Light: means, and interval and parts of the objective alone.
-        assert {"modified_map_at_3", "interval_low/modified_map_at_3", "private/modified_map_at_3"} <= set(
-            child.metrics
-        )
+        assert child.metrics["objective"] == child.metrics["modified_map_at_3"]
+        assert (child.tags["objective.name"], child.tags["objective.kind"]) == ("modified_map@3", "in sample")
+        assert {"objective_low", "objective_high", "public/modified_map_at_3"} <= set(child.metrics)
         assert {"ndcg_at_10", "loss/misranked", "ms_per_query"} <= set(child.metrics)
     assert {(child.params["gate.threshold"], child.params["top_k"]) for child in children} == {
         (threshold, k) for threshold in "012" for k in "13"
@@ -90,7 +91,8 @@ def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
     assert best["trial"] == min(row["trial"] for row in found["top"] if row["value"] == best["value"])
     # The parent carries the best child's id and numbers, the counts, all trials and pictures.
     assert parent.tags["best.run_id"] == best["run_id"]
-    assert parent.metrics["modified_map_at_3"] == best["value"]
+    assert parent.metrics["objective"] == parent.metrics["modified_map_at_3"] == best["value"]
+    assert len(parent.metrics) < 60
     assert (parent.metrics["trials/asked"], parent.metrics["trials/finished"]) == (6, 6)
     names = {file.path for file in client.list_artifacts(parent.run_id)}
     assert names == {"objective.png", "overview.png", "summary.json", "trials.csv", "trials.json"}
@@ -100,7 +102,7 @@ def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(tracked, tmp_path):
     assert [(row["gate.threshold"], row["top_k"]) for row in rows][:2] == [(0, 1), (0, 3)]
 
 
-def test_the_best_child_is_logged_in_full_and_the_others_light(tracked):
+def test_the_best_child_is_logged_in_full_and_the_others_light(tracked, tracker):
     harness, runs, client = tracked
     found = harness("sweep", *GRID, "format=json").json
     for child in runs(sweep__id=found["sweep_id"], harness__verb="run"):
@@ -108,12 +110,12 @@ def test_the_best_child_is_logged_in_full_and_the_others_light(tracked):
         rows = Path(client.download_artifacts(child.run_id, "predictions.jsonl")).read_text("utf-8").splitlines()
         full = child.run_id == found["best"]["run_id"]
         assert names == {"config.yaml", "predictions.jsonl", "scores.csv"} | (
-            {"gate.png", "overview.png", "queries.json", "report.html", "requirements.txt", "run.trec"}
+            {"gate.png", "metrics.json", "overview.png", "queries.json", "report.html", "requirements.txt", "run.trec"}
             if full
             else set()
         )
         assert any("content" in reference for reference in json.loads(rows[0])["references"]) == full
-        assert ("interval_low/mrr" in child.metrics) == full
+        assert ("interval_low/mrr" in in_full(tracker, child).metrics) == full
 
 
 @pytest.mark.slow
@@ -412,9 +414,13 @@ def test_a_best_value_at_the_edge_of_what_was_tried_is_told(harness, toy, monkey
     [note] = harness("sweep", *words, "gate=score", "gate.threshold=1,2,3").json["notes"]
     assert note.startswith("gate.threshold=1 is the least value tried, and the best (1.0000 against 0.3333 at 2)")
     # If fewer documents were better, one would be the best, and nothing is beyond it.
-    plain = retrieval_run.logged
-    fewer = lambda outcome, config, light=False: plain(outcome, config, light) | {"modified_map@3": 1 / config.top_k}  # noqa: E731
-    monkeypatch.setattr(retrieval_run, "logged", fewer)
+    plain = steps.conclude
+
+    def fewer(config, *arguments, **named):
+        outcome = plain(config, *arguments, **named)
+        return dataclasses.replace(outcome, objective=Objective("modified_map@3", 1 / config.top_k))
+
+    monkeypatch.setattr(steps, "conclude", fewer)
     found = harness("sweep", *words, "top_k=1,2,3").json
     assert [row["overrides"] for row in found["top"]] == [["top_k=1"], ["top_k=2"], ["top_k=3"]]
     assert found["notes"] == []
@@ -576,12 +582,15 @@ def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked, tokenize
     harness, runs, client = tracked
     found = harness("sweep", *SAMPLE, "gate=none,auto", f"tokenizer={tokenizer}").json
     none, auto = (numbers(runs, found)[trial] for trial in (0, 1))
-    assert auto["modified_map_at_3"] > none["modified_map_at_3"]
+    in_sample = harness("run", *SAMPLE, "gate=auto", f"tokenizer={tokenizer}").json["metrics"]["modified_map@3"]
+    assert in_sample > none["modified_map_at_3"]
     values = [none["modified_map_at_3"], auto["oof/modified_map_at_3"]]
     assert values[chosen] > values[1 - chosen]
     assert found["best"]["trial"] == chosen
     assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(values))
-    low, high = (auto[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+    assert {row["trial"]: row["kind"] for row in found["top"]} == {0: "in sample", 1: "out of fold"}
+    assert [none["objective"], auto["objective"]] == values
+    low, high = auto["objective_low"], auto["objective_high"]
     assert [low, high] in [row["interval"] for row in found["top"]]
     assert low < values[1] < high
     assert found["optimism"]["best"] == pytest.approx(values[chosen])
@@ -590,7 +599,7 @@ def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked, tokenize
     assert found["optimism"]["sentence"] in parent.tags["mlflow.note.content"]
 
 
-def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(tracked):
+def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(tracked, tracker):
     harness, runs, client = tracked
     found = harness("sweep", *SAMPLE, "gate=score", "gate.threshold=0,1,1.5,3", "select_on=public").json
     metrics = numbers(runs, found)
@@ -598,23 +607,17 @@ def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(t
     best = found["best"]["trial"]
     assert found["best"]["value"] == public[best] == max(public.values())
     assert best in found["tied"]
-    for trial, one in metrics.items():
-        assert any(name.startswith("private/") for name in one) == (trial == best)
+    assert not [name for one in metrics.values() for name in one if "private/" in name]
+    assert {row["kind"] for row in found["top"]} == {"public"}
+    assert all(low < row["value"] < high for row in found["top"] for low, high in [row["interval"]])
     optimism = found["optimism"]
     assert (optimism["queries"], optimism["private"]) == (24, 36)
     assert optimism["best"] == pytest.approx(public[best])
-    assert optimism["unseen"] == pytest.approx(metrics[best]["private/modified_map_at_3"])
+    [chosen] = [run for run in runs(sweep__id=found["sweep_id"]) if run.run_id == found["best"]["run_id"]]
+    private = in_full(tracker, chosen).metrics["private/modified_map_at_3"]
+    assert optimism["unseen"] == pytest.approx(private)
     assert found["private_peeks"] == 1
     assert client.get_run(found["run_id"]).data.metrics["optimism/unseen"] == optimism["unseen"]
-
-
-def test_the_parent_of_a_public_sweep_has_the_private_numbers_of_the_best(tracked):
-    harness, runs, client = tracked
-    words = (*SAMPLE, "gate=score", "gate.threshold=0,3", "select_on=public")
-    for _ in range(2):  # at once, and when the sweep is started again
-        found = harness("sweep", *words).json
-        private = numbers(runs, found)[found["best"]["trial"]]["private/modified_map_at_3"]
-        assert client.get_run(found["run_id"]).data.metrics["private/modified_map_at_3"] == private
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from harness.commands.sweep.search import Objective
 from harness.commands.sweep.summary import Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
 from harness.reports.next_steps import Place
+from harness.tracking.tracker import measured
 
 ONE = [Objective("mrr", "maximize")]
 TWO = [*ONE, Objective("ms_per_query", "minimize")]
@@ -27,16 +28,22 @@ MAP = [Objective("map@3", "maximize")]
 PLACE = Place({"tracking": {}, "outputs": "outputs", "experiment_name": "e"}, {})
 
 
-def summary(rows, objectives=ONE, words=None, skipped=(), run_id="parent"):
+def finished(number, metrics, name="mrr", select_on="all"):
+    """A finished trial with these metrics, by MLflow's names, and what they say of its objective."""
+    objective = measured(metrics, name, select_on)
+    return Result(number, f"key{number}", f"run{number}", "FINISHED", metrics, 0.5, objective=objective)
+
+
+def summary(rows, objectives=ONE, words=None, skipped=(), select_on="all"):
     """rows: metrics of each trial by MLflow's names; "FAILED", "KILLED", or None for one without a result."""
     trials = {n: Trial(n, tuple(words[n]) if words else (f"x={n}",)) for n in range(len(rows))}
     results = {}
     for n, row in enumerate(rows):
         if isinstance(row, dict):
-            results[n] = Result(n, f"key{n}", f"run{n}", "FINISHED", row, 0.5)
+            results[n] = finished(n, row, objectives[0].name, select_on)
         elif row:
             results[n] = Result(n, f"key{n}", f"run{n}", row, error="ValueError: no" if row == "FAILED" else "")
-    return Summary("abc", run_id, "e", trials, results, set(skipped), objectives)
+    return Summary("abc", "parent", "e", trials, results, set(skipped), objectives, select_on)
 
 
 def test_the_best_is_the_greatest():
@@ -123,6 +130,7 @@ def test_the_table_has_a_row_for_each_trial():
         "mrr": [0.5, None, None],
         "low": [0.25, None, None],
         "high": [0.75, None, None],
+        "kind": ["in sample", "", ""],
         "k": [1.0, 2.0, 3.0],
         "seconds": [0.5, 0.0, None],
         "reused": [False, False, False],
@@ -167,6 +175,7 @@ def test_what_is_shown():
     text = shown(summary(rows, words=[(f"k={n}", "name='[b]한글'") for n in range(13)]))
     lines = [line.split() for line in text.splitlines()]
     assert lines[0] == ["Sweep", "abc:", "13", "trials", "(12", "finished,", "1", "failed),", "1.2", "s."]
+    assert lines.pop(1) == ["Ranked", "by", "mrr,", "in", "sample."]
     assert lines[1] == ["mrr", "95", "%", "interval", "k", "name", "run"]
     # The ten best, the best first, with intervals; text in square brackets is no markup.
     assert lines[2] == ["1", "0.1100", "0.055", "–", "1.000", "11", "[b]한글", "run11"]
@@ -180,7 +189,7 @@ def test_what_is_shown():
 def test_reused_runs_are_marked():
     found = summary([{"mrr": 0.5}, {"mrr": 0.25}])
     found.results[0] = dataclasses.replace(found.results[0], reused=True)
-    assert [line.split()[-2:] for line in shown(found).splitlines()[2:4]] == [["run0", "(reused)"], ["1", "run1"]]
+    assert [line.split()[-2:] for line in shown(found).splitlines()[3:5]] == [["run0", "(reused)"], ["1", "run1"]]
     assert (found.table()["reused"], found.counts()["reused"]) == ([True, False], 1)
 
 
@@ -252,13 +261,19 @@ def test_ties_are_told():
     assert said in found.parent_tags({})["mlflow.note.content"]
 
 
+def test_a_column_says_the_kind_where_trials_differ_in_it():
+    lines = [line.split() for line in shown(summary([RANKED, PLAIN], MAP)).splitlines()]
+    assert lines[1] == ["map@3", "95", "%", "interval", "kind", "x", "run"]
+    assert [line[5:7] for line in lines[2:4]] == [["in", "sample"], ["out", "of"]]
+
+
 def test_what_is_shown_of_two_objectives():
     rows = [(0.9, 9.0), (0.5, 3.0), (0.5, 4.0)]
     text = shown(summary([{"mrr": a, "ms_per_query": b} for a, b in rows], TWO))
-    assert [line.split() for line in text.splitlines()[1:] if "," in line] == [
+    assert [line.split() for line in text.splitlines()[2:] if "," in line] == [
         ["0.9000,", "9.0000", "x=0"], ["0.5000,", "3.0000", "x=1"],
     ]  # fmt: skip
-    assert text.splitlines()[1].split()[:2] == ["mrr", "ms_per_query"]
+    assert text.splitlines()[2].split()[:2] == ["mrr", "ms_per_query"]
     assert "0.9000" in text
     assert "9.0000" in text
 
@@ -267,8 +282,8 @@ def test_what_is_shown_where_nothing_finished_or_nothing_is_logged():
     text = shown(summary(["FAILED", "KILLED"]))
     assert "2 trials (1 failed, 1 killed)" in text
     assert "export" not in text
-    unlogged = summary([{"mrr": 0.5}], run_id=None)
-    unlogged.results[0] = Result(0, "key0", None, "FINISHED", {"mrr": 0.5})
+    unlogged = dataclasses.replace(summary([{"mrr": 0.5}]), run_id=None)
+    unlogged.results[0] = dataclasses.replace(finished(0, {"mrr": 0.5}), run_id=None)
     text = shown(unlogged)
     assert "trial 0" in text
     assert "harness" not in text
@@ -287,7 +302,7 @@ def test_files_hold_all_trials_in_utf8(tmp_path):
     document = json.loads((folder / "summary.json").read_text("utf-8"))
     assert document["best"] == {
         "trial": 0, "run_id": "run0", "reused": False, "overrides": ["name='가, 나'"], "value": 0.5,
-        "interval": [None, None], "objectives": {"mrr": 0.5},
+        "interval": [None, None], "kind": "in sample", "objectives": {"mrr": 0.5},
     }  # fmt: skip
     assert document["front"] is None
     assert document["failed"] == [{"trial": 1, "overrides": ["name=b"], "error": "ValueError: no"}]
@@ -310,9 +325,9 @@ def journal(tmp_path, monkeypatch):
     context = Context("abc", "e", tmp_path, "mine", {}, "")
 
     def write(number, value, token="mine"):
-        told = ("FINISHED", {"mrr": value}) if isinstance(value, float) else (value or "FINISHED", {})
+        told = finished(number, {"mrr": value} if isinstance(value, float) else {})
         other = Context("abc", "e", tmp_path, token, {}, "")
-        write_journal(other, Result(number, "", None, *told))
+        write_journal(other, dataclasses.replace(told, status=value) if isinstance(value, str) else told)
 
     write.context = context
     return write
@@ -343,7 +358,7 @@ def looks(monkeypatch):
 def test_a_terminal_gets_a_line_for_each_trial(journal, looks, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     journal(5, 0.9)  # of an earlier batch: not printed again
-    with watch(journal.context, 4, TRIALS, "mrr", "all"):
+    with watch(journal.context, 4, TRIALS, "mrr"):
         looks()
         journal(0, 0.25)
         journal(2, 0.125, token="another")
@@ -362,7 +377,7 @@ def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, mo
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
     plain = report._follow
     monkeypatch.setattr(report, "_follow", lambda *asked: time.sleep(0.05) or plain(*asked))
-    with watch(journal.context, 1, TRIALS, "mrr", "all"):
+    with watch(journal.context, 1, TRIALS, "mrr"):
         journal(0, 0.25)
     assert capsys.readouterr().err.splitlines() == ["[1/1] mrr 0.2500  best 0.2500  k=0 name=달"]
 
@@ -370,7 +385,7 @@ def test_the_first_trial_is_printed_however_late_the_journal_is_read(journal, mo
 def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with watch(journal.context, 6, TRIALS, "mrr", "all"):
+    with watch(journal.context, 6, TRIALS, "mrr"):
         looks()
         journal(0, 0.25)
         looks()
@@ -387,14 +402,14 @@ def test_otherwise_lines_come_now_and_then(journal, looks, monkeypatch, capsys):
 
 def test_a_later_batch_of_a_search_counts_on(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    before = [Result(0, "a", None, "FINISHED", {"mrr": 0.75}), Result(1, "b", None, "FAILED")]
-    with watch(journal.context, 6, TRIALS, "mrr", "all", before=before):
+    before = [finished(0, {"mrr": 0.75}), Result(1, "b", None, "FAILED")]
+    with watch(journal.context, 6, TRIALS, "mrr", before=before):
         journal(2, 0.5)
     assert capsys.readouterr().err.splitlines() == ["[3/6] mrr 0.5000  best 0.7500  k=2 name=달"]
 
 
 def test_what_happens_while_it_is_watched_is_raised(journal, capsys):
-    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, TRIALS, "mrr", "all"):
+    with pytest.raises(KeyboardInterrupt), watch(journal.context, 1, TRIALS, "mrr"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == ""
 
@@ -409,8 +424,8 @@ RANKED = {
 PLAIN = {name: value for name, value in RANKED.items() if not name.startswith("oof/")}
 
 
-def public(found):
-    return dataclasses.replace(found, select_on="public")
+def public(rows, **more):
+    return summary(rows, MAP, select_on="public", **more)
 
 
 def test_values_and_intervals_are_of_what_trials_are_ranked_by():
@@ -418,27 +433,33 @@ def test_values_and_intervals_are_of_what_trials_are_ranked_by():
     assert (found.values(0), found.values(1)) == ([0.5], [0.9])
     assert (found.interval(0), found.interval(1)) == ((0.4, 0.6), (0.8, 1.0))
     assert (found.best, found.finished) == (1, [1, 0])
-    chosen = public(found)
+    chosen = public([RANKED, PLAIN])
     assert (chosen.values(0), chosen.values(1)) == ([0.3], [0.7])
-    assert all(math.isnan(end) for n in (0, 1) for end in chosen.interval(n))  # none is known of the public part
+    assert all(math.isnan(end) for n in (0, 1) for end in chosen.interval(n))  # a run of 0.2 has none there
     assert chosen.to_json()["best"]["interval"] == [None, None]
+    assert [found.kind(0), found.kind(1), chosen.kind(0), chosen.kind(1)] == [
+        "out of fold", "in sample", "public, out of fold", "public",
+    ]  # fmt: skip
     assert chosen.table()["map@3"] == [0.3, 0.7]
 
 
 def test_objectives_that_are_no_measures_have_no_public_part():
     objectives = [*MAP, Objective("ms_per_query", "minimize"), Objective("loss/misranked", "minimize")]
-    assert objective_values(RANKED, objectives, "public") == [0.3, 2.0, 0.125]
-    assert objective_values(RANKED, objectives, "all") == [0.5, 2.0, 0.125]
-    assert objective_values(PLAIN, objectives, "public") == [0.7, 2.0, 0.25]
-    assert all(map(math.isnan, objective_values({}, objectives, "all")))
+    for metrics, part, expected in (
+        (RANKED, "public", [0.3, 2.0, 0.125]),
+        (RANKED, "all", [0.5, 2.0, 0.125]),
+        (PLAIN, "public", [0.7, 2.0, 0.25]),
+    ):
+        assert objective_values(finished(0, metrics, "map@3", part), objectives, part) == expected
+    assert all(map(math.isnan, objective_values(finished(0, {}, "map@3"), objectives, "all")))
 
 
 def test_looks_at_private_scores():
     # Three finished, one of them at an earlier start; one failed.
     found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
     assert found.private_views == 2
-    assert public(found).private_views == 1
-    assert public(summary(["FAILED"], MAP)).private_views == summary(["FAILED"], MAP).private_views == 0
+    assert public([PLAIN, RANKED, PLAIN, "FAILED"], skipped=["key0"]).private_views == 1
+    assert public(["FAILED"]).private_views == summary(["FAILED"], MAP).private_views == 0
 
 
 def test_luck_is_reported_with_the_best_trial():
@@ -458,7 +479,8 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
     found = summary([RANKED, PLAIN], MAP)
     document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
     told = []
-    for one in (found, public(found), dataclasses.replace(public(found), run_id=None)):
+    chosen = public([RANKED, PLAIN])
+    for one in (found, chosen, dataclasses.replace(chosen, run_id=None)):
         out = io.StringIO()
         show(Console(file=out, width=300, highlight=False, markup=False), one, document, PLACE)
         told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
@@ -467,9 +489,9 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
 
 def test_lines_show_the_number_that_trials_are_ranked_by(journal, monkeypatch, capsys):
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: True)
-    with watch(journal.context, 2, TRIALS, "map@3", "public"):
+    with watch(journal.context, 2, TRIALS, "map@3"):
         for number, metrics in enumerate((RANKED, PLAIN)):
-            write_journal(journal.context, Result(number, "", None, "FINISHED", metrics))
+            write_journal(journal.context, finished(number, metrics, "map@3", "public"))
     assert [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()] == [
         "[1/2] map@3 0.3000", "[2/2] map@3 0.7000",
     ]  # fmt: skip

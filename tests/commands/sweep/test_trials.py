@@ -15,6 +15,7 @@ from harness.commands.sweep.trials import Context, Result, read_journal, run_job
 from harness.data import dataset
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import ShownLists, averaged, score
+from harness.evaluation.split import Split
 from harness.pipeline import steps
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import NoTracker, mlflow_name
@@ -306,7 +307,7 @@ def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
 
     place = folder / "trials" / str(number)
     place.mkdir(parents=True)
-    held_out = None if oof_wrong is None else averaged([of(oof_wrong)], 0)
+    held_out = None if oof_wrong is None else averaged([of(oof_wrong)], Split())
     (place / "scores.csv").write_text(table_text(of(wrong), held_out), "utf-8")
     return Result(number, f"key{number}", None, "FINISHED")
 

@@ -1,0 +1,80 @@
+"""What a run is ranked by: one measure with its interval, and which queries and labels its value rests on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.evaluation.measures import OOF
+from harness.evaluation.scores import Scores, Summary, plain
+
+Kind = Literal["in sample", "out of fold", "public", "public, out of fold", "held out"]
+SelectOn = Literal["all", "public"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The value of a measure that ranks a run.
+
+    low, high: ends of the 95 % interval, NaN if there is none.
+    kind: "in sample": the mean over all scored queries, with the lists as they were written.
+        "out of fold": the same, each query decided by a gate that has not seen its label.
+        "public", "public, out of fold": the same two over the public part alone, which chooses with select_on=public.
+        "held out": over queries whose labels had no part in any choice, as the private ones after select_on=public.
+    """
+
+    name: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    kind: Kind = "in sample"
+
+    @property
+    def title(self) -> str:
+        """`modified_map@3, out of fold`."""
+        return f"{self.name}, {self.kind}"
+
+    @property
+    def select_on(self) -> SelectOn:
+        """The queries that the value is a mean over."""
+        return "public" if self.kind.startswith("public") else "all"
+
+    def to_json(self) -> dict[str, Any]:
+        """NaN becomes None."""
+        value: dict[str, Any] = plain({one: getattr(self, one) for one in self.__dataclass_fields__})
+        return value
+
+
+def kind_of(out_of_fold: bool, select_on: str) -> Kind:
+    """The kind of a score. out_of_fold: whether a gate that learnt from labels decided without the query's own."""
+    if select_on == "public":
+        return "public, out of fold" if out_of_fold else "public"
+    return "out of fold" if out_of_fold else "in sample"
+
+
+def logged_name(name: str, kind: Kind) -> str:
+    """The name of the same number among a run's metrics, such as `oof/public/modified_map@3`."""
+    return f"{OOF if kind.endswith('out of fold') else ''}{'public/' if kind.startswith('public') else ''}{name}"
+
+
+def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
+    """What ranks a run: out of fold where a gate learnt from labels, over the public part with select_on="public".
+
+    None without labels, and where the measure is undefined.
+
+    scores: of the lists as they were written. held_out: the out-of-fold scores, None where nothing was learnt.
+    """
+    if scores is None:
+        return None
+    # A measure that the folds do not share, such as abstention_auroc, has no out-of-fold value.
+    read = held_out if held_out and name in held_out.summary else scores
+    summary = (read.public if select_on == "public" else read.summary).get(name)
+    return from_summary(name, summary, kind_of(read is held_out, select_on))
+
+
+def from_summary(name: str, summary: Summary | None, kind: Kind) -> Objective | None:
+    """None where the measure is undefined."""
+    if summary is None or math.isnan(summary.mean):
+        return None
+    return Objective(name, summary.mean, summary.low, summary.high, kind)

@@ -1,0 +1,122 @@
+"""Which run of an experiment is best: by each run's own objective, or by another measure that is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.evaluation.objective import Objective
+from harness.tracking.logged_run import in_full, recommended
+from harness.tracking.mlflow_client import redacted
+from harness.tracking.tracker import NO_RUNS, RETRIEVAL, LoggedRun, Tracker
+from retrievers.base import BadInput, did_you_mean
+
+SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs are ranked, and by what.
+
+    select_on: "all", "public", or None: as the runs themselves were ranked.
+    task: `retrieval`, or the name of a text task.
+    verbs: the commands that made the runs.
+    """
+
+    experiment: str
+    metric: str
+    select_on: str | None = None
+    task: str = RETRIEVAL
+    verbs: Collection[str] = SCORED
+
+
+@dataclass(frozen=True)
+class RankedRun:
+    """A finished run, and the score that ranks it."""
+
+    run: LoggedRun
+    score: Objective
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """select_on: the queries that rank the runs, "all" or "public". runs: the best first, the earlier of equal ones."""
+
+    select_on: str
+    runs: Sequence[RankedRun] = field(default_factory=tuple)
+
+
+def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
+    """The finished runs of an experiment that have the measure; BadInput if there are none.
+
+    A run is ranked by its own objective where that is the measure, else by the score of the same kind: out of fold
+    where a gate learnt from labels.
+    """
+    runs = [run for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED")) if _is_wanted(run, wanted)]
+    select_on = wanted.select_on or _shared_choice(wanted, runs)
+    scored = ((run, score_of(tracker, run, wanted.metric, select_on)) for run in runs)
+    ranked = [RankedRun(run, score) for run, score in scored if score]
+    if not ranked:
+        raise _none(tracker, wanted, runs)
+    return Ranking(select_on, sorted(ranked, key=lambda one: -one.score.value))
+
+
+def best(tracker: Tracker, wanted: Wanted) -> LoggedRun:
+    """The best finished run, the earliest of equals; BadInput if there is none."""
+    return rank(tracker, wanted).runs[0].run
+
+
+def chosen(
+    tracker: Tracker, config: Mapping[str, Any], task: str = RETRIEVAL, verbs: Collection[str] = SCORED
+) -> LoggedRun:
+    """The run with the id `config["run"]`; without one the best of `experiment_name` by `metric` and `select_on`."""
+    if config["run"] is not None:
+        return recommended(tracker, tracker.run(config["run"]))
+    return best(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], task, verbs))
+
+
+def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:
+    """A run's score by a measure; None if the run does not have it.
+
+    The public part of measures other than the objective is in the run's file of all metrics.
+    """
+    known = run.score(metric, select_on)
+    return known if known or select_on == "all" else in_full(tracker, run).score(metric, select_on)
+
+
+def _is_wanted(run: LoggedRun, wanted: Wanted) -> bool:
+    verb, task = run.tags.get("harness.verb"), run.tags.get("task", RETRIEVAL)
+    return verb in wanted.verbs and task == wanted.task
+
+
+def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
+    """The queries that ranked all of these runs. BadInput if some are ranked by the public part alone."""
+    counts = Counter(run.select_on for run in runs if run.score(wanted.metric, run.select_on))
+    if len(counts) > 1:
+        raise BadInput(
+            f"{counts['public']} runs of experiment {wanted.experiment!r} are ranked by the public queries alone, "
+            f"{counts['all']} by all: these scores do not compare. Rank all of them by the same queries: "
+            "select_on=public or select_on=all."
+        )
+    return "public" if counts["public"] else "all"
+
+
+def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInput:
+    """Why there is nothing to choose from."""
+    if tracker.uri is None:
+        return BadInput(NO_RUNS)
+    names, experiment = tracker.experiments(), wanted.experiment
+    if experiment not in names:
+        return BadInput(
+            f"experiment_name={experiment!r}: no such experiment in {redacted(tracker.uri)}."
+            f"{did_you_mean(experiment, names)} Known: {', '.join(names)}."
+        )
+    known = [name.replace("_at_", "@") for name in runs[-1].metrics] if runs else []
+    command = "run" if wanted.task == RETRIEVAL else f"score task={wanted.task} predictions=FILE references=FILE"
+    return BadInput(
+        f"metric={wanted.metric}: no finished run of experiment {experiment!r} has it."
+        f"{did_you_mean(wanted.metric, known)} "
+        f"Make one with `harness {command} experiment_name={experiment}`."
+    )

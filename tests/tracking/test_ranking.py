@@ -1,0 +1,134 @@
+"""Which run is the best: by its own objective, or by another measure of the same kind."""
+
+import json
+
+import pytest
+
+from harness.evaluation.objective import Objective
+from harness.tracking.ranking import Wanted, best, chosen, rank
+from harness.tracking.tracker import LoggedRun, NoTracker, measured, objective_metrics
+from retrievers.base import BadInput
+
+METRIC = "map@3"
+NAMES = {"all": "map_at_3", "oof": "oof/map_at_3", "public": "public/map_at_3", "oof_public": "oof/public/map_at_3"}
+
+
+def logged(run_id, *, verb="run", task=None, select_on="all", objective=None, **numbers):
+    """A run with metrics by short names. objective: its own, as versions from 0.3 on log it."""
+    tags = {"harness.verb": verb} | ({"task": task} if task else {})
+    metrics = {NAMES.get(name, name): value for name, value in numbers.items()} | objective_metrics(objective)
+    if objective:
+        tags |= {"objective.name": objective.name, "objective.kind": objective.kind}
+    return LoggedRun(run_id, run_id, "e", "FINISHED", metrics, {"select_on": select_on}, tags)
+
+
+class Store:
+    """A tracker with these finished runs, the earliest first. full: run id -> the content of its metrics.json."""
+
+    uri = "sqlite:///x"
+
+    def __init__(self, *runs, full=None):
+        self._runs, self._full = runs, full or {}
+
+    def runs(self, experiment, tags, status=None):
+        assert status == "FINISHED"
+        return list(reversed(self._runs)) if experiment == "e" else []
+
+    def run(self, run_id):
+        return next(run for run in self._runs if run.run_id == run_id)
+
+    def experiments(self):
+        return ["e"]
+
+    def download(self, run_id, name, folder):
+        if run_id not in self._full:
+            raise BadInput("no such file")
+        file = folder / name
+        file.write_text(json.dumps({"objective": None, "metrics": self._full[run_id]}))
+        return file
+
+
+def first(*runs, select_on=None, metric=METRIC, **more):
+    return best(Store(*runs, **more), Wanted("e", metric, select_on)).run_id
+
+
+@pytest.mark.parametrize(
+    ("names", "select_on", "kind"),
+    [
+        (["map_at_3", "public/map_at_3"], "all", "in sample"),
+        (["map_at_3", "public/map_at_3"], "public", "public"),
+        (["map_at_3", "oof/map_at_3", "public/map_at_3"], "all", "out of fold"),
+        (["map_at_3", "oof/map_at_3", "public/map_at_3", "oof/public/map_at_3"], "public", "public, out of fold"),
+        (["map_at_3", "private/map_at_3", "map_at_30"], "public", None),  # no part stands in for another
+        (["public/map_at_3"], "all", None),
+        ([], "all", None),
+    ],
+)
+def test_a_score_is_out_of_fold_and_of_the_part_that_chooses(names, select_on, kind):
+    found = measured(dict.fromkeys(names, 0.5), METRIC, select_on)
+    assert (found and found.kind) == kind
+
+
+def test_a_fitted_run_counts_with_what_it_scores_out_of_fold():
+    runs = [logged("fitted", all=0.9, oof=0.4), logged("plain", all=0.5)]
+    assert first(*runs) == "plain"
+    assert first(*runs, logged("better", all=0.6, oof=0.55)) == "better"
+
+
+def test_the_public_part_ranks_where_it_is_asked_for():
+    runs = [logged("a", all=0.9, public=0.1), logged("b", all=0.1, public=0.5), logged("c", all=0.99)]
+    assert first(*runs, select_on="public") == "b"
+    assert first(*runs) == "c"
+
+
+def test_a_run_is_ranked_by_its_own_objective():
+    own = logged("own", objective=Objective(METRIC, 0.7, 0.6, 0.8, "out of fold"), all=0.9, oof=0.7)
+    ranking = rank(Store(own, logged("old", all=0.65)), Wanted("e", METRIC))
+    assert [one.run.run_id for one in ranking.runs] == ["own", "old"]
+    assert ranking.runs[0].score == Objective(METRIC, 0.7, 0.6, 0.8, "out of fold")
+
+
+def test_runs_of_the_public_part_are_ranked_by_it_unless_asked_otherwise():
+    runs = [
+        logged("a", objective=Objective(METRIC, 0.4, kind="public"), select_on="public", all=0.9, public=0.4),
+        logged("b", objective=Objective(METRIC, 0.5, kind="public"), select_on="public", all=0.1, public=0.5),
+    ]
+    assert rank(Store(*runs), Wanted("e", METRIC)).select_on == "public"
+    assert (first(*runs), first(*runs, select_on="all")) == ("b", "a")
+    mixed = [*runs, logged("c", objective=Objective(METRIC, 0.6), all=0.6, public=0.45)]
+    with pytest.raises(BadInput, match="2 runs of experiment 'e' are ranked by the public queries alone, 1 by all"):
+        first(*mixed)
+    assert (first(*mixed, select_on="public"), first(*mixed, select_on="all")) == ("b", "a")
+
+
+def test_the_public_part_of_another_measure_is_in_the_file_of_all_metrics():
+    runs = [logged("a", objective=Objective("mrr", 0.1), all=0.2), logged("b", all=0.3)]
+    assert first(*runs, select_on="public", full={"a": {"public/map@3": 0.4, "map@3": 0.2}}) == "a"
+
+
+def test_files_are_ranked_with_runs_but_tasks_apart():
+    runs = [logged("run", all=0.5), logged("file", verb="score", all=0.6), logged("text", task="answers", all=0.7),
+            logged("sweep", verb="sweep", all=0.9)]  # fmt: skip
+    assert first(*runs) == "file"
+    assert best(Store(*runs), Wanted("e", METRIC, verbs=("run",))).run_id == "run"
+    assert best(Store(*runs), Wanted("e", METRIC, task="answers")).run_id == "text"
+
+
+def test_of_equals_the_earliest():
+    assert first(logged("a", all=0.9, oof=0.5), logged("b", all=0.5), logged("c", all=0.7, oof=0.5)) == "a"
+
+
+def test_nothing_to_choose_from_is_said():
+    with pytest.raises(BadInput, match=r"no finished run of experiment 'e' has it. Did you mean 'map@3'\?"):
+        first(logged("a", all=0.5), metric="map@4")
+    with pytest.raises(BadInput, match=r"experiment_name='f': no such experiment in .*Known: e\."):
+        best(Store(), Wanted("f", METRIC))
+    with pytest.raises(BadInput, match="tracking=none keeps no runs"):
+        best(NoTracker(), Wanted("e", METRIC))
+
+
+def test_a_run_is_chosen_by_id_or_as_the_best():
+    store = Store(logged("a", all=0.5), logged("b", all=0.4))
+    config = {"run": None, "experiment_name": "e", "metric": METRIC, "select_on": None}
+    assert chosen(store, config).run_id == "a"
+    assert chosen(store, config | {"run": "b"}).run_id == "b"
