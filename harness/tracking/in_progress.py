@@ -70,8 +70,14 @@ def claim(outputs: Path, work: Work) -> Claim:
         elif not locked or not os.fstat(descriptor).st_nlink:  # taken for an abandoned one, just before it was locked
             os.close(descriptor)
             continue
-        os.write(descriptor, json.dumps(asdict(work)).encode())
-        return Claim(file, descriptor, work)
+        made = Claim(file, descriptor, work)
+        try:
+            os.write(descriptor, json.dumps(asdict(work)).encode())
+        except OSError as error:  # such as of a full disk: the message is to say where
+            made.release()
+            error.filename = str(file)
+            raise
+        return made
 
 
 def abandoned(outputs: Path) -> Iterator[Claim]:

@@ -27,6 +27,7 @@ QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
+OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
 AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,7 +68,9 @@ def open_client(uri: str) -> MlflowClient:
         os.environ.setdefault(name, value)
     import logging
 
+    import mlflow.store.db.utils
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -77,11 +80,15 @@ def open_client(uri: str) -> MlflowClient:
 
     _write_lazily()
 
+    if uri.startswith("sqlite:"):
+        mlflow.store.db.utils.MAX_RETRY_COUNT = OPENINGS
     try:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     except MlflowException as error:
         raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error)}") from error
+    except SQLAlchemyError as error:
+        raise Unreachable(f"{redacted(uri)} cannot be opened: {_first_line(error)}. Is the disk full?") from error
     return client
 
 

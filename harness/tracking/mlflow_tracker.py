@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
 
+ATTEMPTS = 3  # to log data that other processes log at the same moment
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
@@ -285,6 +286,7 @@ class MlflowTracker:
 
     def _log_inputs(self, run_id: str, inputs: Mapping[str, Input]) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.exceptions import MlflowException
 
         datasets = [
             DatasetInput(
@@ -299,7 +301,13 @@ class MlflowTracker:
             )
             for context, one in inputs.items()
         ]
-        self.client.log_inputs(run_id, datasets)
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                self.client.log_inputs(run_id, datasets)
+                return
+            except MlflowException:  # another process has just logged the same data: the next attempt finds them
+                if not left:
+                    raise
 
     def _experiment_id(self, name: str) -> str:
         from mlflow.exceptions import MlflowException

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from harness.tracking.mlflow_client import redacted
 from harness.tracking.tracker import RunRecord, Tracker
 
 ENDING = ".unsent"
+UNFINISHED = ".unfinished"
 RECORD = "record.json"
 FILES = "files"  # folder beside the record: the run's files
 
@@ -25,13 +27,18 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
     run_id: None if the run could not even begin in the tracking store.
     """
     held = next(_free_names(folder))
-    held.mkdir(parents=True)
-    if record.folder is not None:
-        record.folder.rename(held / FILES)
     content = dataclasses.asdict(dataclasses.replace(record, folder=None, ended=int(time.time() * 1000)))
     about = {"run_id": run_id, "status": status, "store": redacted(tracker.uri), "detail": tracker.detail}
-    write_text(held / RECORD, json.dumps(about | {"record": content}, ensure_ascii=False, indent=1) + "\n")
-    return held
+    unfinished = held.with_name(held.name + UNFINISHED)
+    unfinished.mkdir(parents=True)
+    try:
+        write_text(unfinished / RECORD, json.dumps(about | {"record": content}, ensure_ascii=False, indent=1) + "\n")
+        if record.folder is not None:
+            record.folder.rename(unfinished / FILES)
+        return unfinished.rename(held)
+    except OSError:  # such as of a full disk
+        shutil.rmtree(unfinished)
+        raise
 
 
 def _free_names(folder: Path) -> Iterator[Path]:

@@ -20,6 +20,7 @@ from harness.progress import stage
 from harness.tracking import in_progress, outbox
 from harness.tracking.in_progress import Claim, Work
 from harness.tracking.mlflow_client import Unreachable, redacted
+from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class LiveRun:
         whether its files are complete.
     outage: why the tracking server could not be reached at the beginning.
     claim: by which the next command ends the run if this process dies.
+    ended: whether the run has ended, in the tracking store or saved for it.
     """
 
     tracker: Tracker
@@ -67,6 +69,7 @@ class LiveRun:
     in_store: bool = False
     outage: Unreachable | None = None
     claim: Claim | None = None
+    ended: bool = False
 
     def finish(self) -> None:
         """End the run as FINISHED and give its folder the final name."""
@@ -80,8 +83,7 @@ class LiveRun:
     def fail(self, error: BaseException) -> None:
         """End the run as FAILED, or KILLED if it was interrupted, with the traceback of `error` among its files."""
         status = status_after(error)
-        if isinstance(error, OSError) and error.filename is None:  # such as of a full disk: the message is to say where
-            error.filename = str(self.folder)
+        locate(error, self.folder)
         try:
             if self.folder.is_dir():
                 with suppress(OSError):  # on a full disk
@@ -108,11 +110,18 @@ class LiveRun:
                 error,
                 self.record.unsent,
             )
+        self.ended = True
 
     def release(self) -> None:
-        """Give up the claim, now that the run is ended and its files are in their place."""
+        """Give up the claim; a run that could not be ended, such as on a full disk, is left to the next command."""
         if self.claim:
-            self.claim.release()
+            self.claim.release() if self.ended else self.claim.unlock()
+
+
+def locate(error: BaseException, folder: Path) -> None:
+    """Put a folder into an error that does not say where it happened, such as one of a full disk."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(folder)
 
 
 def status_after(error: BaseException) -> str:
@@ -160,7 +169,7 @@ def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch:
 @contextmanager
 def scratch_folder(outputs: Path) -> Iterator[Path]:
     """An empty folder in `outputs` for as long as it is needed; the next command removes one whose process died."""
-    folder = outputs / f"scratch-{secrets.token_hex(6)}"
+    folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
     claim = in_progress.claim(outputs, Work(str(folder), scratch=True))
     try:
         folder.mkdir()
@@ -189,17 +198,18 @@ def _end(tracker: Tracker, name: str, work: Work) -> None:
         if run.status == "RUNNING":
             tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
             log.warning("Run %s (%s) is now KILLED: its process has died.", run.run_id, run.name)
-    folder = Path(work.folder or "")
-    if not work.folder or not folder.is_dir():
+    if not work.folder:
         return
-    for part in folder.glob(".*.unfinished"):
-        part.unlink()
-    target = folder.with_name(folder.name.removesuffix(".unfinished"))
+    target = Path(work.folder.removesuffix(UNFINISHED))
     place = target if any(run.status == "FINISHED" for run in runs) else target.with_name(f"{target.name}.killed")
-    if work.scratch or place.exists() or not any(folder.iterdir()):
-        shutil.rmtree(folder)
-    else:
-        folder.rename(place)
+    for ending in (UNFINISHED, outbox.ENDING + UNFINISHED):
+        if (folder := target.with_name(target.name + ending)).is_dir():
+            for part in folder.glob(f".*{UNFINISHED}"):
+                part.unlink()
+            if work.scratch or place.exists() or not any(folder.iterdir()):
+                shutil.rmtree(folder)
+            else:
+                folder.rename(place)
 
 
 @contextmanager

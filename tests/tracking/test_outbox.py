@@ -13,6 +13,8 @@ from mlflow_server import serving
 from harness.pipeline import steps
 from harness.tracking import mlflow_client
 from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.outbox import hold
+from harness.tracking.tracker import NoTracker, RunRecord
 from retrievers.base import BadInput
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -226,3 +228,13 @@ def test_a_server_that_dies_in_a_run_gets_it_when_it_is_back(harness, toy, tmp_p
         [run] = tracker.runs("e", {})
         assert (run.run_id, run.status, run.metrics["modified_map_at_3"]) == (sent["run_id"], "FINISHED", 1.0)
         assert "predictions.jsonl" in {file.path for file in tracker.client.list_artifacts(run.run_id)}
+
+
+def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
+    (folder := tmp_path / "run.unfinished").mkdir()
+    (folder / "a.txt").write_text("a")
+    monkeypatch.setattr("harness.tracking.outbox.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"):
+        hold(NoTracker(), RunRecord("e", "n", folder=folder), run_id="r", status="FINISHED", folder=tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]
+    assert [path.name for path in folder.iterdir()] == ["a.txt"]

@@ -225,3 +225,21 @@ def test_a_scratch_folder_goes_also_if_its_process_died(kept, tmp_path):
     end_abandoned(kept)
     assert not folder.exists()
     assert claims(tmp_path) == []
+
+
+def test_a_run_that_could_not_be_ended_is_left_to_the_next_command(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "finish", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"), live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
+        pass
+    monkeypatch.undo()
+    end_abandoned(kept)
+    assert kept.ended == [("r1", "KILLED", False)]
+
+
+def test_a_run_that_was_being_saved_when_its_process_died_is_killed_whole(kept, tmp_path):
+    run = died(kept, tmp_path / "run")
+    (tmp_path / "run.unsent.unfinished").mkdir()
+    (tmp_path / "run.unsent.unfinished" / "record.json").write_text("{}")
+    run.folder.rename(tmp_path / "run.unsent.unfinished" / "files")
+    end_abandoned(kept)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".claims", "run.killed"]

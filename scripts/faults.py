@@ -1,0 +1,446 @@
+"""Disturb every command in every way at random moments, run it again, and check that it then ends as if undisturbed.
+
+    python scripts/faults.py --minutes 60                      # all commands, all faults, in turn
+    python scripts/faults.py --only 'run/*' --only '*/full'    # some, as COMMAND/FAULT
+    python scripts/faults.py --only run/sigterm/3 --seed 0     # one case again
+
+A case begins with an empty or a used `outputs` and cache on the shipped sample. A command is run and disturbed: by
+SIGKILL, SIGTERM or SIGINT, on a full disk, with read-only folders, with a tracking server that dies, fails, slows down
+or does not answer, with damage in the cache or the database, or as eight processes at once. It must finish, or end with
+a message (no traceback) and exit code 1, 2, 130 or 143. The same command is then run undisturbed: it must finish with
+the numbers of a run that was never disturbed, and leave no RUNNING run, unfinished folder or file, and no claim.
+Commands run in forks of this process, which has imported everything; one in four signals meets a new interpreter.
+
+Full disks and read-only folders need mounts in a namespace of their own: `unshare`, with root or user namespaces.
+Without these they are skipped. The table at the end counts the cases; the exit code is 1 if one went wrong.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import itertools
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmark import parser
+from fault_kinds import FAULTS, Skipped
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "harness" / "sample"
+IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
+LIMIT = 300  # seconds of a command; more is a hang
+CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
+ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
+RUN = ["run", "tokenizer=word", "experiment_name=e"]
+SWEEP = ["sweep", "tokenizer=word,whitespace", "gate=score", "gate.threshold=0,2,4", "experiment_name=s"]
+PREPARED = (  # what a used folder holds
+    RUN,
+    [*RUN, "gate=score", "gate.threshold=2"],
+    ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS],
+    ["score", f"predictions={SAMPLE}/corrections/eager.csv", *CORRECTIONS],
+    ["export", "experiment_name=e", "submission=best.csv"],
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """words: of the command line. numbers: keys of its JSON document that every undisturbed run has alike.
+
+    used: whether it needs a folder that has been used. server: whether it makes runs of its own on a server.
+    """
+
+    words: list[str]
+    numbers: tuple[str, ...]
+    used: bool = False
+    server: bool = False
+
+
+COMMANDS = {
+    "run": Command([*RUN, "gate=auto"], ("metrics", "out_of_fold", "losses", "counts"), server=True),
+    "hybrid": Command([*RUN, "retriever=hybrid", "encoder=lsa", "trace=errors"], ("metrics", "losses", "traces")),
+    "sweep": Command(SWEEP, ("objective", "best"), server=True),
+    "joblib": Command(
+        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweeper.trials_per_job=2"],
+        ("objective", "best"),
+    ),
+    "study": Command(
+        ["sweep", "tokenizer=word", "search=random", "search.trials=4", "gate=score", "gate.threshold=interval(0,5)"],
+        ("objective", "best"),
+    ),
+    "score": Command(["score", "predictions=best.csv", "experiment_name=f"], ("metrics", "losses"), used=True),
+    "search": Command(["search", "query=달은 왜 모양이 변해?", "tokenizer=word"], ("documents", "retrieve")),
+    "compare": Command(["compare", "experiment_name=e"], ("verdicts", "queries"), used=True),
+    "export": Command(["export", "experiment_name=e", "submission=again.csv"], ("sha256", "value"), used=True),
+    "model": Command(["export", "experiment_name=e", "submission=m.csv", "model=true"], ("sha256", "value"), used=True),
+    "record": Command(["export record", "submission=best.csv", "public=0.5"], ("local", "public", "drift"), used=True),
+    "reproduce": Command(["reproduce", "experiment_name=e"], ("reproduced", "wrong", "predictions"), used=True),
+    "cache": Command(["doctor cache", "prune.keep_gb=1"], ("damaged", "foreign")),
+    "corrections": Command(
+        ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS], ("metrics", "counts"), server=True
+    ),
+    "answers": Command(
+        ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS], ("metrics", "counts")
+    ),
+    "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
+}
+IMPORTED = (
+    "hydra.main", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
+    "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
+    "harness.commands.compare.command", "harness.commands.doctor.command", "harness.commands.export.command",
+    "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
+    "harness.commands.sweep.command",
+)  # fmt: skip
+NOT_COMPARED = ("trial", "run_id", "reused", "seconds")  # in the values of `numbers`
+
+
+@dataclass
+class Outcome:
+    """How a command ended.
+
+    moment: how it was disturbed, in words. allowed: exit codes, if others than those of its fault.
+    compared: whether its numbers must be those of an undisturbed run if it has finished.
+    """
+
+    code: int
+    out: str
+    err: str
+    moment: str = ""
+    allowed: frozenset[int] | None = None
+    compared: bool = True
+
+    def problems(self, allowed: frozenset[int]) -> list[str]:
+        found = [f"exit code {self.code}"] if self.code not in (self.allowed or allowed) else []
+        if "Traceback" in self.err or "Exception ignored" in self.err:
+            found.append("a traceback")
+        if self.code in (1, 2) and not self.err.strip():
+            found.append("no message")
+        return found
+
+    def numbers(self, keys: tuple[str, ...]) -> Any:
+        document = json.loads(self.out)
+        return _comparable({key: document[key] for key in keys})
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _comparable(one) for key, one in value.items() if key not in NOT_COMPARED}
+    return [_comparable(one) for one in value] if isinstance(value, list) else value
+
+
+@dataclass
+class World:
+    """The folder that commands run in, always at the same path, and copies of it that hold a used state.
+
+    mounts: whether it is a file system of its own, whose size can be limited.
+    environment: variables of the case. databases: of tracking stores outside the folder.
+    """
+
+    base: Path
+    mounts: bool
+    environment: dict[str, str] = field(default_factory=dict)
+    databases: list[Path] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder, self.template, self.logs = (self.base / name for name in ("world", "template", "logs"))
+        for folder in (self.folder, self.logs):
+            folder.mkdir()
+        if self.mounts:
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.folder], check=True)
+
+    def reset(self, used: bool) -> None:
+        """Begin anew. used: with what earlier commands have left, rather than empty."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if used:
+            shutil.copytree(self.template, self.folder, symlinks=True, dirs_exist_ok=True)
+        for name in ("outputs", "cache", "tmp"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    def start(self, words: list[str], fresh_interpreter: bool = False) -> Process:
+        """A command in a session of its own."""
+        files = [self.logs / f"{name}{next(_counter)}" for name in ("out", "err")]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")} | {
+            "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
+            "OMP_NUM_THREADS": "1",
+        } | self.environment  # fmt: skip
+        words = [*words[0].split(), *words[1:], "format=json"]
+        if fresh_interpreter:
+            command = [sys.executable, "-c", "from harness.cli import main; main()", *words]
+            with files[0].open("w") as out, files[1].open("w") as err:
+                child = subprocess.Popen(
+                    command, cwd=self.folder, env=environment, stdout=out, stderr=err, start_new_session=True
+                )
+            return Process(child.pid, *files)
+        sys.stdout.flush()
+        if pid := os.fork():
+            return Process(pid, *files)
+        try:
+            _be_the_command(words, self.folder, environment, *files)
+        finally:
+            os._exit(70)
+
+    def run(self, words: list[str]) -> Outcome:
+        return self.start(words).outcome()
+
+    def left(self, temporary: bool) -> list[str]:
+        """What commands that have ended must not leave. temporary: whether that includes the system's own folder."""
+        outputs, cache = self.folder / "outputs", self.folder / "cache"
+        found = [path for path in (*outputs.rglob("*.unfinished*"), *cache.rglob("*.unfinished")) if path.exists()]
+        found += [*(outputs / ".claims").glob("*"), *outputs.glob("scratch-*"), *self.folder.glob(".*.unfinished")]
+        found += list((self.folder / "tmp").iterdir()) if temporary else []
+        return [f"left {path.relative_to(self.folder)}" for path in found] + self.running()
+
+    def running(self) -> list[str]:
+        found = []
+        for database in (self.folder / "outputs" / "mlflow.db", *self.databases):
+            if database.is_file():
+                with closing(sqlite3.connect(database)) as connection:
+                    rows = connection.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
+                    found += [f"left RUNNING: {name}" for (name,) in rows]
+        return found
+
+
+_counter = itertools.count()
+
+
+@dataclass
+class Process:
+    """A command that has been started."""
+
+    pid: int
+    out: Path
+    err: Path
+    code: int | None = None
+
+    def ended(self) -> bool:
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code is not None
+
+    def has_workers(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def outcome(self, moment: str = "") -> Outcome:
+        """Wait for its end. A command that hangs is killed, and has the exit code 124."""
+        deadline = time.monotonic() + LIMIT
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not self.ended():
+            os.killpg(self.pid, 9)
+            os.waitpid(self.pid, 0)
+            self.code = 124
+        while self.has_workers() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        out, err = (path.read_text("utf-8", errors="replace") for path in (self.out, self.err))
+        self.out.unlink()
+        self.err.unlink()
+        return Outcome(self.code or 0, out, err, moment)
+
+
+def _be_the_command(words: list[str], folder: Path, environment: dict[str, str], out: Path, err: Path) -> None:
+    """Turn this fork into the command."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    for stream, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
+    from harness.cli import main
+
+    try:
+        main(words)
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
+
+
+def import_everything() -> None:
+    """Import what commands import, so that a fork has it. Nothing is opened or started."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+
+
+@dataclass
+class Campaign:
+    """All cases: their places, references and results. seed: decides all moments."""
+
+    world: World
+    seed: int
+    results: Counter[tuple[str, str]] = field(default_factory=Counter)
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+    references: dict[tuple[str, bool], Reference] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Make the state of a used folder."""
+        self.world.reset(used=False)
+        for words in PREPARED:
+            _require(self.world.run(words), words)
+        with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that damage to the file is damage to its content
+        shutil.copytree(self.world.folder, self.world.template, symlinks=True)
+
+    def reference(self, name: str, used: bool) -> Reference:
+        """The command without disturbance, run once."""
+        if (name, used) not in self.references:
+            self.world.reset(used)
+            before, began = _size(self.world.folder), time.monotonic()
+            done = _require(self.world.run(COMMANDS[name].words), COMMANDS[name].words)
+            seconds, grown = time.monotonic() - began, _size(self.world.folder) - before
+            self.references[name, used] = Reference(done.numbers(COMMANDS[name].numbers), seconds, max(grown, 1))
+        return self.references[name, used]
+
+    def case(self, name: str, fault: str, number: int) -> None:
+        """One case; prints a line, and what is wrong."""
+        case, command = f"{name}/{fault}/{number}", COMMANDS[name]
+        chance, words = random.Random(f"{self.seed}/{case}"), FAULTS[fault].words(command, case)
+        used = command.used or FAULTS[fault].used or chance.random() < 0.5
+        reference = self.reference(name, used)
+        self.world.reset(used)
+        try:
+            disturbed = FAULTS[fault].disturb(self.world, words, chance, reference)
+        except Skipped as why:
+            self.skipped[fault] = str(why)
+            return
+        wrong = self._judged(disturbed, FAULTS[fault].codes, command, reference)
+        wrong += [f"at once {one}" for one in FAULTS[fault].left_at_once(self.world)]
+        again = self.world.run(words)
+        found = self._judged([again], frozenset({0}), command, reference) + self.world.left(fault != "sigkill")
+        wrong += [f"the next time {one}" for one in found]
+        self.world.environment = {}
+        self.results[name, fault] += 1
+        moments = "; ".join(dict.fromkeys(f"{one.moment} -> {one.code}" for one in disturbed))
+        print(f"{case} ({'used' if used else 'empty'}): {moments}: {'; '.join(wrong) or 'ok'}", flush=True)
+        if wrong:
+            self.wrong[name, fault] += 1
+            said = "\n".join(one.err for one in (*disturbed, again) if one.err.strip())
+            print(f"    again: python scripts/faults.py --seed {self.seed} --only {case}")
+            print("    " + said[-6000:].replace("\n", "\n    "), flush=True)
+
+    @staticmethod
+    def _judged(outcomes: list[Outcome], codes: frozenset[int], command: Command, reference: Reference) -> list[str]:
+        found = [problem for one in outcomes for problem in one.problems(codes)]
+        finished = [one for one in outcomes if one.code == 0 and one.compared]
+        return found + ["other numbers" for one in finished if one.numbers(command.numbers) != reference.numbers]
+
+    def table(self) -> str:
+        """Counts of the cases, and in brackets of those that went wrong."""
+        faults = [fault for fault in FAULTS if any(other == fault for _, other in self.results)]
+        lines = [f"| | {' | '.join(faults)} |", "|---|" + "---:|" * len(faults)]
+        for name in dict.fromkeys(name for name, _ in self.results):
+            cells = [str(self.results[name, fault] or "") for fault in faults]
+            cells = [f"{cell} ({n} wrong)" if (n := self.wrong[name, fault]) else cell
+                     for cell, fault in zip(cells, faults, strict=True)]  # fmt: skip
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines += [f"{fault} skipped: {why}" for fault, why in self.skipped.items()]
+        return "\n".join([*lines, f"{self.results.total()} cases, {self.wrong.total()} wrong"])
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An undisturbed command. numbers: what it found. seconds: it took. bytes: what it wrote and kept."""
+
+    numbers: Any
+    seconds: float
+    bytes: int
+
+
+def _require(done: Outcome, words: list[str]) -> Outcome:
+    if done.code != 0:
+        sys.exit(f"An undisturbed {' '.join(words)} failed:\n{done.err}")
+    return done
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.exists())
+
+
+def enter_namespace() -> bool:
+    """Whether this script may mount: it starts itself again in a namespace of its own, where that is possible."""
+    if IN_NAMESPACE in os.environ:
+        return True
+    for command in (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"]):
+        probe = [*command, "sh", "-c", 'mount -t tmpfs tmpfs "$0"', tempfile.gettempdir()]
+        if shutil.which("unshare") and subprocess.run(probe, capture_output=True).returncode == 0:
+            os.environ[IN_NAMESPACE] = "1"
+            os.execvp(command[0], [*command, sys.executable, *sys.argv])
+    return False
+
+
+def chosen_cases(only: list[str]) -> list[tuple[str, str, int | None]]:
+    """(command, fault, number or None for all) that the patterns name; all without patterns."""
+    cases = []
+    for pattern in only or ["*"]:
+        name, _, rest = pattern.partition("/")
+        fault, _, number = rest.partition("/")
+        pairs = [(one, kind) for one in fnmatch.filter(COMMANDS, name) for kind in fnmatch.filter(FAULTS, fault or "*")]
+        cases += [
+            (one, kind, int(number) if number else None) for one, kind in pairs if FAULTS[kind].fits(one, COMMANDS[one])
+        ]
+    if not cases:
+        sys.exit(f"--only: no such case. Commands: {', '.join(COMMANDS)}. Faults: {', '.join(FAULTS)}.")
+    return cases
+
+
+def main(arguments: list[str]) -> int:
+    options = parser(__doc__)
+    options.add_argument("--minutes", type=float, default=10.0, help="no case begins later")
+    options.add_argument("--only", action="append", default=[], metavar="COMMAND/FAULT[/NUMBER]", help="with * and ?")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--cases", type=int, help="at most so many of each command and fault")
+    chosen = options.parse_args(arguments)
+    cases = chosen_cases(chosen.only)
+    mounts = enter_namespace()
+    import_everything()
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        world = World(Path(folder), mounts)
+        campaign = Campaign(world, chosen.seed)
+        try:
+            campaign.prepare()
+            _run(campaign, cases, chosen.minutes, chosen.cases)
+        finally:
+            for fault in FAULTS.values():
+                fault.close()
+            if mounts:
+                subprocess.run(["umount", "--recursive", "--lazy", world.folder], check=True)
+    print(campaign.table())
+    return 1 if campaign.wrong else 0
+
+
+def _run(campaign: Campaign, cases: list[tuple[str, str, int | None]], minutes: float, most: int | None) -> None:
+    deadline = time.monotonic() + 60 * minutes
+    for number in itertools.count() if most is None else range(most):
+        order = list(cases)
+        random.Random(f"{campaign.seed}/{number}").shuffle(order)
+        for name, fault, wanted in order:
+            if time.monotonic() > deadline:
+                return
+            if wanted is None or number == 0:
+                campaign.case(name, fault, number if wanted is None else wanted)
+        if all(wanted is not None for _, _, wanted in cases):
+            return
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))
