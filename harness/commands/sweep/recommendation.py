@@ -157,8 +157,8 @@ def edges(points: Points, best: int, intervals: Mapping[str, Interval]) -> list[
             found += _end(key, points.texts[best][key], intervals[key])
         elif len(values) >= 3 and value in (values[0], values[-1]):
             line = points.line(best, key)
-            beside = line[1] if line[0] == best else line[-2]
-            if len(line) > 1 and points.values[beside] <= points.values[best] - CLOSE:
+            others = line[1:2] if line[0] == best else line[-2:-1]  # empty if all others failed
+            if others and points.values[(beside := others[0])] <= points.values[best] - CLOSE:
                 found.append(_edge(points, key, best, beside, value == values[-1]))
     return found
 

@@ -92,6 +92,7 @@ def test_the_greatest_and_the_least_value():
     assert noted(line(0.1, 0.3, 0.2), 1) == []  # not at an edge
     assert noted(line(0.1, 0.3), 1) == []  # two values have nothing but edges
     assert noted(line(0.1, 0.3, 0.3), 2) == []  # no better than its neighbour
+    assert noted(line(np.nan, np.nan, 0.3), 2) == []  # its neighbours have failed
 
 
 def test_beyond_a_fraction_is_a_small_step():
