@@ -10,7 +10,7 @@ DATA holds the folders science_qa, korquad and cranfield; rows whose folder is m
 `{1}` is what is in backticks in the first cell of a row, or the cell without remarks in parentheses where nothing is.
 `2 = NAME` compares the first number of the second cell with the metric NAME of the run; `(interval)` compares the last
 two numbers of the cell with the ends of the metric's interval. A table may have several comments, for columns that need
-several commands.
+several commands. Cells with ≈ are not exact, and are not compared.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _printed(cells: list[str], columns: list[tuple[int, str, bool]], line: int) 
     for column, template, interval in columns:
         metric = template.replace("{1}", _code(cells[0]))
         found = NUMBER.findall(cells[column - 1]) if column <= len(cells) else []
-        if not found:
+        if not found or "≈" in cells[column - 1]:
             continue
         if interval:
             if len(found) not in (2, 3):

@@ -35,7 +35,7 @@ def tracked(harness, toy, tmp_path):
 
 
 @pytest.fixture
-def searches(monkeypatch):
+def searches(monkeypatch, untimed):
     """The depth of every search that is made."""
     made, plain = [], BM25.search
 
