@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
         sys.exit(_complete(words))
+    if words[:1] == ["help"] and words[1:]:
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())  # noqa: T201
         sys.exit(0)

@@ -15,7 +15,7 @@ from harness.config.check import Invocation, primary
 from harness.config.defaults import defaults
 from harness.config.hydra_app import typed
 
-NEGLIGIBLE = 0.005  # a loss that is not worth another run
+NEGLIGIBLE = 0.01  # a loss that is not worth another run
 LOST = {
     "wrongly_returned": "documents returned where none are needed",
     "wrongly_withheld": "documents that the gate withheld wrongly",
@@ -86,16 +86,15 @@ class Proposals:
     depth: int
 
     def lines(self, losses: Mapping[str, float], needless: int) -> Iterator[str]:
-        """What loses most, and the commands that may win it back; nothing where there is none.
+        """The two greatest losses, and the commands that may win them back; nothing where there is none.
 
         losses: of modified_map@3, by kind. needless: labelled queries that need no retrieval.
         """
-        kind = max(losses, key=lambda name: losses[name])
-        if losses[kind] < NEGLIGIBLE:
-            return
-        commands = list(self._for(kind, needless))
+        worst = sorted((kind for kind in losses if losses[kind] >= NEGLIGIBLE), key=lambda kind: -losses[kind])[:2]
+        commands = [command for kind in worst for command in self._for(kind, needless)]
         if commands:
-            yield f"Most is lost to {LOST[kind]} ({losses[kind]:.4f}). To try:"
+            named = [f"{LOST[kind]} ({losses[kind]:.4f})" for kind in worst]
+            yield f"Most is lost to {', then to '.join(named)}. To try:"
             yield from (f"  {command}" for command in commands)
 
     def _for(self, kind: str, needless: int) -> Iterator[str]:

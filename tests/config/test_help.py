@@ -50,6 +50,18 @@ def test_values_of_harness_yaml_are_shown(shown, tmp_path):
     assert " * score" in shown("run")
 
 
+def test_help_of_a_command_may_be_asked_for_in_two_ways(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pages = []
+    for line in ("help doctor cache", "doctor cache --help", "doctor cache -h"):
+        with pytest.raises(SystemExit) as end:
+            cli.main(line.split())
+        assert end.value.code == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0].startswith("harness doctor cache [KEY=VALUE ...]")
+    assert len(set(pages)) == 1
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; from harness.cli import main\n"

@@ -110,6 +110,17 @@ def test_what_a_recipe_says_too_is_not_replaced():
     assert proposed("not_found", "experiment=mine") == []
 
 
+def test_the_two_greatest_losses_are_named_the_greatest_first():
+    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["dense"], 100)
+    losses = NONE | {"wrongly_returned": 0.2, "not_found": 0.3, "misranked": 0.1}
+    assert list(proposals.lines(losses, 10)) == [
+        "Most is lost to relevant documents that were not found (0.3000), then to documents returned where none are "
+        "needed (0.2000). To try:",
+        "  harness run depth=300",
+        "  harness run gate=auto",
+    ]
+
+
 def test_little_loss_asks_for_nothing():
     proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["bm25"], 100)
     assert list(proposals.lines(NONE | {"misranked": 0.004}, 10)) == []
