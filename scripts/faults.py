@@ -17,6 +17,7 @@ Without these they are skipped. The table at the end counts the cases; the exit 
 
 from __future__ import annotations
 
+import atexit
 import fnmatch
 import importlib.util
 import itertools
@@ -278,12 +279,15 @@ def _be_the_command(words: list[str], folder: Path, environment: dict[str, str],
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
     from harness.cli import main
 
+    code = 1
     try:
         main(words)
     except SystemExit as end:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else 1)
+        code = end.code if isinstance(end.code, int) else 1
+    atexit._run_exitfuncs()  # as an interpreter does that ends: joblib stops its workers here
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def import_everything() -> None:
@@ -430,16 +434,17 @@ def main(arguments: list[str]) -> int:
     cases = chosen_cases(chosen.only)
     mounts = enter_namespace()
     import_everything()
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        world = World(Path(folder), mounts)
-        campaign = Campaign(world, chosen.seed)
-        try:
-            _run(campaign, cases, chosen.minutes, chosen.cases)
-        finally:
-            for fault in FAULTS.values():
-                fault.close()
-            if mounts:
-                subprocess.run(["umount", "--recursive", "--lazy", world.folder], check=True)
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
+    world = World(folder, mounts)
+    campaign = Campaign(world, chosen.seed)
+    try:
+        _run(campaign, cases, chosen.minutes, chosen.cases)
+    finally:
+        for fault in FAULTS.values():
+            fault.close()
+        if mounts:
+            subprocess.run(["umount", "--recursive", "--lazy", world.folder], check=True)
+        shutil.rmtree(folder)
     print(campaign.table())
     return 1 if campaign.wrong else 0
 
