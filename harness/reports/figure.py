@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -58,8 +59,8 @@ def label_rows(panel: Axes, labels: Iterable[str]) -> None:
     panel.tick_params(labelsize=FONT)
 
 
-# Matplotlib's own font has no Hangul. The first of these fonts that is installed is used; if there is none, an ellipsis
-# stands for such letters.
+# Matplotlib's own font has no Hangul. The first of these fonts that is installed is used, else any other that has it.
+# If there is none, Hangul is drawn in Latin letters: a font to ship would be larger than the whole package.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
 
 
@@ -78,16 +79,56 @@ def with_fonts(figure: Figure) -> Figure:
 @cache
 def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
     """(font families for all texts, code points of the characters that they can draw)."""
-    from matplotlib.font_manager import findfont, fontManager, get_font
+    from matplotlib.font_manager import findfont, get_font
 
-    installed = {font.name for font in fontManager.ttflist}
-    families = ("DejaVu Sans", *[name for name in HANGUL if name in installed][:1])
+    families = tuple(filter(None, ("DejaVu Sans", hangul_font())))
     return families, frozenset().union(*(get_font(findfont(name)).get_charmap() for name in families))
 
 
+def hangul_font() -> str | None:
+    """The family of an installed font that has Hangul; None if there is none."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    installed = {font.name for font in fontManager.ttflist}
+    if known := [name for name in HANGUL if name in installed]:
+        return known[0]
+    seen = {font.fname for font in fontManager.ttflist}
+    for file in set(findSystemFonts()) - seen:  # installed since matplotlib listed the fonts
+        with suppress(OSError, RuntimeError):  # no font that matplotlib can read
+            fontManager.addfont(file)
+    plain = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]
+    names = sorted({font.name for font in plain if _has_hangul(font.fname)})
+    return next((name for name in HANGUL if name in names), names[0] if names else None)
+
+
+def _has_hangul(file: str) -> bool:
+    from matplotlib.font_manager import get_font
+
+    try:
+        return {ord("가"), ord("힣")} <= get_font(file).get_charmap().keys()
+    except (OSError, RuntimeError):  # deleted since, or no font that matplotlib can read
+        return False
+
+
+# Revised Romanisation of a syllable's first, middle and last letter, in Unicode's order; "_": silent or absent
+INITIALS = "g kk n d tt r m b pp s ss _ j jj ch k t p h"
+VOWELS = "a ae ya yae eo e yeo ye o wa wae oe yo u wo we wi yu eu ui i"
+FINALS = "_ k k k n n n t l k m l l l p l m p p t t ng t t k t p t"
+
+
+def romanised(letter: str) -> str:
+    """A Hangul syllable in Latin letters, regardless of its neighbours: `닭` -> `dak`. Other letters unchanged."""
+    place = ord(letter) - ord("가")
+    if not 0 <= place <= ord("힣") - ord("가"):
+        return letter
+    parts = INITIALS.split()[place // 588], VOWELS.split()[place % 588 // 28], FINALS.split()[place % 28]
+    return "".join(parts).replace("_", "")
+
+
 def drawable(text: str) -> str:
-    """The text with an ellipsis for each run of letters that no font can draw."""
+    """The text with Latin letters for Hangul, and an ellipsis for each run of others, where no font can draw them."""
     known = fonts()[1]
+    text = "".join(letter if ord(letter) in known else romanised(letter) for letter in text)
     return re.sub("\0[\0 ]*", "…", "".join(letter if ord(letter) in known else "\0" for letter in text))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.pipeline.cache import Cache, Entry
-from harness.reports import terminal
+from harness.reports import figure, terminal
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker
 
@@ -41,8 +41,10 @@ class Finding:
 
 
 def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Check versions, tracking store, cache, disk and model hub. Exit code 1 if something is broken."""
-    checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (_versions, _tracking, _cache, _disk, _hub)
+    """Check versions, tracking store, cache, disk, fonts and model hub. Exit code 1 if something is broken."""
+    checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (
+        _versions, _tracking, _cache, _disk, _fonts, _hub,
+    )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
     document = {"findings": [asdict(finding) for finding in findings]}
 
@@ -227,6 +229,15 @@ def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("disk", "warning", text, "Free some space, or choose another folder: outputs=FOLDER.")
     else:
         yield Finding("disk", "ok", text)
+
+
+def _fonts(config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether figures can show Hangul."""
+    if name := figure.hangul_font():
+        yield Finding("fonts", "ok", f"figures show Hangul in {name}")
+    else:
+        problem = "none has Hangul: figures show it in Latin letters; pages show it as it is"
+        yield Finding("fonts", "warning", problem, "Install one, such as apt-get install fonts-nanum.")
 
 
 def _hub(config: Mapping[str, Any]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from harness.pipeline.cache import Cache
+from harness.reports import figure
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def findings(done):
 def test_a_sound_set_up(harness):
     found = findings(harness("doctor", "format=json"))
     assert {"python", "mlflow", "hydra-core", "faiss-cpu", "tracking", "cache", "disk", "model hub"} <= set(found)
-    assert {one["state"] for name, one in found.items() if name not in ("model hub", "disk")} == {"ok"}
+    assert {one["state"] for name, one in found.items() if name not in ("model hub", "disk", "fonts")} == {"ok"}
     assert found["model hub"]["state"] == "warning"
     assert "HF_ENDPOINT" in found["model hub"]["remedy"]
 
@@ -118,3 +119,12 @@ def test_what_is_broken_ends_with_1_and_a_remedy(harness, tmp_path, monkeypatch)
     assert "pip install 'retrieval-harness[dense]'" in done.out
     for expected in ("rank-bm25: not installed", "rich: 0.1, but", "store.path=FOLDER", "ftp://nowhere cannot be used"):
         assert expected in done.out
+
+
+@pytest.mark.parametrize(("font", "state"), [("NanumGothic", "ok"), (None, "warning")])
+def test_a_font_for_hangul_is_looked_for(harness, monkeypatch, font, state):
+    monkeypatch.setattr(figure, "hangul_font", lambda: font)
+    [found] = [one for one in harness("doctor", "format=json").json["findings"] if one["about"] == "fonts"]
+    assert found["state"] == state
+    assert (font or "Latin letters") in found["said"]
+    assert bool(found["remedy"]) == (font is None)

@@ -198,7 +198,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("hangul", [True, False], ids=["any font", "no Hangul font"])
 def test_degenerate_tables_are_drawn(tmp_path, monkeypatch, name, hangul):
     if not hangul:
-        monkeypatch.setattr(reports_figure, "HANGUL", ())
+        monkeypatch.setattr(reports_figure, "hangul_font", lambda: None)
     fonts.cache_clear()
     swept, given_values = DEGENERATE[name]
     values = np.array(given_values)
@@ -213,7 +213,7 @@ def test_degenerate_tables_are_drawn(tmp_path, monkeypatch, name, hangul):
 
 def test_letters_without_a_font_are_left_out_and_labels_stay_apart(monkeypatch):
     monkeypatch.setattr(reports_figure, "fonts", lambda: (("DejaVu Sans",), frozenset(map(ord, "kiwi #123…"))))
-    (panel,) = draw_by_key({"model": KOREAN}, "map", np.array([0.1, 0.2, 0.3]), 2).axes
+    (panel,) = draw_by_key({"model": ["形態素", "解析", "kiwi"]}, "map", np.array([0.1, 0.2, 0.3]), 2).axes
     assert ticks(panel.xaxis) == ["… #1", "… #2", "kiwi #3"]
 
 
