@@ -103,9 +103,12 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
     run: what was run.
     scores: its scores.
     table: as `query_table` makes it; None where the queries are unknown.
-    files: names of the files that the run leaves.
+    files: names of the files that the run leaves; the tracker makes a link of the report's name.
     """
+    files = set(files)
     parts = [_result(scores) if scores.overall else "No labels: nothing is scored."]
+    if "report.html" in files:
+        parts.append(f"[report.html](report.html): {FILES['report.html']}")
     parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in run.facts))
     if scores.overall:
         parts += [_headline(scores), _losses(scores, table)]
@@ -116,7 +119,8 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
         parts.append(
             f"Run it again: `harness reproduce run={run.run_id}`  \nSubmit it: `harness export run={run.run_id}`"
         )
-    return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in files)])
+    others = set(files) - {"report.html"}
+    return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in others)])
 
 
 def facts_of(config: RunConfig, dataset: Dataset, scores: Scores | None, view: GateView | None) -> Facts:

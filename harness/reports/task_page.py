@@ -75,12 +75,15 @@ def note(scored: ScoredFile, facts: Mapping[str, str], files: Iterable[str]) -> 
     return description(
         [
             result(scored.headline) if scored.headline else "Nothing could be scored.",
+            f"[report.html](report.html): {FILES['report.html']}" if "report.html" in left else "",
             bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts.items()),
             grid(("measure", "value", "95 % interval", "public", "private", "items"), rows) if known else "",
             bullets(f"**{marked(name)}** is absent: {marked(why)}" for name, why in scored.judged.absent.items()),
             ", ".join(f"{marked(name)} {value:,.10g}" for name, value in scored.totals.items()),
             bullets(map(marked, scored.judged.notes)),
-            bullets(f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left),
+            bullets(
+                f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != "report.html"
+            ),
         ]
     )
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from harness.tracking import mlflow_spans
 from harness.tracking.in_progress import TAG
+from harness.tracking.mlflow_charts import charts
 from harness.tracking.mlflow_client import (
     make_database,
     open_client,
@@ -22,6 +23,7 @@ from harness.tracking.mlflow_client import (
 )
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
+    NOTE,
     OBJECTIVE,
     OBJECTIVE_METRICS,
     TAG_LIMIT,
@@ -144,7 +146,10 @@ class MlflowTracker:
         """Log params, metrics, inputs, files and tables."""
         if run_id is None:
             raise RuntimeError("Call begin() first.")
-        tags = record.all_end_tags
+        tags = dict(record.all_end_tags)
+        if NOTE in tags:  # a link to a file leads to its page
+            files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
+            tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
         if record.tables:  # MLflow's pages find tables by this tag; its log_table would append to earlier ones
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
         self._log_batch(run_id, record.params, record.all_metrics, tags)
@@ -241,8 +246,9 @@ class MlflowTracker:
         columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]
         shown = [mlflow_name(metric) for metric in metrics]
         view = _view(shown, columns, " AND ".join(_has_tags(tags)), metrics[0].startswith(LESS_IS_BETTER))
+        view |= charts(shown[0], [NOT_IN_NAMES.sub("_", name) for name in params])
         experiment_id = self._experiment_id(experiment)
-        self.client.set_experiment_tag(experiment_id, f"{VIEWS}{name}", view)
+        self.client.set_experiment_tag(experiment_id, f"{VIEWS}{name}", json.dumps(view))
         return _page(experiment_id, name)
 
     @reaching
@@ -322,7 +328,7 @@ class MlflowTracker:
                     "mlflow.experimentKind": "custom_model_development"
                 }  # shows the pages for runs, not those for prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
-                tags[f"{VIEWS}runs"] = _view(SHOWN_METRICS, columns, ascending=False)
+                tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
                 return self._experiments.setdefault(name, created)
             except MlflowException:  # another process has just made it
@@ -349,7 +355,9 @@ def _local(uri: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def _view(metrics: Sequence[str], columns: Sequence[str], wanted: str = "", ascending: bool | None = None) -> str:
+def _view(
+    metrics: Sequence[str], columns: Sequence[str], wanted: str = "", ascending: bool | None = None
+) -> dict[str, Any]:
     """A saved view as MLflow's pages read it: which runs, in which order, with which columns.
 
     columns: of params and tags; those of the metrics follow.
@@ -360,7 +368,7 @@ def _view(metrics: Sequence[str], columns: Sequence[str], wanted: str = "", asce
     shown = [*columns, *(f"metrics.`{name}`" for name in metrics), *(f"tags.`{name}`" for name in SHOWN_TAGS)]
     view = {"searchFilter": wanted, "orderByKey": order, "orderByAsc": bool(ascending), "selectedColumns": shown}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
-    return json.dumps(view)
+    return view
 
 
 def _page(experiment_id: str, view: str | None) -> str:

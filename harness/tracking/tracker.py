@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +54,11 @@ TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """A description, cut at the end of a line if it is too long for a tag."""
+    """A description, cut at the end of a line if it is too long for a tag.
+
+    MLflow's pages set the cells of a table without a space between them: each is given one at its end.
+    """
+    text = re.sub(r"^\| (?!---).*", lambda row: row[0].replace(" |", "&emsp;|"), text, flags=re.MULTILINE)
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
 

@@ -215,7 +215,7 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path)
     tracker = MlflowTracker()
     tracker.connect(tmp_path / "outputs")
     [logged] = tracker.runs("e", {})
-    text = html.unescape(logged.tags["mlflow.note.content"])
+    text = html.unescape(logged.tags["mlflow.note.content"]).replace("\u2003", " ")
     page, _ = run("gate=auto")
     first = page["headline"][0]
     assert first["name"] == "oof/modified_map@3"
@@ -228,10 +228,13 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path)
     assert "- **Data**: contest: 3 documents, 3 queries, 3 labelled (1 need no retrieval)" in text
     assert f"`harness reproduce run={logged.run_id}`" in text
     assert f"`harness export run={logged.run_id}`" in text
+    report = re.search(r"\n\n\[report.html\]\((#/experiments/\d+/runs/(\w+)/artifacts/report.html)\)", text)
+    assert report[2] == logged.run_id
+    assert report.start() < text.index("**Data**")
     files = set(re.findall(r"^- `([\w.]+)`", text, re.MULTILINE))
     assert files == {
         "config.yaml", "gate.json", "gate.png", "metrics.json", "overview.png",
-        "predictions.jsonl", "queries.json", "report.html",
+        "predictions.jsonl", "queries.json",
         "requirements.txt", "run.trec", "scores.csv",
     }  # fmt: skip
 

@@ -235,8 +235,9 @@ def test_the_description_lists_numbers_absent_measures_counts_and_files():
                      facts={"Scheme": "rag_qa"})  # fmt: skip
     text = html.unescape(text)
     assert text.startswith(
-        "**exact_match 0.5000**, in sample (95 % interval 0.250 – 0.750)\n\n- **Scheme**: rag_qa\n\n| measure |"
+        "**exact_match 0.5000**, in sample (95 % interval 0.250 – 0.750)\n\n[report.html](report.html): "
     )
+    assert "\n\n- **Scheme**: rag_qa\n\n| measure |" in text
     assert (
         "| exact_match | 0.5000 | 0.250 – 0.750 | 0.4000 | – | 1,200 |\n| rouge_1 | 0.2500 | – | – | – | 4 |\n" in text
     )
@@ -244,7 +245,7 @@ def test_the_description_lists_numbers_absent_measures_counts_and_files():
     assert "- **final_score** is absent: needs bleurt" in text
     assert "tp 1,234, fp 2" in text
     assert "- All answers are alike." in text
-    assert re.findall(r"^- `([\w.]+)`", text, re.MULTILINE) == ["report.html", "predictions.csv.gz"]
+    assert re.findall(r"^- `([\w.]+)`", text, re.MULTILINE) == ["predictions.csv.gz"]
 
 
 def test_a_description_without_numbers():

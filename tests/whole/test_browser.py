@@ -118,6 +118,8 @@ def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
     assert names == [f"{' '.join(one['overrides'])}" for one in sweep["top"]]
     assert tab.get_by_text("Parameters", exact=True).is_visible()  # each swept key has a column
     keep(tab, "sweep")
+    tab.goto(pages["sweep"] + "&compareRunsMode=CHART")
+    tab.get_by_text("Sweep (2)").wait_for()  # parallel coordinates, and the objective by the threshold
 
 
 def test_the_page_of_a_sweep_leads_to_its_trials(tab, pages, work):
@@ -135,6 +137,8 @@ def test_the_page_of_a_run_tells_what_was_run(tab, pages, work):
     assert tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.is_visible()
     text.scroll_into_view_if_needed()
     keep(tab, "run")
+    tab.get_by_role("link", name="report.html", exact=True).click()
+    tab.frame_locator("iframe").first.get_by_role("slider", name="threshold").wait_for()
 
 
 def test_the_table_of_queries_and_the_figures_show(tab, pages, work):

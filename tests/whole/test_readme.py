@@ -48,6 +48,24 @@ def test_both_readmes_show_the_same_commands():
     assert commands("README.md") == commands("README.ko.md")
 
 
+def test_both_guides_to_gates_show_the_same_code_and_figures():
+    """Code but for comments; in each section the numbers and names; each table as many rows and columns."""
+    english, korean = ((ROOT / "docs" / name).read_text("utf-8") for name in ("gates.md", "gates.ko.md"))
+    code, spans = (re.compile(pattern, re.S) for pattern in (r"```.*?\n(.*?)```", r"(?<!`)`[^`]+`"))
+    plain = [[re.sub(r" +# .*", "", block) for block in code.findall(text)] for text in (english, korean)]
+    assert plain[0] == plain[1]
+    sections = [re.split(r"^## .*$", code.sub("", text), flags=re.M) for text in (english, korean)]
+    assert len(sections[0]) == len(sections[1])
+    for one, other in zip(*sections, strict=True):
+        found = [{re.sub(r"\s+", " ", span) for span in spans.findall(text)} for text in (one, other)]
+        assert found[0] == found[1]
+        figures = [set(re.findall(r"\d+(?:[.,]\d+)+", text)) for text in (one, other)]
+        assert figures[0] == figures[1]
+        assert [line.count("|") for line in one.splitlines() if line.lstrip().startswith("|")] == [
+            line.count("|") for line in other.splitlines() if line.lstrip().startswith("|")
+        ]
+
+
 def test_the_two_commands_are_what_ci_runs():
     ci = (ROOT / ".ci" / "run").read_text()
     for name in ("README.md", "README.ko.md"):
