@@ -152,11 +152,21 @@ def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     for group, choice in pairs:
         path = manual.choices(group, folders).get(choice) if group in manual.RECIPES else None
         if path:
-            page = manual.read(path)
+            page = _recipe(path)
             chosen |= {name: entry.value for name, entry in page.groups.items()}
             given |= {*page.keys, *page.groups}
     chosen |= {key: value for key, value in pairs if key in _groups()}
     return chosen, given | {key for key, _ in pairs}
+
+
+def _recipe(path: Path) -> manual.Page:
+    """A recipe; nothing if it is damaged: Hydra, which reads it next, says what is wrong."""
+    from yaml import YAMLError
+
+    try:
+        return manual.read(path)
+    except (YAMLError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return manual.Page("", {}, {}, (), package=False)
 
 
 def _belongs(key: str, group: str) -> bool:

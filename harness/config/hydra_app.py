@@ -13,6 +13,7 @@ from typing import Any
 from harness.config.check import Invocation, check, primary
 from harness.config.components import conf_folder
 from harness.config.defaults import Setting, defaults
+from retrievers.base import BadInput
 
 PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 
@@ -110,10 +111,10 @@ def _full_errors() -> Iterator[None]:
 
 
 def _patch_hydra() -> None:
-    """Two patches of Hydra 1.3 internals, which `hydra-core<1.4` in pyproject.toml protects.
+    """Patches of Hydra 1.3 internals, which `hydra-core<1.4` in pyproject.toml protects.
 
-    Configs are loaded on the leash. And Hydra composes the whole config once only to read hydra.mode, which --multirun
-    decides here: that takes a quarter of a second.
+    Configs are loaded on the leash. A damaged config file is bad input. And Hydra composes the whole config once only
+    to read hydra.mode, which --multirun decides here: that takes a quarter of a second.
     """
     from hydra._internal import hydra
 
@@ -129,6 +130,29 @@ def _patch_hydra() -> None:
         return plain_mode(self, config_name, overrides) if given else None
 
     hydra.Hydra.get_mode = mode  # type: ignore[method-assign]
+    _refuse_damaged_files()
+
+
+def _refuse_damaged_files() -> None:
+    """Have Hydra raise BadInput, with its name, for a config file that is no YAML."""
+    from hydra._internal.config_repository import ConfigRepository
+    from hydra.core.object_type import ObjectType
+    from hydra.errors import HydraException
+    from yaml import YAMLError
+
+    plain_load = ConfigRepository.load_config
+
+    def load(self: ConfigRepository, config_path: str) -> Any:
+        try:
+            return plain_load(self, config_path)
+        except HydraException:
+            raise
+        except (YAMLError, OSError, ValueError, TypeError, RecursionError) as error:
+            source, why = self._find_object_source(config_path, ObjectType.CONFIG), " ".join(str(error).split())
+            place = Path(source.path if source else "", f"{config_path}.yaml")
+            raise BadInput(f"{place} is not a config: {why:.300}. Correct the file.") from None
+
+    ConfigRepository.load_config = load  # type: ignore[method-assign]
 
 
 def quoted(word: str, multirun: bool = False) -> str:

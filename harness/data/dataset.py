@@ -109,7 +109,7 @@ def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id"):
         if query_id not in expected:
-            raise BadInput(f"{where}: the dataset has no query {query_id!r}. Remove the line.")
+            raise BadInput(f"{where}: the dataset has no query {query_id!r:.60}. Remove the line.")
         texts[query_id] = field(row, "standalone_query", str, where)
     missing = [query.query_id for query in dataset.queries if query.query_id not in texts]
     if missing:

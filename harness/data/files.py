@@ -67,7 +67,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; BadInput for other JSON, duplicate keys, NaN and Infinity."""
+    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers."""
     for number, line in numbered_lines(path):
         if line.lstrip().startswith("["):
             raise BadInput(
@@ -115,7 +115,7 @@ def required(row: Mapping[str, Any], key: str, where: str) -> Any:
     """row[key], which must exist; otherwise the error lists the fields that do, and a similar name."""
     if key not in row:
         near = [f" There is {name!r}.{did_you_mean(name, [key])}" for name in row if did_you_mean(name, [key])]
-        raise BadInput(f"{where}: {key} is missing (fields here: {', '.join(row) or 'none'}).{''.join(near[:1])}")
+        raise BadInput(f"{where}: {key} is missing (fields here: {some(row, 20) or 'none'}).{''.join(near[:1])}")
     return row[key]
 
 
@@ -194,8 +194,8 @@ def no_rows(path: Path) -> BadInput:
 
 
 def some(ids: Collection[str], n: int = 5) -> str:
-    """The first n ids as text: "a, b and 3 more"."""
-    return ", ".join(list(ids)[:n]) + (f" and {len(ids) - n} more" if len(ids) > n else "")
+    """The first n ids, each cut to 60 characters, as text: "a, b and 3 more"."""
+    return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {len(ids) - n} more" if len(ids) > n else "")
 
 
 def _whole(path: Path) -> Any:
@@ -253,7 +253,14 @@ def _not_finite(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number. Write null or a finite number.")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_not_finite)
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.60} is too large for a number. Write null or a finite number.")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_not_finite, parse_float=_finite_float)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 

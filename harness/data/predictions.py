@@ -62,7 +62,7 @@ def _trec_lists(path: Path) -> dict[str, list[str]]:
         if doc_id in scores:
             first = next(n for n, other in numbered_lines(path) if other.split()[:3:2] == [query_id, doc_id])
             raise BadInput(
-                f"{path}:{number}: query {query_id!r} has document {doc_id!r} already at {path}:{first}. "
+                f"{path}:{number}: query {query_id!r:.60} has document {doc_id!r:.60} already at {path}:{first}. "
                 "Remove one of them."
             )
         scores[doc_id] = finite(score, "score", f"{path}:{number}")

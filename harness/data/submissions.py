@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.text import counted
-from harness.data.files import json_line, json_lines, json_text, some, unique_rows
+from harness.data.files import field, json_line, json_lines, json_text, some, unique_rows
 from harness.data.predictions import contest_rows
 from retrievers.base import BadInput, Document, Query, Ranking, remembered
 
@@ -87,10 +87,16 @@ def _encoded_lines(candidates: Ranking) -> _EncodedLines:
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
-    """The text of a validated contest file, with the documents' texts added to references that lack them."""
+    """The text of a validated contest file, with the documents' texts added to references that lack them.
+
+    Raises BadInput for references that are not objects.
+    """
     lines = []
-    for _, row in json_lines(path):
-        for reference, doc_id in zip(row.get("references", ()), row["topk"], strict=False):
+    for number, row in json_lines(path):
+        references = field(row, "references", list, f"{path}:{number}") if "references" in row else ()
+        for reference, doc_id in zip(references, row["topk"], strict=False):
+            if not isinstance(reference, dict):
+                raise BadInput(f"{path}:{number}: references holds {reference!r:.60}, but each must be an object.")
             reference.setdefault("content", texts[str(doc_id)].text)
         lines.append(row)
     return json_text(lines)
@@ -106,7 +112,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Iterable[
     for where, query_id, topk in contest_rows(path):
         submitted.add(query_id)
         if query_id not in known_queries:
-            problems.append(f"{where}: the dataset has no query {query_id!r}")
+            problems.append(f"{where}: the dataset has no query {query_id!r:.60}")
         if len(topk) > top_k:
             problems.append(f"{where}: topk has {counted(len(topk), 'id')}, but top_k is {top_k}")
         if len(set(topk)) < len(topk):
@@ -132,7 +138,9 @@ def validate_against(path: Path, sample_path: Path) -> None:
         for (where, our), (there, their) in zip(ours.values(), theirs.values(), strict=True):
             if our != their:
                 what = "type" if str(our) == str(their) else "order"
-                problems.append(f"{where}: the {what} differs: eval_id is {our!r} here and {their!r} at {there}")
+                problems.append(
+                    f"{where}: the {what} differs: eval_id is {our!r:.60} here and {their!r:.60} at {there}"
+                )
                 break
     _refuse(path, problems, "Create the file from the same queries as the sample submission.")
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.tables import csv_text, numbers, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import Scores
+from retrievers.base import BadInput
 
 FLAGS = ("needs", "multi_turn", "public")
 
@@ -72,6 +73,8 @@ def read_table(file: Path, only: str | None = None) -> Table:
     measured = {name: numbers(cells, name, file, lacking=True) for name, cells in wanted.items()}
     values = {name: column for name, column in measured.items() if not name.startswith(OOF)}
     oof = {name.removeprefix(OOF): column for name, column in measured.items() if name.startswith(OOF)}
+    if lacking := oof.keys() - values.keys():
+        raise BadInput(f"{file}:1: there is no column {min(lacking)!r:.60}. {AGAIN}")
     return Table(query_ids, needs, turns, public, values, oof)
 
 

@@ -243,10 +243,10 @@ def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) 
 def _missing(final: Lists, qrels: Qrels) -> list[str]:
     predicted = set(final.query_ids)
     if not any(query_id in predicted for query_id in qrels.grades):
-        ours, theirs = next(iter(final.query_ids), None), next(iter(qrels.grades), None)
+        ours, theirs = (f"{next(iter(ids), None)!r:.60}" for ids in (final.query_ids, qrels.grades))
         raise BadInput(
-            f"No predicted query is labelled: the predictions have {len(final.query_ids)} queries (first: {ours!r}), "
-            f"the labels {len(qrels.grades)} (first: {theirs!r}). Check that both files belong to the same dataset."
+            f"No predicted query is labelled: the predictions have {len(final.query_ids)} queries (first: {ours}), "
+            f"the labels {len(qrels.grades)} (first: {theirs}). Check that both files belong to the same dataset."
         )
     return [query_id for query_id in qrels.grades if query_id not in predicted]
 

@@ -152,7 +152,7 @@ def check_source(source: str, names: Collection[str], key: str) -> None:
         )
     if source not in names:
         raise BadInput(
-            f"{key}={source!r} is not a component ranking of this retriever. Choose one of {', '.join(names)}."
+            f"{key}={source!r:.60} is not a component ranking of this retriever. Choose one of {', '.join(names)}."
             f"{did_you_mean(source, names)}"
         )
 

@@ -267,7 +267,7 @@ def _read_reply(text: str) -> float:
         choice = json.loads(text)["choices"][0]
         content = choice["message"]["content"] or ""
         answer = parse_answer(content)
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise _Failed(f"the reply is not a chat completion: {_message(text)}") from None
     if answer is None:
         cut = choice.get("finish_reason") == "length"
@@ -282,7 +282,7 @@ def _message(text: str) -> str:
         content = json.loads(text)
         error = content.get("error", content)
         message = error if isinstance(error, str) else error["message"]
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         message = text
     return _short(str(message)).rstrip(".") + "."
 

@@ -16,7 +16,7 @@ from harness.data.files import field, json_file, required
 from harness.gates import calibration
 from harness.gates.gate import ALL, Decision, check_comparable, check_signal, check_source, parts_of
 from harness.gates.payoff import Payoff
-from harness.gates.signals import GateInputs, signal_of
+from harness.gates.signals import GateInputs, signal_of, signal_spec
 from retrievers.base import BadInput, did_you_mean
 
 _OF_EMBEDDING = ("embedding_centre", "embedding_scale")
@@ -84,7 +84,7 @@ class Rule:
         known = [one.name for one in fields(cls)]
         for name in content:
             if name not in known:
-                raise BadInput(f"{where}.{name} is unknown.{did_you_mean(name, known)}")
+                raise BadInput(f"{where}.{name:.60} is unknown.{did_you_mean(name, known)}")
         values: dict[str, Any] = {
             "features": _features(content, where),
             "k": _whole(required(content, "k", where), f"{where}.k", least=2),
@@ -117,9 +117,11 @@ class Rule:
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if the rule does not fit component rankings with these names."""
         for source, signal in self.features:
+            check_signal(signal, self.k)
             if source is not None:
                 check_source(source, names, "gate.source")
-            check_signal(signal, self.k)
+            elif signal_spec(signal).reads != "query":
+                raise BadInput(f"rule.features: the signal {signal} needs a source, one of {', '.join(names)}.")
             check_comparable(signal, names)
 
 

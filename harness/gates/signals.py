@@ -125,7 +125,7 @@ def signal_spec(name: str) -> SignalSpec:
     """The registered signal `name`; BadInput if there is none."""
     if name not in SIGNALS:
         raise BadInput(
-            f"{name!r} is not a gate signal. Choose one of {', '.join(SIGNALS)}.{did_you_mean(name, SIGNALS)}"
+            f"{name!r:.60} is not a gate signal. Choose one of {', '.join(SIGNALS)}.{did_you_mean(name, SIGNALS)}"
         )
     return SIGNALS[name]
 

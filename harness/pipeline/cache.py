@@ -81,7 +81,7 @@ class Cache:
         """Size of a cached result in bytes; None if it is not cached."""
         try:
             return sum(size for size, _ in _manifest(self.root / kind / digest(identity))["files"].values())
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
@@ -206,6 +206,7 @@ class Cache:
             np.save(folder / "scores.npy", scores)
 
         segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
+        _delete(place / digest(segment))  # it has these keys, but has lost its manifest
         _build(place / digest(segment), segment, save, resume=False)
 
     def _places(self) -> Iterator[Path]:
@@ -222,8 +223,8 @@ class Cache:
         size = 0
         for folder, _, names in os.walk(place):  # leaves out what vanishes meanwhile
             for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    about = Path(folder, name).stat()
+                with contextlib.suppress(OSError):
+                    about = Path(folder, name).lstat()
                     if (about.st_dev, about.st_ino) not in seen:
                         seen.add((about.st_dev, about.st_ino))
                         size += about.st_size
@@ -237,7 +238,7 @@ class Cache:
             if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
                 raise ValueError("a file has another size")
             return Entry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except (OSError, ValueError):
             return Entry(kind, key, size, place.stat().st_mtime, "damaged", {})
 
 
@@ -356,7 +357,9 @@ def _manifest(place: Path) -> dict[str, Any]:
     """The manifest of an entry. FileNotFoundError if there is none, ValueError if it is damaged."""
     try:
         content = json.loads((place / MANIFEST).read_text("utf-8"))
-    except (IsADirectoryError, NotADirectoryError, RecursionError):
+    except FileNotFoundError:
+        raise
+    except (OSError, RecursionError):
         content = None
     match content:
         case {"identity": dict(), "files": dict() as files}:

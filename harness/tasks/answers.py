@@ -306,4 +306,4 @@ def _answer(row: Mapping[str, Any], where: str) -> str:
 
 def _check_choice(key: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise BadInput(f"{key} is {value!r}: give {' or '.join(known)}.{did_you_mean(str(value), known)}")
+        raise BadInput(f"{key} is {value!r:.60}: give {' or '.join(known)}.{did_you_mean(str(value), known)}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from harness.data.files import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, unique_rows
+from harness.data.files import check_pairs, field, json_lines, no_rows, numbered_lines, optional_text, some, unique_rows
 from harness.data.tables import strict_reader
 from harness.pipeline.cache import Cache
 from harness.progress import watch
@@ -85,7 +85,8 @@ class Corrections:
     ) -> None:
         schemes = get_args(Scheme)
         if scheme not in schemes:
-            raise BadInput(f"scheme={scheme!r} is not one of {', '.join(schemes)}.{did_you_mean(str(scheme), schemes)}")
+            hint = did_you_mean(str(scheme), schemes)
+            raise BadInput(f"scheme={scheme!r:.60} is not one of {', '.join(schemes)}.{hint}")
         if merge_gap < 0:
             raise BadInput(f"merge_gap={merge_gap} is too small: give 0, with which no span joins another, or more.")
         self._scheme, self._merge_gap = scheme, merge_gap
@@ -227,11 +228,11 @@ def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
             if not header:
                 header = cells
                 if len(set(header)) < len(header):
-                    raise BadInput(f"{where}: the header names a column twice: {', '.join(header)}. Rename one.")
+                    raise BadInput(f"{where}: the header names a column twice: {some(header, 20)}. Rename one.")
                 _check_columns(header, needed, where)
             elif len(cells) != len(header):
                 raise BadInput(
-                    f"{where}: {len(cells)} cells, but the header has {len(header)}: {', '.join(header)}. Quote a text "
+                    f"{where}: {len(cells)} cells, but the header has {len(header)}: {some(header, 20)}. Quote a text "
                     "that contains a comma; leave the cell empty if there is no text."
                 )
             else:
@@ -252,7 +253,7 @@ def _check_columns(there: Collection[str], needed: Mapping[str, str], where: str
     for column, role in needed.items():
         if column not in there:
             raise BadInput(
-                f"{where}: there is no column {column!r} ({', '.join(there)}).{did_you_mean(column, there)} If it has "
+                f"{where}: there is no column {column!r} ({some(there, 20)}).{did_you_mean(column, there)} If it has "
                 f"another name, give task.columns.{role}=NAME."
             )
 

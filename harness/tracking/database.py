@@ -29,6 +29,8 @@ def fault(database: Path, thorough: bool = False) -> str | None:
             return _first_fault(connection, thorough)
     except sqlite3.DatabaseError as error:  # others, such as a lock, are no damage: MLflow will say what they are
         return f"is damaged ({error})" if is_damage(error) else None
+    except UnicodeDecodeError:  # of names in it, or of SQLite's message about them
+        return "is damaged (it holds text that is not UTF-8)"
 
 
 def is_damage(error: BaseException | None) -> bool:

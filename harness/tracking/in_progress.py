@@ -90,11 +90,20 @@ def abandoned(outputs: Path) -> Iterator[Claim]:
         found = Claim(file, descriptor, None)
         try:
             if _lock(descriptor):
-                with suppress(ValueError, TypeError):
-                    found.work = Work(**json.loads(os.read(descriptor, 1_000_000)))
+                found.work = _work(os.read(descriptor, 1_000_000), outputs)
                 yield found
         finally:
             found.unlock()
+
+
+def _work(text: bytes, outputs: Path) -> Work | None:
+    """The work in a claim; None if it is damaged. Its folder is inside `outputs`: others are not ours to remove."""
+    with suppress(ValueError, TypeError, RecursionError):
+        work = Work(**json.loads(text))
+        texts = all(isinstance(one, str | None) for one in (work.folder, work.experiment, work.store))
+        inside = work.folder is None or outputs.resolve() in Path(work.folder).resolve().parents
+        return work if texts and inside and isinstance(work.scratch, bool) else None
+    return None
 
 
 def _lock(descriptor: int) -> bool | None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, load
@@ -15,6 +15,7 @@ from harness.tracking.retrieval_run import place
 from harness.tracking.tracker import METRICS, LoggedRun, Tracker, mlflow_name
 from retrievers.base import BadInput
 
+T = TypeVar("T")
 CONFIG = "config.yaml"
 PUT_BACK = "Put the data back, or run the experiment again."
 NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
@@ -74,11 +75,21 @@ def read_config(file: Path) -> dict[str, Any]:
 
     try:
         config = yaml.safe_load(file.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:  # ValueError: not UTF-8, or no such date
         raise BadInput(f"{file.name} of the run is damaged: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):
         raise BadInput(f"{file.name} of the run is damaged: it holds no config.")
     return config
+
+
+def logged_value(config: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """The value of a dotted key in a logged config. BadInput unless it is a `kind`."""
+    value: Any = config
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise BadInput(f"{CONFIG} of the run is damaged: {key} is {value!r:.60}.")
+    return value
 
 
 def load_unchanged(

@@ -12,7 +12,7 @@ from harness.evaluation.measures import Family, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
-from harness.tracking.logged_run import ValidRun, load_unchanged, logged_config
+from harness.tracking.logged_run import ValidRun, load_unchanged, logged_config, logged_value
 from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -102,10 +102,10 @@ class Retrieval:
 
     def validated(self, tracker: Tracker, run: LoggedRun, against: str | None) -> ValidRun:
         config = logged_config(tracker, run)
-        dataset = load_unchanged(run, config["dataset"])
+        dataset, top_k = load_unchanged(run, logged_value(config, "dataset", dict)), logged_value(config, "top_k", int)
         with tempfile.TemporaryDirectory() as folder:
             rows = tracker.download(run.run_id, "predictions.jsonl", Path(folder))
-            validate_submission(rows, [query.query_id for query in dataset.queries], dataset.by_id, config["top_k"])
+            validate_submission(rows, [query.query_id for query in dataset.queries], dataset.by_id, top_k)
             if against:
                 validate_against(rows, Path(against))
             return ValidRun(with_contents(rows, dataset.by_id), config, len(dataset.queries), dataset)

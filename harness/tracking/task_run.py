@@ -23,7 +23,7 @@ from harness.pipeline.cache import Cache
 from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
-from harness.tracking.logged_run import ValidRun, logged_config, require_unchanged
+from harness.tracking.logged_run import ValidRun, logged_config, logged_value, require_unchanged
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
 TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
@@ -45,10 +45,11 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
     BadInput if they no longer pair with the references, or if predictions or references have changed.
     """
     config = logged_config(tracker, run)
-    check_component(config["task"], "task")
+    check_component(logged_value(config, "task", dict), "task")
+    references, store = (Path(logged_value(config, key, str)) for key in ("references", "store.path"))
     with tempfile.TemporaryDirectory() as folder:
         file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
-        judged = task_of(config).judge(file, Path(config["references"]), [], Cache(Path(config["store"]["path"])))
+        judged = task_of(config).judge(file, references, [], Cache(store))
         require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
         with opened(file) as content:
             return ValidRun(content.read().decode(), config, len(judged.item_ids))

@@ -246,7 +246,7 @@ MALFORMED = [
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": -1.5}}', r":1: the grade of 'd1' is -1\.5"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": "2"}}', r":1: the grade of 'd1' is '2'"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": true}}', r":1: the grade of 'd1' is True"),
-    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1e999}}', r":1: the grade of 'd1' is inf"),
+    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1e999}}', r":1: 1e999 is too large for a number"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1' + "0" * 400 + "}}", r":1: the grade of 'd1' is 10000"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1, "d1": 2}}', r":1: the key 'd1' occurs twice"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"": 1}}', r":1: an id in relevant is ''"),

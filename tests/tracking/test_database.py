@@ -1,5 +1,6 @@
 """A damaged database is told at once, and by name; a sound one is opened."""
 
+import contextlib
 import shutil
 import sqlite3
 import time
@@ -113,3 +114,13 @@ def test_a_new_database_takes_nothing_of_one_that_was_moved_away(tmp_path, monke
     )
     mlflow_client.make_database(tmp_path / "mlflow.db")
     assert not (tmp_path / "mlflow.db-wal").exists()
+
+
+def test_text_that_is_not_utf_8_is_damage(tmp_path):
+    file = tmp_path / "mlflow.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        for table in sorted(database.TABLES):
+            connection.execute(f"CREATE TABLE {table} (a TEXT)")
+    assert fault(file) is None
+    file.write_bytes(file.read_bytes().replace(b"CREATE TABLE experiments", b"CREATE TABL\xe5 experiments"))
+    assert fault(file) == "is damaged (it holds text that is not UTF-8)"

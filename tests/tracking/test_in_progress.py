@@ -9,7 +9,7 @@ import pytest
 from harness.tracking import in_progress
 from harness.tracking.in_progress import Work, abandoned, claim
 
-WORK = Work("/x/y.unfinished", experiment="e", store="sqlite:///x")
+WORK = Work(experiment="e", store="sqlite:///x")
 
 
 def _die(outputs):
@@ -65,3 +65,15 @@ def test_a_process_that_died_before_it_wrote_its_claim(tmp_path, content):
 
 def test_nothing_is_abandoned_where_nothing_was_claimed(tmp_path):
     assert list(abandoned(tmp_path / "nowhere")) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 100_000, '{"folder": 5}', '{"scratch": "yes"}', '{"folder": "..", "scratch": true}', '{"folder": "/"}'],
+)
+def test_a_damaged_claim_says_nothing_and_no_folder_elsewhere_is_ours(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    claim = in_progress.claim(tmp_path, Work())
+    claim.unlock()
+    claim.file.write_text(content)
+    assert [found.work for found in in_progress.abandoned(tmp_path)] == [None]

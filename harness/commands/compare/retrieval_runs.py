@@ -27,14 +27,14 @@ from harness.commands.compare.comparison import (
     verdict,
 )
 from harness.data.dataset import Dataset
-from harness.data.files import json_lines, some
+from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.predictions import read_predictions
 from harness.evaluation.measures import OOF, Family, parse
 from harness.evaluation.objective import Kind, kind_of
 from harness.evaluation.score_table import Table, read_table
 from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
-from harness.tracking.logged_run import load_unchanged, read_config
+from harness.tracking.logged_run import load_unchanged, logged_value, read_config
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
@@ -71,9 +71,11 @@ class ComparedRun:
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
         """query_id -> the row of the predictions in the contest's layout; empty for a TREC run."""
-        if not self.predictions.read_text("utf-8-sig").lstrip().startswith("{"):
+        _, first = next(numbered_lines(self.predictions), (0, ""))
+        if not first.lstrip().startswith("{"):
             return {}
-        return {str(row["eval_id"]): row for _, row in json_lines(self.predictions)}
+        rows = unique_rows(self.predictions, json_lines(self.predictions), "eval_id")
+        return {query_id: row for where, query_id, _, row in rows if field(row, "topk", list, where) is not None}
 
     @cached_property
     def lists(self) -> dict[str, list[str]]:
@@ -299,9 +301,10 @@ def _logged_texts(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str
     texts: dict[str, str] = {}
     for run in runs:
         for query_id, row in run.rows.items():
-            if query := row.get("standalone_query"):
+            if isinstance(query := row.get("standalone_query"), str) and query:
                 queries.setdefault(query_id, query)
-            for doc_id, reference in zip(row["topk"], row.get("references") or (), strict=False):
+            references = row.get("references")
+            for doc_id, reference in zip(row["topk"], references if isinstance(references, list) else (), strict=False):
                 if isinstance(reference, Mapping) and isinstance(text := reference.get("content"), str):
                     texts[str(doc_id)] = text
     return queries, texts
@@ -312,7 +315,7 @@ def _reloaded(runs: Sequence[ComparedRun]) -> Dataset:
     run = next((run for run in runs if "data.documents" in run.run.tags), None)
     if run is None:
         raise BadInput("these runs were scored from files, which name no documents.")
-    return load_unchanged(run.run, read_config(run.config)["dataset"])
+    return load_unchanged(run.run, logged_value(read_config(run.config), "dataset", dict))
 
 
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:

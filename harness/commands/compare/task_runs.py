@@ -24,14 +24,14 @@ from harness.commands.compare.comparison import (
     verdict,
 )
 from harness.config.components import build, check_component
-from harness.data.tables import numbers, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score
 from harness.evaluation.objective import Kind
 from harness.tasks import scored_file
 from harness.tasks.statistics import differences, measure_all, strata
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
-from harness.tracking.logged_run import logged_config
+from harness.tracking.logged_run import logged_config, logged_value
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -82,6 +82,11 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     files = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
     first = files[0]
     for other in files[1:]:
+        if other.item_ids != first.item_ids:
+            raise BadInput(
+                f"Runs {other.run.run_id} ({other.run.name}) and {first.run.run_id} ({first.run.name}) have tallies of "
+                f"other items. {AGAIN}"
+            )
         for name, rule in first.rules.items():
             if other.rules.get(name) != rule:
                 raise BadInput(
@@ -100,7 +105,6 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
 def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskComparison:
     """Compare files that were scored on the same items. Raises BadInput unless every file has the metric."""
     first, metric, labels = files[0], settings.metric, [file.label for file in files]
-    check_component(first.config["task"], "task")
     task: TextTask = build(first.config["task"], where="task")
     scored_file.check_measure(task, "metric", metric)
     ranked = standings(_scorer(task, files, metric), first.public, strata(first.kinds), labels, settings)
@@ -147,11 +151,15 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
     except BadInput:  # trials of a sweep do not save texts
         texts = None
     try:
+        check_component(logged_value(config, "task", dict), "task")
         columns = read_columns(tallies)
         ids, kinds = taken_ids(columns, "id", tallies), taken(columns, "kind", tallies)
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.intp)
         public = numbers(taken(columns, "public", tallies), "public", tallies)[order] == 1
         counts = {name: numbers(cells, name, tallies)[order] for name, cells in columns.items()}
+        for name in build(config["task"], where="task").counts:
+            if name not in counts:
+                taken(columns, name, tallies)
         items = _items(texts) if texts else {}
     except BadInput as error:
         raise BadInput(f"Run {run.run_id} ({run.name}): {error}") from None

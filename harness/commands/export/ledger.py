@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.data.files import create_text, json_file, json_lines, write_text
+from harness.data.files import create_text, json_file, json_lines, required, write_text
+from harness.data.files import field as entry
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
@@ -27,6 +28,15 @@ from retrievers.base import BadInput
 log = logging.getLogger(__name__)
 Line = Mapping[str, Any]
 PARTS = ("public", "private")  # of a leaderboard
+_TEXT, _MAYBE = (str, "text"), ((str, type(None)), "text or null")
+_STEP = dict.fromkeys(("time", "sha256", "file"), _TEXT)
+EVENTS: Mapping[str, Mapping[str, tuple[Any, str]]] = {  # event -> field of its lines -> (type, its name in messages)
+    "export": _STEP
+    | dict.fromkeys(("run_id", "run_name", "experiment", "metric"), _TEXT)
+    | dict.fromkeys(("trial_key", "queries", "ranked_by"), _MAYBE)
+    | {"value": ((int, float, type(None)), "a number or null"), "metrics": (dict, "an object of numbers")},
+    "answer": _STEP,
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,8 @@ class Ledger:
         """sha256 -> submission, in the order of the exports. BadInput, with file and line, for an invalid line."""
         found: dict[str, Submission] = {}
         for number, line in json_lines(self.file) if self.file.exists() else ():
-            sha256, event, file = (str(line.get(name)) for name in ("sha256", "event", "file"))
+            check_line(line, f"{self.file}:{number}")
+            sha256, event, file = (line[name] for name in ("sha256", "event", "file"))
             one = found.get(sha256) or Submission(len(found) + 1, sha256)
             files = (file, *(other for other in one.files if other != file))
             if event == "export":
@@ -131,8 +142,8 @@ class Ledger:
         server is down, a step stays pending for the next command.
         """
         for path in sorted(self.pending.glob("*.json")):
-            step = json.loads(path.read_text("utf-8"))
-            line = step["line"]
+            step = json_file(path)
+            line = check_line(required(step, "line", str(path)), str(path))
             export, entered = line["event"] == "export", self._has(line)
             valid = digest_file(line["file"]) == line["sha256"] if export else line["sha256"] in self.submissions()
             if not (valid or entered):
@@ -140,7 +151,9 @@ class Ledger:
                 path.unlink()
                 continue
             if export and valid:
-                create_text(provenance_of(Path(line["file"])), step["provenance"])  # of this content if there is one
+                create_text(
+                    provenance_of(Path(line["file"])), entry(step, "provenance", str, str(path))
+                )  # of this content if there is one
             if not entered:
                 self._append(line)
             submission = self.submissions()[line["sha256"]]
@@ -156,7 +169,7 @@ class Ledger:
         if not self.file.exists():
             return False
         names = ("event", "sha256", "run_id", "file") if line["event"] == "export" else tuple(line)
-        wanted = [line[name] for name in names]
+        wanted = [line.get(name) for name in names]
         return any([other.get(name) for name in names] == wanted for _, other in json_lines(self.file))
 
     def _append(self, line: Line) -> None:
@@ -167,13 +180,13 @@ class Ledger:
 
     def _mend(self) -> None:
         """End the last line, or cut it off if it is incomplete: the step that wrote it is still pending."""
-        content = self.file.read_bytes() if self.file.exists() else b""
+        content = self.file.read_bytes() if self.file.is_file() else b""
         torn = content[content.rfind(b"\n") + 1 :]
         if not torn:
             return
         try:
             json.loads(torn)
-        except ValueError:
+        except (ValueError, RecursionError):
             log.warning(
                 "%s ended with an incomplete line, which was removed: %.80s", self.file, torn.decode(errors="replace")
             )
@@ -181,6 +194,22 @@ class Ledger:
             return
         with self.file.open("ab") as file:  # complete except for its line end: edited by hand
             file.write(b"\n")
+
+
+def check_line(line: Any, where: str) -> Line:
+    """A line of the ledger. BadInput, with its place, unless it has the fields of its event."""
+    event = line.get("event") if isinstance(line, dict) else None
+    if not isinstance(event, str) or event not in EVENTS:
+        raise BadInput(f"{where}: neither an export nor the answer to one. Correct or remove the line.")
+    for name, (kind, what) in EVENTS[event].items():
+        value = required(line, name, where)
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise BadInput(f"{where}: {name} is {value!r:.60}, but must be {what}. Correct or remove the line.")
+    for name, values in (("metrics", line.get("metrics", {})), *((part, {part: line.get(part, 0)}) for part in PARTS)):
+        if not all(isinstance(one, float | int) and not isinstance(one, bool) for one in values.values()):
+            raise BadInput(f"{where}: {name} holds no number. Correct or remove the line.")
+    checked: Line = line
+    return checked
 
 
 def _refuse(line: Line, why: str) -> NoReturn:
@@ -236,7 +265,9 @@ def digest_file(path: str | Path) -> str | None:
     """sha256 of a file; None if there is no such file."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # ValueError: no file can have this name
         return None
 
 

@@ -94,7 +94,7 @@ class Search:
         self._check(space, objectives)
         import optuna
         from sqlalchemy import URL
-        from sqlalchemy.exc import DatabaseError
+        from sqlalchemy.exc import SQLAlchemyError
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         url = URL.create("sqlite", database=str(file)).render_as_string()
@@ -108,7 +108,8 @@ class Search:
                 directions=[direction for _, direction in objectives],
                 load_if_exists=True,
             )
-        except (DatabaseError, RuntimeError) as error:  # RuntimeError: another version of Optuna made the file
+        except (SQLAlchemyError, RuntimeError, ValueError, LookupError) as error:
+            # RuntimeError: another version of Optuna made the file. ValueError, LookupError: it is damaged
             reason = str(error).partition("\n")[0]
             raise BadInput(f"{file} cannot be opened as a study: {reason}. Move the file away.") from None
         definition = {key: str(axis) for key, axis in space.items()}

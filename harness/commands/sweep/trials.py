@@ -13,7 +13,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -261,21 +261,31 @@ def write_journal(context: Context, result: Result) -> None:
 
 def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
     """(results of this start of the sweep from byte `start` on, the byte at which to continue reading)."""
-    if not context.journal.exists():
+    if not context.journal.is_file():
         return [], start
     with context.journal.open("rb") as file:
         file.seek(start)
         text = file.read()
     whole = text[: text.rfind(b"\n") + 1]
-    results = []
-    for line in whole.splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:  # blank, or truncated because its writer was killed
-            continue
-        if row.pop("token") == context.token:
-            results.append(Result.from_json(row))
-    return results, start + len(whole)
+    found = (_result(line, context.token) for line in whole.split(b"\n"))
+    return [result for result in found if result], start + len(whole)
+
+
+def _result(line: bytes, token: str) -> Result | None:
+    """The result in a line of the journal; None if it is of another start of the sweep, blank, cut off or damaged."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match row:
+        case {"token": str() as written, "number": int(), "key": str(), "run_id": str() | None,
+              "status": "FINISHED" | "FAILED" | "KILLED", "metrics": dict() as metrics, "seconds": float() | int(),
+              "error": str(), "reused": bool(), "objective": dict() | None as objective}:  # fmt: skip
+            values = [*metrics.values(), *(objective or {}).values()]
+            if written == token and all(isinstance(value, float | int | str | None) for value in values):
+                with suppress(TypeError):  # other fields
+                    return Result.from_json({name: value for name, value in row.items() if name != "token"})
+    return None
 
 
 def _record(trial: Trial, context: Context) -> RunRecord:

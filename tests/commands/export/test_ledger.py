@@ -46,7 +46,8 @@ class Crash(BaseException):
 
 def export_line(file, text, run="r1"):
     line = {"event": "export", "time": now(), "sha256": sha256(text.encode()).hexdigest(), "file": str(file)}
-    return line | {"run_id": run, "run_name": f"name of {run}", "experiment": "e", "metric": "mrr"}
+    line |= {"run_id": run, "run_name": f"name of {run}", "experiment": "e", "metric": "mrr"}
+    return line | {"trial_key": None, "queries": None, "ranked_by": None, "value": None, "metrics": {}}
 
 
 def exported(ledger, store, file, text, run="r1"):

@@ -1,0 +1,1 @@
+"""What scripts/fuzz.py is made of: mutations of files, the formats that the harness reads, and minimising."""
