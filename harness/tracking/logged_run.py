@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, load
-from harness.data.files import json_file
+from harness.data.files import field, json_file
 from harness.tracking.retrieval_run import place
 from harness.tracking.tracker import METRICS, LoggedRun, Tracker, mlflow_name
 from retrievers.base import BadInput
@@ -47,8 +47,13 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
             file = tracker.download(run.run_id, METRICS, Path(folder))
         except BadInput:
             return run
-        content = json_file(file)
-    return replace(run, metrics={mlflow_name(name): value for name, value in content["metrics"].items()} | run.metrics)
+        metrics = field(json_file(file), "metrics", dict, str(file))
+    for name, value in metrics.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput(
+                f"{METRICS} of run {run.run_id} is damaged: {name:.60} is {value!r:.60}, but must be a number."
+            )
+    return replace(run, metrics={mlflow_name(name): value for name, value in metrics.items()} | run.metrics)
 
 
 def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:

@@ -39,7 +39,7 @@ from harness.pipeline import cache as caches
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.tracking import database, in_progress, provenance, recording, task_run
-from harness.tracking.logged_run import read_config
+from harness.tracking.logged_run import in_full, read_config
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, NoTracker
 from retrievers.base import BadInput, Predictions, Qrels, Query, Ranking
@@ -409,7 +409,8 @@ def _composed(command: str, *words: str) -> dict[str, Any]:
 
 def _logged() -> Files:
     config = _composed("run", "dataset=contest", "dataset.path=data", "tracking=none")
-    files = {"config.yaml": provenance.resolved(config).encode(), "predictions.jsonl": ROWS, "scores.csv": SCORES}
+    files = {"config.yaml": provenance.resolved(config).encode(), "predictions.jsonl": ROWS, "scores.csv": SCORES,
+             "metrics.json": b'{"metrics": {"mrr": 0.5, "map": 1}}'}  # fmt: skip
     made = {f"{run}/{name}": content for run in "ab" for name, content in files.items()}
     bare = ROWS.replace(
         '"content": "달'.encode(), '"x": "달'.encode()
@@ -419,7 +420,7 @@ def _logged() -> Files:
     return made | {f"data/{name}": content for name, content in CONTEST.items()}
 
 
-_RUN = ("config.yaml", "predictions.jsonl", "scores.csv")
+_RUN = ("config.yaml", "metrics.json", "predictions.jsonl", "scores.csv")
 
 
 @reads(
@@ -437,6 +438,8 @@ def _retrieval(folder: Path) -> None:
     same(text, provenance.resolved(read_config(_resolved(text))), "the config")
     with contextlib.suppress(BadInput):
         reproduce._run_config(tracker, b, "run", {"data": dict.fromkeys(("path", "documents", "queries", "qrels"))})  # type: ignore[arg-type]
+    with contextlib.suppress(BadInput):
+        in_full(tracker, b)  # type: ignore[arg-type]
     with contextlib.suppress(BadInput):
         Retrieval().validated(tracker, b, None)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as name:

@@ -50,7 +50,6 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "reports/page.py:_template": SHIPPED,
     "tasks/pair_models.py:_rembert_config": "a model of a person's choice, read by transformers too",
     "tracking/in_progress.py:claim": "writes",
-    "tracking/logged_run.py:in_full": "parses a tag of a run, which only MLflow writes",
     "tracking/provenance.py:_yaml": "parses what it has just written",
     "tracking/provenance.py:requirements": "the metadata of installed packages",
     "tracking/task_run.py:sha256_of": "reads bytes",
