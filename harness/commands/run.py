@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.canonical import digest_texts
 from harness.config.check import Invocation
 from harness.evaluation.scores import Scores
-from harness.pipeline import steps
+from harness.pipeline import preflight, steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, load_dataset, open_session
 from harness.progress import stage
@@ -61,12 +60,12 @@ def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunReco
         dataset = load_dataset(config, invocation.choices["dataset"])
     session = open_session(config, dataset, clock)
     labelled = dataset.qrels is not None
-    steps.check(config, labelled)
+    facts = preflight.DataFacts.of(dataset, session.queries)
+    preflight.check(config, facts, session.cache)
     traces.check(config.document, labelled)
-    texts = digest_texts(query.text for query in session.queries)
     tags = {
         "harness.verb": "run",
-        "trial_key": retrieval_run.trial_key(config, dataset.fingerprints, texts),
+        "trial_key": retrieval_run.trial_key(config, dataset.fingerprints, facts.texts),
     }
     record = RunRecord(
         config.experiment_name,

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.config.text import counted, plural
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.source import Source
 from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
@@ -68,8 +69,8 @@ def load(source: Source, name: str) -> Dataset:
     qrels = source.qrels()
     if qrels is not None:
         relevant = {doc_id for grades in qrels.grades.values() for doc_id in grades}
-        _refuse_dangling(source, "queries", qrels.grades, {query.query_id for query in queries})
-        _refuse_dangling(source, "documents", sorted(relevant), {document.doc_id for document in documents})
+        _refuse_dangling(source, "query", qrels.grades, {query.query_id for query in queries})
+        _refuse_dangling(source, "document", sorted(relevant), {document.doc_id for document in documents})
     return Dataset(name, documents, queries, qrels, tuple(_notes(documents, queries, qrels)))
 
 
@@ -118,12 +119,12 @@ def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
 
 
 def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: set[str]) -> None:
-    """Raise BadInput if a label names a query or document (`what`: "queries" or "documents") that is not `known`."""
+    """Raise BadInput if a label names a query or document (`what`: "query" or "document") that is not `known`."""
     unknown = [item_id for item_id in labelled if item_id not in known]
     if unknown:
         raise BadInput(
-            f"{_line_of(source.qrels_file, unknown[0])}: labels name {len(unknown)} {what} that the dataset does not "
-            f"have: {some(unknown)}. Remove these labels, or add the {what} that they belong to."
+            f"{_line_of(source.qrels_file, unknown[0])}: labels name {counted(len(unknown), what)} that the dataset "
+            f"does not have: {some(unknown)}. Remove these labels, or add the {plural(what)} that they belong to."
         )
 
 

@@ -72,11 +72,7 @@ class Learner:
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         if payoff is None:
             raise ValueError("a gate that learns needs a payoff")
-        if not len(payoff.rows):
-            raise BadInput(
-                "The gate has no query to learn from: the part that select_on names has no labelled query. "
-                "Raise public=, or use select_on=all."
-            )
+        payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         inner = [_split(payoff, INNER, repeat) for repeat in range(self.repeats)]
         rule = self.rules(inputs, payoff, everything, inner)[0]

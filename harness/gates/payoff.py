@@ -74,6 +74,14 @@ class Payoff:
     name: str
     seed: int = 0
 
+    def require_queries(self) -> None:
+        """BadInput if there are no queries to learn from."""
+        if not len(self.rows):
+            raise BadInput(
+                "The gate has no query to learn from: the part that select_on names has no labelled query. "
+                "Raise public=, or use select_on=all."
+            )
+
     def levels(self, levels: Sequence[int]) -> np.ndarray:
         """The values at these numbers of documents, of the queries to learn from; float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

@@ -109,6 +109,10 @@ class Cache:
         cached = sorted(int(name.rpartition("-")[2]) for name in names if KEY.fullmatch(name))
         return next((other for other in cached if other >= depth), None)
 
+    def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
+        """Whether scores of any pairs are cached."""
+        return bool(self._cached_pairs(self.root / "pairs" / digest(identity)))
+
     def pairs(
         self,
         identity: Mapping[str, Any],

@@ -64,6 +64,10 @@ class CrossEncoder:
         reranker = cls(**arguments)
         return models.identify(reranker._source, reranker._compute, reranker.max_length)
 
+    def require_model(self) -> None:
+        """BadInput where there is no such model; nothing is downloaded."""
+        models.require(self._source)
+
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -193,6 +193,10 @@ class Sparse:
         """What decides the scores: the model's files, the number format and max_length."""
         return cls(**arguments)._transformer.identify()
 
+    def require_model(self) -> None:
+        """BadInput where there is no such model; nothing is downloaded."""
+        models.require(self._transformer.source)
+
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
 
@@ -310,6 +314,10 @@ class MultiVector:
     def identify(cls, **arguments: Any) -> dict[str, Any]:
         """What decides a pair's score: the model's files, the number format and max_length, but not depth."""
         return cls(**arguments)._transformer.identify()
+
+    def require_model(self) -> None:
+        """BadInput where there is no such model; nothing is downloaded."""
+        models.require(self._transformer.source)
 
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None

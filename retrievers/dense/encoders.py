@@ -41,7 +41,8 @@ class Encoder(Protocol):
         packages: distributions whose installed versions are part of the vectors' identity.
         learns: whether it is trained on the documents it encodes, so that a query's vector depends on them.
 
-    The class method `identify` is optional, as in Retriever.
+    The class method `identify` is optional, as in Retriever. So is `require_model()`: BadInput where there is no model,
+    without downloading one, so that a run is refused before it begins.
     """
 
     version: int
@@ -131,6 +132,10 @@ class SentenceEncoder:
             "document_prefix": encoder.document_prefix,
             "normalise": encoder.normalise,
         }
+
+    def require_model(self) -> None:
+        """BadInput where there is no such model; nothing is downloaded."""
+        models.require(self._source)
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """As in Encoder; computed on all of `devices`, if there are several."""

@@ -140,6 +140,14 @@ def locate(source: ModelSource) -> Path:
     return folder
 
 
+def require(source: ModelSource) -> None:
+    """BadInput, with remedies, where there is no model. Downloads nothing: the hub only says whether it has it."""
+    if source.path is not None:
+        locate(source)
+    elif _cached(source.model or "", source.revision) is None:
+        _ask_hub(source.model or "", source.revision)
+
+
 def fingerprint(source: ModelSource) -> dict[str, str]:
     """What identifies a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
@@ -316,17 +324,33 @@ def _cached(model: str, revision: str | None) -> Path | None:
     return Path(found) if _is_model(Path(found)) else None
 
 
-def _downloaded(model: str, revision: str | None) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
+def _ask_hub(model: str, revision: str | None) -> None:
+    """BadInput where the hub cannot be reached, or has no such model."""
+    from huggingface_hub import HfApi
+
+    with _reaching_hub(model, revision):
+        HfApi().model_info(model, revision=revision, timeout=TIMEOUT)
+
+
+@contextmanager
+def _reaching_hub(model: str, revision: str | None) -> Iterator[None]:
+    """Turns the hub's errors into BadInput."""
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     # Connection errors are those of the hub's HTTP library, whichever it uses, and OSError: the bases of its own error.
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     try:
-        HfApi().model_info(model, revision=revision, timeout=TIMEOUT)  # the download itself has no time limit
-        folder = Path(snapshot_download(model, revision=revision, ignore_patterns=list(UNUSED)))
+        yield
     except (*connection_errors, EntryNotFoundError, HFValidationError) as error:
         raise BadInput(_unavailable(model, revision, _reason(error))) from None
+
+
+def _downloaded(model: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    _ask_hub(model, revision)  # the download itself has no time limit
+    with _reaching_hub(model, revision):
+        folder = Path(snapshot_download(model, revision=revision, ignore_patterns=list(UNUSED)))
     if not _is_model(folder):
         raise BadInput(_unavailable(model, revision, f"it lacks a config.json or weights ({' or '.join(WEIGHTS)})"))
     return folder

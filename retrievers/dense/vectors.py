@@ -53,6 +53,9 @@ class VectorIndex(Protocol):
     version: int
     packages: tuple[str, ...]
 
+    # check_size(count, k) is optional: BadInput where `count` vectors are too few, or k of them too many, for the
+    # arguments, so that a run is refused before it begins.
+
     def build(self, vectors: np.ndarray, folder: Path) -> None:
         """Write what a search needs besides the vectors into `folder` (exists); `search` can then be called."""
         ...
@@ -108,6 +111,7 @@ class _Approximate(ABC):
         self._flat = Flat()
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
+        self.check_size(len(vectors), 0)
         self._flat.build(vectors, folder)
         self._train(vectors, folder)
         self.load(folder)
@@ -117,6 +121,13 @@ class _Approximate(ABC):
         self._folder = folder
         self._propose: Propose | None = None  # opened by the first search
 
+    def check_size(self, count: int, k: int) -> None:
+        """BadInput where k is more than the number of candidates."""
+        width = min(k, count)
+        if self._limit and width > self._limit[1]:
+            name, value = self._limit
+            raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
+
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
         """As in VectorIndex; may measure `index_recall`, the mean share of Flat's documents that were found.
 
@@ -124,10 +135,8 @@ class _Approximate(ABC):
         than the number of candidates.
         """
         _check_queries(queries, vectors)
+        self.check_size(len(vectors), k)
         width = min(k, len(vectors))
-        if self._limit and width > self._limit[1]:
-            name, value = self._limit
-            raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
         if self._propose is None:
             self._propose = self._open(self._folder)
         docs, scores = ranked(queries, vectors, width, BATCH, self._propose)
@@ -199,14 +208,20 @@ class _Inverted(_Approximate):
         if nlist is not None and nprobe > nlist:
             raise BadInput(f"index.nprobe is {nprobe}, more than nlist ({nlist}): lower it.")
 
+    def check_size(self, count: int, k: int) -> None:
+        """As in _Approximate; also BadInput where there are more lists than vectors."""
+        super().check_size(count, k)
+        if self._nlist and self._nlist > max(1, count):
+            raise BadInput(
+                f"index.nlist is {self._nlist}, more than the {count} documents: lower it, or set it to null."
+            )
+
     def _cluster(self, vectors: np.ndarray, folder: Path) -> np.ndarray:
         """Write and return the centroids, float32 [L, D]."""
         import faiss
 
         size = len(vectors)
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
-        if nlist > max(1, size):
-            raise BadInput(f"index.nlist is {nlist}, more than the {size} documents: lower it, or set it to null.")
         centroids = np.zeros((nlist, vectors.shape[1]), np.float32)
         if size:
             width = vectors.shape[1]
@@ -272,14 +287,18 @@ class IVFPQ(_Inverted):
         self._candidates = _count("candidates", candidates)
         self._limit = "candidates", self._candidates
 
+    def check_size(self, count: int, k: int) -> None:
+        """As in _Inverted; also BadInput where there are too few vectors to learn a code from."""
+        super().check_size(count, k)
+        if count < 2**self._bits:
+            raise BadInput(
+                f"index.bits={self._bits} needs {2**self._bits} documents or more, not {count}: use index=flat."
+            )
+
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         import faiss
 
-        size, width = vectors.shape
-        if size < 2**self._bits:
-            raise BadInput(
-                f"index.bits={self._bits} needs {2**self._bits} documents or more, not {size}: use index=flat."
-            )
+        width = vectors.shape[1]
         if width % self._m:
             fit = [m for m in range(1, width + 1) if width % m == 0]
             raise BadInput(f"index.m is {self._m}, no divisor of {width} dimensions: use one of {fit}.")

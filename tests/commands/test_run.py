@@ -38,6 +38,13 @@ def test_text_output_shows_scores_and_what_to_try_next(harness):
         assert expected in done.out
 
 
+def test_a_part_without_queries_has_no_numbers(harness, toy):
+    for public in ("public=0", "public=1"):
+        done = harness("run", *contest(toy), "tracking=none", "gate=auto", public)
+        assert done.code == 0, done.err
+        assert "–" in next(line for line in done.out.splitlines() if line.startswith("oof/modified_map@3"))
+
+
 def test_tracking_none_never_imports_mlflow(tmp_path):
     import subprocess
 

@@ -126,7 +126,7 @@ def test_dangling_labels_are_refused(toy):
     with pytest.raises(BadInput, match=r"qrels\.jsonl:2: labels name 2 documents that .* not have: d8, d9\."):
         read(toy)
     labels.write_text('{"eval_id": 77, "relevant": []}\n{"eval_id": 3, "relevant": ["d2"]}\n')
-    with pytest.raises(BadInput, match=r"qrels\.jsonl:1: labels name 1 queries .* not have: 77\. Remove"):
+    with pytest.raises(BadInput, match=r"qrels\.jsonl:1: labels name 1 query .* not have: 77\. Remove"):
         read(toy)
 
 
@@ -135,7 +135,7 @@ def test_dangling_labels_of_other_formats(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "x"}\n')
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\td1\t0\n")
-    with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 queries .*: z"):
+    with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 query .*: z"):
         load(Beir(path=str(tmp_path)), "b")
     import pyarrow
     from pyarrow import parquet
@@ -143,7 +143,7 @@ def test_dangling_labels_of_other_formats(tmp_path):
     parquet.write_table(pyarrow.table({"doc_id": ["a"], "contents": ["x"]}), tmp_path / "corpus.parquet")
     table = pyarrow.table({"qid": ["1"], "query": ["x"], "retrieval_gt": [[["b"]]]})
     parquet.write_table(table, tmp_path / "qa.parquet")
-    with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 documents .*: b"):
+    with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 document .*: b"):
         load(Autorag(path=str(tmp_path)), "a")
 
 

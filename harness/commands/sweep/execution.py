@@ -21,10 +21,9 @@ from harness.commands.sweep.trials import (
     Context,
     Result,
     claim,
-    fail,
     member_tag,
     read_journal,
-    write_journal,
+    refused,
 )
 from harness.config.text import counted
 from harness.pipeline import timing
@@ -179,10 +178,10 @@ class Execution:
         self._fail_lost(trials, error)
 
     def _fail_unrunnable(self, trials: Iterable[Trial]) -> None:
+        """Trials that cannot run have failed; nothing of them is logged, since nothing began."""
         for trial in trials:
             if trial.error:
-                self.results[trial.number] = fail(trial, trial.error, self.tracker, self.context)
-                write_journal(self.context, self.results[trial.number])
+                self.results[trial.number] = refused(trial, trial.error)
 
     def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:
         """Trials without a result have failed. error: what the launcher raised."""

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from harness.commands.sweep.axes import axis_of
 from harness.commands.sweep.composer import Composer
 from harness.config import check
-from harness.config.canonical import digest, digest_texts
+from harness.config.canonical import digest
 from harness.config.components import build, identity
 from harness.config.text import counted, plural
 from harness.data.dataset import load, search_queries
-from harness.pipeline import steps
+from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
+from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import queries_digest
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
@@ -85,15 +85,6 @@ class Job:
     timed: bool = False
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
-    """What a plan needs to know of a dataset. queries: digest of the queries. texts: digest of their texts alone."""
-
-    fingerprints: Mapping[str, str | None]
-    queries: str
-    texts: str
-
-
 class Planner:
     """Makes trials of overrides. Each dataset is read once, and each identity computed once, for all trials."""
 
@@ -101,7 +92,8 @@ class Planner:
         self.composer, self.fixed = composer, tuple(fixed)
         self.settings: dict[str, Any] = {}  # the whole config of the first trial, with the keys of the sweep itself
         self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a component ranking
-        self._datasets: dict[str, DatasetInfo | Exception] = {}
+        self._datasets: dict[str, DataFacts | Exception] = {}
+        self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
         self._identities: dict[str, dict[str, Any]] = {}
         self._run_keys = (*check.shipped_keys("run"), "retriever", *task_run.KEYS)
         self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
@@ -136,8 +128,8 @@ class Planner:
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         config = RunConfig.of(retrieval_run.absolute(document))
-        dataset = self._dataset_info(config, choices["dataset"] or "")
-        _check_scores(config, bool(dataset.fingerprints["qrels"]))
+        dataset = self._facts(config, choices["dataset"] or "")
+        _check_scores(config, dataset.qrels is not None)
         rankings = [self._ranking_identity(node, dataset) for node in config.retriever.values()]
         ranking_keys = tuple(digest(ranking) for ranking in rankings)
         reranker = self._identity(config.rerank) if "rerank" in config.active else None
@@ -147,17 +139,31 @@ class Planner:
         trial.data = digest([dataset.fingerprints[name] for name in shared])
         trial.ranking_keys = ranking_keys
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
+        self._check_possible(trial, config, dataset)
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
-    def _dataset_info(self, config: RunConfig, name: str) -> DatasetInfo:
+    def _check_possible(self, trial: Trial, config: RunConfig, facts: DataFacts) -> None:
+        """BadInput where the trial would fail for its data or its models; checked once for trials that are alike."""
+        learns = config.gate if build(config.gate, where="gate").learns else None
+        split = [config.split.public, config.split.seed, config.split.select_on, config.objective]
+        alike = digest([trial.job_key, config.depth, learns, split])
+        if alike not in self._refused:
+            try:
+                preflight.check(config, facts, cache_of(trial), self._identity)
+                self._refused[alike] = None
+            except BadInput as error:
+                self._refused[alike] = error
+        if refused := self._refused[alike]:
+            raise refused
+
+    def _facts(self, config: RunConfig, name: str) -> DataFacts:
         """name: what the dataset is called in logs. Raises what reading it raised."""
         wanted = json.dumps([config.dataset, config.query_text, config.query_file], sort_keys=True)
         if wanted not in self._datasets:
             try:
                 dataset = load(build(config.dataset, where="dataset"), name)
                 queries = search_queries(dataset, config.query_text, config.query_file)
-                texts = digest_texts(query.text for query in queries)
-                self._datasets[wanted] = DatasetInfo(dataset.fingerprints, queries_digest(queries), texts)
+                self._datasets[wanted] = DataFacts.of(dataset, queries)
             except (BadInput, OSError) as error:
                 self._datasets[wanted] = error
         info = self._datasets[wanted]
@@ -165,9 +171,9 @@ class Planner:
             raise info
         return info
 
-    def _ranking_identity(self, node: Node, dataset: DatasetInfo) -> dict[str, Any]:
+    def _ranking_identity(self, node: Node, dataset: DataFacts) -> dict[str, Any]:
         index = {"retriever": self._identity(node), "documents": dataset.fingerprints["documents"]}
-        return steps.ranking_identity(index, dataset.queries)
+        return steps.ranking_identity(index, dataset.queries_digest)
 
     def _identity(self, node: Node) -> dict[str, Any]:
         text = json.dumps(node, sort_keys=True)
@@ -303,7 +309,7 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
     if counts["same"]:
         yield f"skipping {counted(counts['same'], 'trial')} that differ from others only in keys without effect"
     if counts["cannot_run"]:
-        yield f"{counted(counts['cannot_run'], 'trial')} cannot run and will be recorded as failed"
+        yield f"{counted(counts['cannot_run'], 'trial')} cannot run"
     keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
     yield f"{counted(len(counts['jobs']), 'job')}{_sizes(counts['jobs'])}{f' ({keys})' if keys else ''}"
 

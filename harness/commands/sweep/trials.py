@@ -299,6 +299,11 @@ def _record(trial: Trial, context: Context) -> RunRecord:
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 
 
+def refused(trial: Trial, error: Exception) -> Result:
+    """The result of a trial that cannot run."""
+    return _failed(trial, error, None, 0.0)
+
+
 def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> Result:
     line = traceback.format_exception_only(error)[-1].strip()
     return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, line)

@@ -56,7 +56,7 @@ def test_the_cache_is_listed_by_size_and_by_age(harness, kept):
     assert [entry["state"] for entry in found.json["entries"]] == ["finished"] * 3 + ["unfinished"]
     said = harness("doctor cache", "show=1").out
     assert "4.0 MB in all" in said
-    assert "embeddings: 1 entries" in said
+    assert "embeddings: 1 entry" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""What a run will need and cannot have, found out before it begins, so that a refused run leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from harness.config.canonical import digest_texts
+from harness.config.components import build, identity, target_class
+from harness.data.dataset import Dataset, conversations
+from harness.gates.payoff import payoffs
+from harness.pipeline import steps
+from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.session import queries_digest
+from retrievers.base import Qrels, Query, Ranking
+
+Identify = Callable[[Node], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class DataFacts:
+    """What is to be known of a dataset, without its documents.
+
+    fingerprints: part of the data -> sha256. queries: as they are searched. turns: query_id -> whether the query has
+    several user turns. documents: how many. indexed: digest of the texts that are indexed.
+    """
+
+    fingerprints: Mapping[str, str | None]
+    queries: tuple[Query, ...]
+    turns: Mapping[str, bool]
+    qrels: Qrels | None
+    documents: int
+    indexed: str
+
+    @classmethod
+    def of(cls, dataset: Dataset, queries: tuple[Query, ...]) -> DataFacts:
+        return cls(
+            fingerprints=dataset.fingerprints,
+            queries=queries,
+            turns=conversations(dataset.queries),
+            qrels=dataset.qrels,
+            documents=len(dataset.documents),
+            indexed=digest_texts(document.indexed_text for document in dataset.documents),
+        )
+
+    @cached_property
+    def queries_digest(self) -> str:
+        return queries_digest(self.queries)
+
+    @cached_property
+    def texts(self) -> str:
+        """Digest of the texts of the queries alone."""
+        return digest_texts(query.text for query in self.queries)
+
+
+def check(config: RunConfig, facts: DataFacts, cache: Cache, identify: Identify = identity) -> None:
+    """BadInput where the run would fail for what it is given: measures, labels, documents, models.
+
+    identify: `components.identity`, or a version of it with a memory.
+    """
+    steps.check(config, facts.qrels is not None)
+    _check_learning(config, facts)
+    for node in config.retriever.values():
+        _check_retriever(node, config.depth, facts, cache, identify)
+    if "rerank" in config.active and not cache.holds_pairs(identify(config.rerank)):
+        _require_model(build(config.rerank, where="rerank"))
+
+
+def _check_learning(config: RunConfig, facts: DataFacts) -> None:
+    """BadInput where the gate learns and the selected part has no query to learn from."""
+    if facts.qrels and build(config.gate, where="gate").learns:
+        nothing = Ranking.from_scores({query.query_id: {} for query in facts.queries})
+        payoffs(nothing, facts.qrels, config.objective, 0, split=config.split, multi_turn=facts.turns).require_queries()
+
+
+def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
+    """BadInput where its ranking must be computed, and too few documents or a missing model will not let it."""
+    index = {"retriever": identify(node), "documents": facts.fingerprints["documents"]}
+    if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
+        return
+    if hasattr(target_class(node, "retriever"), "require_model"):
+        _require_model(build(node, where="retriever"))
+    indexed = cache.size("indexes", index) is not None
+    for key, part in node.items():
+        if isinstance(part, Mapping) and "_target_" in part:
+            made = build(part, where=key)
+            if hasattr(made, "check_size"):
+                made.check_size(facts.documents, depth)
+            if hasattr(made, "require_model") and not _encoded(part, indexed, facts, cache, identify):
+                _require_model(made)
+
+
+def _encoded(encoder: Node, indexed: bool, facts: DataFacts, cache: Cache, identify: Identify) -> bool:
+    """Whether all vectors of documents and queries are cached. indexed: whether the documents' index is."""
+    made_by = {"encoder": identify(encoder)}
+    documents = indexed or cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
+    return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
+
+
+def _require_model(component: Any) -> None:
+    if hasattr(component, "require_model"):
+        component.require_model()
