@@ -24,6 +24,7 @@ from harness.reports.next_steps import Place
 from harness.reports.run_note import RunScores
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
+from harness.tracking.mlflow_client import redacted
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
 from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
 from retrievers.base import BadInput
@@ -180,6 +181,9 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
             if ids:
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
+        console.print(f"Files: {live.folder}")
+        if live.run_id:
+            console.print(f"Run {live.run_id} of experiment {config['experiment_name']!r} in {redacted(tracker.uri)}")
 
     terminal.emit(config["format"], document, show)
     recording.exit_if_unsent(record)

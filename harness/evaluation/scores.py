@@ -125,6 +125,7 @@ class ShownLists:
     signal: float64 [rows of final], the signal the gate decided by.
     rankings: name -> component ranking, for the oracle fusion.
     top_k: length of the cut; required with `deep`.
+    complete: whether the lists end because nothing more is known to be shown; False for a file, which may be cut.
     """
 
     final: Lists
@@ -134,6 +135,7 @@ class ShownLists:
     signal: np.ndarray | None = None
     rankings: Mapping[str, Ranking] = field(default_factory=dict)
     top_k: int | None = None
+    complete: bool = True
 
     def __post_init__(self) -> None:
         others = [lists for lists in (self.deep, self.candidates, *self.rankings.values()) if lists is not None]
@@ -141,6 +143,15 @@ class ShownLists:
             raise ValueError("final, deep, candidates and rankings must have the same queries in the same rows")
         if self.deep is not None and self.top_k is None:
             raise ValueError("deep needs top_k, which decides the measures that read it")
+
+    def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
+        """Standard measure -> why it is unknown: of a file that is shallower than a cut-off, those that read deeper."""
+        longest = int((self.final.docs >= 0).sum(axis=1).max(initial=0))
+        standard = [measure for measure in measures if measure.family is Family.STANDARD]
+        if self.complete or longest >= max((measure.k or 0 for measure in standard), default=0):
+            return {}
+        deeper = [measure.name for measure in standard if measure.k is None or measure.k > longest]
+        return dict.fromkeys(deeper, f"the longest list of the file has {longest} documents")
 
     def reads_final(self, measure: Measure) -> bool:
         """Whether a measure reads the final lists; the others read `deep`."""
@@ -182,9 +193,12 @@ def score(
     before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
     values = {one.name: one.values(judged[one]) for one in measures if one.family is not Family.POOLED}
+    unknown = lists.beyond(measures)
+    values |= {name: np.full(len(scored), np.nan) for name in unknown}
     conversations = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
     in_public = public_part(qrels, scored=scored, multi_turn=conversations, part=split)
     summary = _summaries(judged, values, np.ones(len(scored), bool))
+    summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
     lost, reachable = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(lists.final)

@@ -22,7 +22,14 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
     turns = None if _labels_alone(config["dataset"]) else conversations(source.queries())
     split = Split(config["public"], config["seed"])
     missing = config["missing"]
-    scores = score(ShownLists(predictions), qrels, config["metrics"], split=split, multi_turn=turns, missing=missing)
+    scores = score(
+        ShownLists(predictions, complete=False),
+        qrels,
+        config["metrics"],
+        split=split,
+        multi_turn=turns,
+        missing=missing,
+    )
     return scores, qrels
 
 

@@ -83,10 +83,10 @@ def show_scores(
         summary = of.summary[name]
         table.add_row(
             f"{OOF}{name}" if of is held_out else name,
-            number(summary.mean),
+            number(summary.mean if summary.n else None),
             interval(summary.low, summary.high, absent=""),
             str(summary.n),
-            *(number(part[name].mean if name in part else None) for part in (of.public, of.private)),
+            *(number(part[name].mean if name in part and part[name].n else None) for part in (of.public, of.private)),
         )
     console.print(table)
     if held_out:

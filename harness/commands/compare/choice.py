@@ -18,6 +18,7 @@ from retrievers.base import BadInput, did_you_mean
 
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
 RUN_ID = 32  # characters
+SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
         notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
+    ranked, left_out = _comparable(ranked)
+    notes += left_out
     best = [one.run for one in ranked[: config["top"]]]
     if len(best) < 2:
         raise BadInput(
@@ -107,6 +110,23 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
         )
     return Choice(best, ranking.select_on, notes)
+
+
+def _comparable(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
+    """(the runs without the scored files of lists that were scored on other queries than they, a note on these)."""
+    runs = [one.run for one in ranked if "data.queries" in one.run.tags and "data.qrels" in one.run.tags]
+    if not runs:
+        return list(ranked), []
+    counts = {run.metrics[SCORED_QUERIES] for run in runs if SCORED_QUERIES in run.metrics}
+    labels = {run.tags["data.qrels"] for run in runs}
+
+    def compares(run: LoggedRun) -> bool:
+        count = run.metrics.get(SCORED_QUERIES)
+        return run in runs or (run.tags.get("data.qrels") in labels and (not counts or count in counts))
+
+    kept = [one for one in ranked if compares(one.run)]
+    names = [one.run.name for one in ranked if one not in kept]
+    return kept, [f"Left out, since they were scored on other queries: {', '.join(names)}."] if names else []
 
 
 def _kinds(ranked: Sequence[RankedRun]) -> str:

@@ -15,10 +15,10 @@ from harness.pipeline.cache import Cache
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.tracking.logged_run import in_full
-from harness.tracking.ranking import chosen
+from harness.tracking.ranking import SCORED, chosen
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import RunKind, kind_of, require_kind
-from harness.tracking.tracker import LoggedRun, mlflow_name
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     kind = kind_of(config)
     kind.check_export(config)
     tracker = open_tracker(config)
-    run = in_full(tracker, chosen(tracker, config, kind.name))
+    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
+    run = in_full(tracker, chosen(tracker, config, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
     require_kind(kind, run, "export it")
