@@ -17,7 +17,6 @@ Without these they are skipped. The table at the end counts the cases; the exit 
 
 from __future__ import annotations
 
-import atexit
 import fnmatch
 import importlib.util
 import itertools
@@ -25,6 +24,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -188,7 +188,7 @@ class World:
             "OMP_NUM_THREADS": "1",
         } | self.environment  # fmt: skip
         words = [*words[0].split(), *words[1:], "format=json"]
-        if fresh_interpreter:
+        if fresh_interpreter or "hydra/launcher=joblib" in words:  # whose workers would outlive a fork
             command = [sys.executable, "-c", "from harness.cli import main; main()", *words]
             with files[0].open("w") as out, files[1].open("w") as err:
                 child = subprocess.Popen(
@@ -284,7 +284,6 @@ def _be_the_command(words: list[str], folder: Path, environment: dict[str, str],
         main(words)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-    atexit._run_exitfuncs()  # as an interpreter does that ends: joblib stops its workers here
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -433,6 +432,9 @@ def main(arguments: list[str]) -> int:
     chosen = options.parse_args(arguments)
     cases = chosen_cases(chosen.only)
     mounts = enter_namespace()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background commands ignore it, and hand that on
     import_everything()
     folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
     world = World(folder, mounts)
