@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.reports import terminal
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import Tracker
 from retrievers.base import BadInput
@@ -35,7 +35,7 @@ def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if tracker.uri is None:
         raise BadInput("tracking=none keeps no runs to look at. Leave tracking out, or use tracking=mlflow.")
     if tracker.uri.startswith(("http://", "https://")):
-        return _announce(config, redacted(tracker.uri), _pages(tracker, config["experiment_name"]), tracker)
+        return _announce(config, without_login(tracker.uri), _pages(tracker, config["experiment_name"]), tracker)
     taken = f" (port {config['port']} is taken)" if port != config["port"] else ""
     print(f"MLflow starts at {address}{taken}; that takes 10 to 40 s ...", file=sys.stderr, flush=True)  # noqa: T201
     server = _start(tracker, host, port)

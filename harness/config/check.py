@@ -55,15 +55,29 @@ def check(config: Mapping[str, Any], name: str) -> None:
         if key := KEYS.get(f"{name}.{key_name}") or KEYS.get(key_name):
             check_value(value, key, key_name)
     for place in (config["outputs"], config.get("store", {}).get("path", "")):
-        if Path(place).absolute().parts[1:2] in (("proc",), ("sys",)):
-            raise BadInput(f"{place} is no folder for files, but a view of the system. Choose another: {OTHERS}.")
+        _check_place(place)
     if "task" not in config and "metrics" in config:
         check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task may leave them to its scheme
     for group in GROUPS:
         if group in config:
             check_component(config[group], group)
+    _check_tracking(config)
     if "retriever" in config:
         _check_retrieval(config)
+
+
+def _check_place(place: str) -> None:
+    if Path(place).absolute().parts[1:2] in (("proc",), ("sys",)):
+        raise BadInput(f"{place} is no folder for files, but a view of the system. Choose another: {OTHERS}.")
+
+
+def _check_tracking(config: Mapping[str, Any]) -> None:
+    """BadInput where another key refers to the tracking address, whose secrets would so be logged."""
+    uri = config.get("tracking", {}).get("uri")
+    _check_place((uri or "").partition("sqlite:///")[2])
+    for name, value in leaves(config):
+        if uri and "://" in uri and name != "tracking.uri" and uri in str(value):
+            raise BadInput(f"{name} repeats tracking.uri, which may hold a secret, and would be logged. Change it.")
 
 
 def _check_retrieval(config: Mapping[str, Any]) -> None:

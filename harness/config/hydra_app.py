@@ -12,7 +12,8 @@ from typing import Any
 
 from harness.config.check import Invocation, check, primary
 from harness.config.components import conf_folder
-from harness.config.defaults import Setting, defaults
+from harness.config.defaults import Setting, config_folders, defaults
+from harness.config.recipes import unfolded
 from retrievers.base import BadInput
 
 PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
@@ -41,6 +42,8 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
     failures: list[Exception] = []
     alone = flags.shell_completion or command == "init"
     before = [] if alone else _defaults(command, [*options_of(flags), *flags.overrides])
+    recipe, overrides = unfolded(primary(command), flags.overrides, config_folders(options_of(flags)))
+    before += map(override_of, recipe)
 
     def task(composed: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
@@ -63,7 +66,7 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
         sys.path.append(PLUGINS)  # where Hydra, which looks once per process, finds the sweeper of `harness sweep`
     shows = flags.cfg or flags.hydra_help or flags.info or flags.shell_completion or flags.multirun
     added = ["--multirun"] if command == "sweep" and not shows else []
-    given = flags.overrides if flags.shell_completion else [quoted(word, multirun) for word in flags.overrides]
+    given = flags.overrides if flags.shell_completion else [quoted(word, multirun) for word in overrides]
     sys.argv = ["harness", *added, *options_of(flags), *before, *given]
     with _full_errors():
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=primary(command))(task)()

@@ -8,6 +8,7 @@ Imports Hydra at the top, since a launcher sends the loader to its workers: impo
 
 from __future__ import annotations
 
+import copy
 import functools
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
+from harness.config import recipes
 from harness.config.canonical import flatten, leaves, nodes
 from harness.config.components import conf_folder
 from harness.config.keys import Key, check_value
@@ -67,6 +69,7 @@ class LeashedLoader(ConfigLoaderImpl):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
+        self._name = config_name or "common"
         try:
             config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         except (ValueError, RecursionError) as error:  # such as a file with a number of thousands of digits
@@ -87,6 +90,9 @@ class LeashedLoader(ConfigLoaderImpl):
         if loaded.provider == "command-line":  # of --config-dir
             content = OmegaConf.to_container(loaded.config, resolve=False)
             _check_file(content, f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml")
+            if default.config_path.startswith(f"{recipes.GROUP}/"):
+                loaded = copy.copy(loaded)
+                loaded.config = OmegaConf.create(recipes.own(content, self._name))
         return loaded
 
 

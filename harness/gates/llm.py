@@ -28,7 +28,7 @@ import numpy as np
 
 from harness.gates.gate import ALL, Decision
 from harness.progress import watch
-from retrievers.base import AtMost, BadInput, Progress, Query
+from retrievers.base import AtMost, BadInput, Failed, Progress, Query
 
 if TYPE_CHECKING:
     from harness.gates.payoff import Payoff
@@ -126,7 +126,7 @@ class LlmGate:
     ) -> Iterator[tuple[int, float]]:
         """Yield (position in `queries`, 1.0 if it needs documents, else 0.0) as answers arrive.
 
-        If a query gets no answer, no new requests start; RuntimeError follows the answers that were under way.
+        If a query gets no answer, no new requests start; Failed follows the answers that were under way.
 
         cached: number of answers that the caller already has; they count in the progress and the error message.
         """
@@ -154,7 +154,7 @@ class LlmGate:
                 stopped.set()  # queued requests do not start
         if failed:
             query, reason = failed
-            raise RuntimeError(
+            raise Failed(
                 f"gate=llm: query {query.query_id!r} has no answer from {self.model} at {self.base_url}: {reason} "
                 f"{done} of {total} answers are cached. Run again to request only the others."
             )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from harness.tracking.database import fault, is_damage
 from retrievers.base import BadInput, Failed
@@ -28,6 +28,7 @@ QUIET = {
 }
 
 OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
+HIDDEN = "/…"  # in place of a path
 AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,12 +42,22 @@ class Damaged(Unreachable, BadInput):
     """The file of a local tracking store is damaged, or is no tracking store. A run that has begun is saved."""
 
 
-def redacted(uri: str | None) -> str:
-    """An address without user and password, which may be shown."""
+def without_login(uri: str | None) -> str:
+    """An address without user and password. It can be used, but may hold a secret in its path or its query."""
     parts = urlsplit(uri or "")
     if "@" not in parts.netloc:
         return uri or ""
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def redacted(uri: str | None) -> str:
+    """An address that may be shown: without user, password and query, and of a server without the path."""
+    parts = urlsplit(without_login(uri))
+    if not parts.netloc:
+        return without_login(uri)
+    if parts.scheme in ("http", "https") and parts.path.strip("/"):
+        parts = parts._replace(path=HIDDEN)
+    return urlunsplit(parts._replace(query="", fragment=""))
 
 
 def without_secrets(uri: str) -> str:
@@ -59,7 +70,7 @@ def without_secrets(uri: str) -> str:
         return uri
     os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
     os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password or "")
-    return redacted(uri)
+    return without_login(uri)
 
 
 def open_client(uri: str) -> MlflowClient:
@@ -86,9 +97,9 @@ def open_client(uri: str) -> MlflowClient:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     except MlflowException as error:
-        raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error)}") from error
+        raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error, uri)}") from error
     except SQLAlchemyError as error:
-        raise Unreachable(f"{redacted(uri)} cannot be opened: {_first_line(error)}. Is the disk full?") from error
+        raise Unreachable(f"{redacted(uri)} cannot be opened: {_first_line(error, uri)}. Is the disk full?") from error
     return client
 
 
@@ -153,10 +164,16 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
             if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # it answers: our mistake
                 raise
             tracker.down_until = time.monotonic() + AGAIN_SECONDS
-            raise Unreachable(f"{redacted(tracker.uri)}: {_first_line(error)}") from error
+            raise Unreachable(f"{redacted(tracker.uri)}: {_first_line(error, tracker.uri)}") from error
 
     return call
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _first_line(error: Exception, uri: str) -> str:
+    """The first line of an error's message, without the secrets of the address that it may repeat."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        for secret in (parts.query, parts.path.strip("/"), quote(parts.path.strip("/"))):
+            line = line.replace(secret, HIDDEN.strip("/")) if secret else line
+    return line

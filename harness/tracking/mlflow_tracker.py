@@ -64,6 +64,10 @@ class MlflowTracker:
     keeps_files = True
 
     def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:
+        try:
+            urlsplit(uri or "").port  # noqa: B018
+        except ValueError as error:  # the address is not shown: it may hold a password
+            raise BadInput(f"uri is no address: {error}.") from None
         self.uri, self.detail = uri, detail
         self.artifacts: str | None = None
         self.database: Path | None = None  # the file of a local tracking store

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.data.files import write_text
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import without_login
 from harness.tracking.tracker import RunRecord, Tracker
 
 ENDING = ".unsent"
@@ -28,7 +28,7 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
     """
     held = next(_free_names(folder))
     content = dataclasses.asdict(dataclasses.replace(record, folder=None, ended=int(time.time() * 1000)))
-    about = {"run_id": run_id, "status": status, "store": redacted(tracker.uri), "detail": tracker.detail}
+    about = {"run_id": run_id, "status": status, "store": without_login(tracker.uri), "detail": tracker.detail}
     unfinished = held.with_name(held.name + UNFINISHED)
     unfinished.mkdir(parents=True)
     try:

@@ -19,7 +19,7 @@ from harness.data.files import write_text
 from harness.progress import stage
 from harness.tracking import in_progress, outbox
 from harness.tracking.in_progress import Claim, Work
-from harness.tracking.mlflow_client import Unreachable, redacted
+from harness.tracking.mlflow_client import Unreachable, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 
@@ -159,7 +159,7 @@ def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch:
     """
     if tracker.outputs is None:
         return None
-    store = redacted(tracker.uri) if tracker.uri else None
+    store = without_login(tracker.uri) if tracker.uri else None
     work = Work(str(folder) if folder else None, scratch, record.experiment, store)
     claim = in_progress.claim(tracker.outputs, work)
     record.tags[in_progress.TAG] = claim.name
@@ -183,7 +183,7 @@ def end_abandoned(tracker: Tracker) -> None:
     """End what processes of this host that died have left: their runs as KILLED, and their unfinished folders."""
     for claim in in_progress.abandoned(tracker.outputs) if tracker.outputs else ():
         work = claim.work
-        if work and work.store not in (None, redacted(tracker.uri)):
+        if work and work.store not in (None, without_login(tracker.uri)):
             continue  # for a command that uses this tracking store
         with suppress(Unreachable):
             if work:

@@ -26,7 +26,7 @@ from harness.pipeline import steps, timing
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session
 from harness.reports import run_page
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
@@ -193,7 +193,8 @@ def write_page(
     """
     if overrides is not None:
         parts = (typed(word).partition("=") for word in overrides)
-        overrides = [f"{key}{sign}{redacted(value)}" for key, sign, value in parts]
+        shown = {"tracking.uri": redacted}
+        overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", requirements())
     report = run_page.write(folder, record.name, run_id, config, dataset, outcome, overrides)
     record.tables[run_page.TABLE] = report.table

@@ -94,7 +94,41 @@ def test_a_server_that_is_not_there(harness, toy, monkeypatch):
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "sec:ret"
 
 
+def test_a_secret_in_the_path_of_a_server_is_not_shown(harness, toy, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    done = harness(*RUN, "tracking.uri=http://127.0.0.1:9/s3cret/x?key=h1dden")
+    assert done.code == 2
+    assert "tracking.uri=http://127.0.0.1:9/… cannot be used" in done.err
+    assert "s3cret" not in done.err
+    assert "h1dden" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("http://[", "tracking: uri is no address"),
+        ("http://user:secret@host:port", "tracking: uri is no address"),
+        ("sqlite:////proc/x", "/proc/x is no folder for files"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_at_once(harness, toy, uri, message):
+    done = harness(*RUN, f"tracking.uri={uri}")
+    assert done.code == 2
+    assert message in done.err
+    assert "secret" not in done.err
+
+
+def test_no_other_key_repeats_the_tracking_address(harness, toy, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:hunter2@127.0.0.1:9")
+    done = harness(*RUN, "run_name=${tracking.uri}")
+    assert done.code == 2
+    assert done.err.startswith("run_name repeats tracking.uri")
+    assert "hunter2" not in done.err
+
+
 def test_passwords_are_never_shown():
+    assert redacted("http://user:secret@host:5000/path?key=x#y") == "http://host:5000/…"
+    assert redacted("http://host:5000") == "http://host:5000"
     assert redacted("postgresql://user:secret@host:5432/x") == "postgresql://host:5432/x"
     assert redacted("sqlite:///a/b.db") == "sqlite:///a/b.db"
 

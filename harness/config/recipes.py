@@ -1,0 +1,87 @@
+"""Recipes in commands whose configs take none: what `experiment=NAME` means to `harness compare`, for example.
+
+`run` and `sweep` leave recipes to Hydra. Other commands take from a recipe the keys and groups that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.config import manual
+from harness.config.canonical import flatten
+from harness.config.defaults import Setting, known_keys
+from retrievers.base import BadInput, did_you_mean
+
+GROUP = "experiment"
+
+
+def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
+    """(settings of the recipes among a command's overrides, the other overrides).
+
+    name: of the command's primary config. folders: further folders of configs. BadInput for a recipe that does not
+    exist, and for a key in it that no command has.
+    """
+    own = manual.manual(name)
+    if GROUP in own.groups:
+        return [], list(words)
+    settings: dict[str, Setting] = {}
+    others = []
+    for word in words:
+        key, equals, choice = word.partition("=")
+        if key.lstrip("+") != GROUP or not equals:
+            others.append(word)
+            continue
+        for one in _settings(choice, folders):
+            if own.has(one.key):
+                settings[one.key] = one
+    return sorted(settings.values(), key=lambda one: not one.is_choice), others
+
+
+def own(content: Any, name: str) -> Any:
+    """The content of a recipe without the keys that only other commands have."""
+    if not isinstance(content, Mapping):
+        return content
+    known, everywhere = manual.manual(name), known_keys()
+    foreign = [key for key in everywhere if not known.has(key)]
+    kept: dict[Any, Any] = {}
+    for key, value in content.items():
+        inner = [one.partition(".")[2] for one in foreign if one.startswith(f"{key}.")]
+        if key in foreign:
+            continue
+        kept[key] = {k: v for k, v in value.items() if k not in inner} if isinstance(value, Mapping) else value
+    return {key: value for key, value in kept.items() if value != {} or content[key] == {}}
+
+
+def _settings(choice: str, folders: Sequence[Path]) -> Iterator[Setting]:
+    """What a recipe sets, those that it builds on first. BadInput for a key that no command has."""
+    import yaml
+
+    known = manual.choices(GROUP, folders)
+    if choice not in known:
+        near = did_you_mean(choice, known)
+        raise BadInput(f"{GROUP}={choice}: there is no such choice.{near} Known: {', '.join(known)}.")
+    path = known[choice]
+    try:
+        page, content = manual.read(path), yaml.safe_load(path.read_text("utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise BadInput(f"{path}: this is not a config: {' '.join(str(error).split())}") from None
+    for base in page.bases:
+        yield from _settings(base, folders)
+    for group, entry in page.groups.items():
+        yield Setting(group, yaml.safe_load(entry.value), entry.value, str(path))
+    everywhere = known_keys(folders)
+    for key, value in _values(content).items():
+        if key not in everywhere and not any(one.startswith(f"{key}.") for one in everywhere):
+            parent = key.rpartition(".")[0]
+            if parent not in everywhere:
+                raise BadInput(f"{path}: no command has the key {key}.{did_you_mean(key, everywhere)}")
+        yield Setting(key, value, str(value), str(path))
+
+
+def _values(content: Any) -> dict[str, Any]:
+    """Dotted key -> value of all that a recipe sets, without its list of defaults and without Hydra's section."""
+    if not isinstance(content, Mapping):
+        return {}
+    return flatten({key: value for key, value in content.items() if key not in ("defaults", "hydra")})

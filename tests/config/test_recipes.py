@@ -1,0 +1,99 @@
+"""A recipe works in every command: each takes the keys that it has."""
+
+import pytest
+import yaml
+
+from harness import cli
+from harness.cli import COMMANDS
+from harness.config.check import primary
+from harness.config.manual import manual
+from harness.config.recipes import unfolded
+from retrievers.base import BadInput
+
+MINE = """# @package _global_
+# What everybody here uses.
+defaults:
+  - base
+  - override /gate: score
+  - override /retriever: hybrid_lexical
+  - override /dataset: contest
+gate: {source: bigram, threshold: 6}
+fusion: {weights: {bm25: 0.5}}
+dataset: {path: "a folder, with = signs"}
+experiment_name: "2024"
+top_k: 5
+top: 7
+metric: ndcg@10
+seed: 3
+"""
+BASE = "# @package _global_\n# The base.\noutputs: elsewhere\ntop_k: 4\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in {"mine": MINE, "base": BASE}.items():
+        (tmp_path / "my" / "experiment").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "my" / "experiment" / f"{name}.yaml").write_text(text, "utf-8")
+    return tmp_path / "my"
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("init",)])
+def test_every_command_takes_what_it_has(command, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    code = cli.call(command, [f"--config-dir={folder}", "experiment=mine", "--cfg=job"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    config = yaml.safe_load(captured.out)
+    assert config["outputs"] == "elsewhere"
+    if "top_k" in config:
+        assert config["top_k"] == 5
+    if "gate" in config:
+        assert config["gate"]["threshold"] == 6
+        assert config["fusion"]["weights"] == {"bm25": 0.5, "bigram": 1.0}
+        assert config["dataset"]["path"] == "a folder, with = signs"
+    if command == "compare":
+        assert (config["top"], config["metric"], config["experiment_name"]) == (7, "ndcg@10", "2024")
+
+
+def test_the_command_line_has_the_last_word(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert cli.call("search", [f"--config-dir={folder}", "experiment=mine", "top_k=9", "--cfg=job"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["top_k"] == 9
+
+
+def test_commands_with_recipes_of_their_own_leave_them_to_hydra(folder):
+    assert unfolded("run", ["experiment=mine", "top_k=1"], [folder]) == ([], ["experiment=mine", "top_k=1"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "text", "message"),
+    [
+        ("mien", MINE, r"experiment=mien: there is no such choice\. Did you mean 'mine'"),
+        ("mine", MINE.replace("top_k", "top_kk"), r"mine\.yaml: no command has the key top_kk\. Did you mean 'top_k'"),
+        ("mine", "# @package _global_\n\tx: 1", r"mine\.yaml: this is not a config"),
+    ],
+)
+def test_what_no_command_has_is_refused(folder, choice, text, message):
+    (folder / "experiment" / "mine.yaml").write_text(text, "utf-8")
+    with pytest.raises(BadInput, match=message):
+        unfolded("compare", [f"experiment={choice}"], [folder])
+
+
+def test_of_hydras_section_nothing_is_taken(folder):
+    (folder / "experiment" / "mine.yaml").write_text("# @package _global_\nhydra: {verbose: true}\ntop: 3\n", "utf-8")
+    settings, _ = unfolded("compare", ["experiment=mine"], [folder])
+    assert [one.key for one in settings] == ["top"]
+    assert manual(primary("compare")).has("top")
+
+
+def test_a_run_ignores_what_only_other_commands_have(folder, toy, harness):
+    (folder / "experiment" / "mine.yaml").write_text(MINE.replace('"a folder, with = signs"', "toy"), "utf-8")
+    done = harness("run", f"--config-dir={folder}", "experiment=mine", "tracking=none", "format=json")
+    assert done.json["counts"]["scored"] == 3
+
+
+def test_a_run_refuses_what_no_command_has(folder, toy, harness):
+    (folder / "experiment" / "mine.yaml").write_text(MINE + "tops: 3\n", "utf-8")
+    done = harness("run", f"--config-dir={folder}", "experiment=mine", "tracking=none")
+    assert done.code == 2
+    assert "tops is unknown here" in done.err
