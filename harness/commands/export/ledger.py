@@ -33,7 +33,7 @@ _STEP = dict.fromkeys(("time", "sha256", "file"), _TEXT)
 EVENTS: Mapping[str, Mapping[str, tuple[Any, str]]] = {  # event -> field of its lines -> (type, its name in messages)
     "export": _STEP
     | dict.fromkeys(("run_id", "run_name", "experiment", "metric"), _TEXT)
-    | dict.fromkeys(("trial_key", "queries", "ranked_by"), _MAYBE)
+    | dict.fromkeys(("trial_key", "queries"), _MAYBE)
     | {"value": ((int, float, type(None)), "a number or null"), "metrics": (dict, "an object of numbers")},
     "answer": _STEP,
 }
