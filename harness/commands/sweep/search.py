@@ -93,10 +93,13 @@ class Search:
         """
         self._check(space, objectives)
         import optuna
+        from optuna.exceptions import OptunaError
         from sqlalchemy import URL
         from sqlalchemy.exc import SQLAlchemyError
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        definition = {key: str(axis) for key, axis in space.items()}
+        definition["objective"] = ", ".join(f"{direction} {name}" for name, direction in objectives)
         url = URL.create("sqlite", database=str(file)).render_as_string()
         try:
             if not file.exists():
@@ -108,13 +111,13 @@ class Search:
                 directions=[direction for _, direction in objectives],
                 load_if_exists=True,
             )
-        except (SQLAlchemyError, RuntimeError, ValueError, LookupError) as error:
+            _check_same(definition, stored, file)
+        except BadInput:
+            raise
+        except (SQLAlchemyError, OptunaError, RuntimeError, ValueError, LookupError) as error:
             # RuntimeError: another version of Optuna made the file. ValueError, LookupError: it is damaged
             reason = str(error).partition("\n")[0]
             raise BadInput(f"{file} cannot be opened as a study: {reason}. Move the file away.") from None
-        definition = {key: str(axis) for key, axis in space.items()}
-        definition["objective"] = ", ".join(f"{direction} {name}" for name, direction in objectives)
-        _check_same(definition, stored, file)
         return Study(self, stored, space)
 
     def _check(self, space: Mapping[str, Axis], objectives: Sequence[Objective]) -> None:
