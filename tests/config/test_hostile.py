@@ -1,0 +1,88 @@
+"""Overrides that cannot be meant end in a message: exit code 2, no traceback, nothing written, and soon."""
+
+import pytest
+
+from harness import cli
+
+BIG, DIGITS, HALF, LONG = "9" * 20, "9" * 5000, "\udc80", "x" * 5000
+GROUPS = ("dataset", "encoder", "fusion", "gate", "index", "rerank", "retriever", "task", "tokenizer", "tracking")
+
+WORDS = [
+    "+=1 @x=1 ++=1 ~=1 = .=1 +@x=1 a..b=1 top_k=[ top_k={ top_k=[1,2 query=5 query=null store=5 prune=5 x=1 +x=1",
+    "++x=1 +top_k=3 ~top_k ~metrics ~query ~query.text ~store ~dataset ~gate +query.x=1 +dataset.x=1 +gate.x.y.z=1",
+    "top_k=1,2 top_k=range(1,3) top_k=interval(1,2) top_k=${nothing} top_k=${top_k} run_name=??? run_name=${x:y}",
+    "experiment=5 experiment=nothing experiment=../run gate=/etc/passwd gate=a/../b +gate/x=1 gate@x=none +x@y=1",
+    "gate=[] retriever.bm25=5 retriever.bm25=null +retriever.x=5 +retriever.x=null retriever.bm25.runtime=5",
+    "retriever.bm25.tokenizer=null retriever.bm25.tokenizer=word retriever.bm25.tokenizer=5 retriever.bm25.runtime=x",
+    "gate._target_=harness.tracking.mlflow_tracker.MlflowTracker tokenizer._target_=harness.data.contest.Sample",
+    "gate._target_=harness.gates.gate.Decision gate._target_=gate/nothing retriever.bm25._target_=5 gate._target_=",
+    "tokenizer._target_=dataset/sample tracking._target_=gate/none rerank._target_=retrievers.lexical.tokenize.Word",
+    "dataset._target_=harness.pipeline.cache.Cache fusion._target_=rerank/none rerank._target_=measure/bertscore",
+    f"top_k={BIG} top_k={DIGITS} depth={BIG} depth={DIGITS} top_k=2147483648 top_k=1e3 top_k=null top_k=true top_k=[3]",
+    f"metrics=[ndcg@{BIG}] metrics=[ndcg@{DIGITS}] metrics=[ndcg@-1] metrics=5 metrics=[5] metrics=[null] objective=5",
+    f"objective=ndcg@{BIG} public=1e308 public=-0.1 public=null public=inf seed={BIG} seed=-1 seed=1.5 format=5",
+    "tokenizer.runtime.workers=99999 tokenizer.runtime.workers=0 tokenizer.tags=[] tokenizer.tags=5 tokenizer.tags=[5]",
+    f"retriever.bm25.k1=1e308 retriever.bm25.k1=nan retriever.bm25.b=-1 retriever.bm25.runtime.threads={BIG}",
+    "retriever.bm25.delta=1e308 retriever.bm25.epsilon=-1 retriever.bm25.engine=5 retriever.bm25.variant=null",
+    f"experiment_name={HALF} run_name={HALF} outputs={HALF} store.path={HALF} experiment_name={LONG} run_name={LONG}",
+    f"outputs={LONG} outputs=a/{LONG}/b store.path={LONG} outputs=/proc/x store.path=/proc/x outputs=/dev/null",
+    "experiment_name=a\0b run_name=a\nb run_name=a\x1b[31m outputs=a\0b store.path=a\0b experiment_name= outputs=",
+    "tracking.detail=x select_on=5 query.text=5 query.file=5 fusion.weights=5 fusion.normalise=5",
+]
+TOGETHER = [
+    ["gate=score", "gate.threshold=1e308"],
+    ["gate=score", "gate.threshold=-1e308"],
+    ["gate=score", f"gate.k={BIG}"],
+    ["gate=auto", f"gate.folds={BIG}"],
+    ["gate=auto", f"gate.repeats={BIG}"],
+    ["gate=auto", "gate.signals=5"],
+    ["gate=depth", "gate.k=-5"],
+    ["gate=classifier", "gate.embedding=5"],
+    ["gate=fitted", "gate.file=/dev/zero"],
+    ["gate=llm", "gate.model=m", "gate.runtime.timeout=1e308"],
+    ["gate=llm", "gate.model=m", f"gate.runtime.retries={BIG}"],
+    ["gate=llm", "gate.model=m", f"gate.runtime.parallel={BIG}"],
+    ["gate=llm", "gate.model=m", "gate.request=5"],
+    ["tokenizer=char_ngram", f"tokenizer.high={BIG}"],
+    ["tokenizer=char_ngram", f"tokenizer.low={BIG}", f"tokenizer.high={BIG}"],
+    ["tokenizer=snowball", "tokenizer.stop_words=5"],
+    ["fusion=rrf", f"fusion.k={BIG}"],
+    ["retriever=hybrid_lexical", "fusion.weights.bm25=1e308"],
+    ["retriever=hybrid_lexical", "fusion.weights.bm25=x"],
+    ["retriever=dense", "retriever.dense.encoder=null"],
+    ["retriever=dense", "retriever.dense.index=5"],
+    ["retriever=dense", "retriever.dense.encoder={_target_: index/flat}"],
+    ["retriever=dense", "encoder=lsa", f"encoder.dimensions={BIG}"],
+    ["retriever=dense", "encoder=lsa", f"encoder.seed={BIG}"],
+    ["retriever=dense", "encoder=lsa", "index=hnsw", f"index.m={BIG}"],
+    ["retriever=dense", "encoder=lsa", "index=ivf_pq", "index.bits=99"],
+    ["rerank=cross_encoder", f"rerank.depth={BIG}"],
+    ["rerank=cross_encoder", f"rerank.max_length={BIG}"],
+    ["rerank=cross_encoder", f"rerank.runtime.batch_tokens={BIG}"],
+    ["dataset=contest", f"dataset.path={LONG}"],
+    ["dataset=contest", f"dataset.path={HALF}"],
+    ["dataset=contest", "dataset.path=a\0b"],
+    ["dataset=contest", "dataset.documents=/dev/zero"],
+    ["top_k=2147483648", "depth=2147483648"],
+    ["top_k={a: 1}"],
+    ["+retriever.5={_target_: retriever/bm25}"],
+    *([f"{group}={value}"] for group in GROUPS for value in ("null", "5")),
+]
+CASES = [[word] for line in WORDS for word in line.split(" ")] + TOGETHER
+FEW = 3  # of three cases, one is tried in the fast part
+
+
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(case, marks=[pytest.mark.slow] if i % FEW else [], id=f"{i}") for i, case in enumerate(CASES)],
+)
+def test_a_hostile_override_ends_in_a_message(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = cli.call("run", [*words, *([] if "tracking" in words[0] else ["tracking=none"])])
+    captured = capsys.readouterr()
+    assert code == 2, captured.err[-500:]
+    assert "Traceback" not in captured.err
+    assert captured.err.strip()
+    assert captured.out == ""
+    assert not list(tmp_path.rglob("*.unfinished"))
+    assert not (tmp_path / "outputs" / "runs").exists()
