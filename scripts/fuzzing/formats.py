@@ -435,7 +435,9 @@ def _retrieval(folder: Path) -> None:
     tracker = _Folder()
     config = read_config(folder / "b" / "config.yaml")
     text = provenance.resolved(config)
-    same(text, provenance.resolved(read_config(_resolved(text))), "the config")
+    with tempfile.TemporaryDirectory() as name:
+        write_text(again := Path(name) / "config.yaml", text)
+        same(text, provenance.resolved(read_config(again)), "the config")
     with contextlib.suppress(BadInput):
         reproduce._run_config(tracker, b, "run", {"data": dict.fromkeys(("path", "documents", "queries", "qrels"))})  # type: ignore[arg-type]
     with contextlib.suppress(BadInput):
@@ -445,14 +447,6 @@ def _retrieval(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         runs = retrieval_runs.read(tracker, {"A": a, "B": b}, Path(name))  # type: ignore[arg-type]
         retrieval_runs.comparison(runs, Settings("modified_map@3", 100, 0))
-
-
-def _resolved(text: str) -> Path:
-    """A config file with this text."""
-    file = Path(tempfile.gettempdir()) / "fuzz-again" / "config.yaml"
-    file.parent.mkdir(exist_ok=True)
-    write_text(file, text)
-    return file
 
 
 def _task_files() -> Files:
