@@ -40,6 +40,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "config/components.py:_recorded_classes": SHIPPED,
     "config/leash.py:_shipped": SHIPPED,
     "config/manual.py:read": "format `config`, where Hydra reads the file too",
+    "config/recipes.py:_settings": "format `config`, where Hydra reads the same files",
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
     "gates/llm.py:_message": "reads a reply with an error",
     "pipeline/cached_parts.py:CachedEncoder.encode_queries": VERIFIED,
