@@ -157,11 +157,13 @@ class Predictions:
     query_ids: Q unique ids.
     doc_ids: table of unique ids, in any order.
     docs: int32 [Q, K], indices into `doc_ids`; -1 pads the end of a row.
+    whole: whether the lists are all that a system ranked, as those of a TREC run; others may have been cut.
     """
 
     query_ids: tuple[str, ...]
     doc_ids: tuple[str, ...]
     docs: np.ndarray
+    whole: bool = False
 
 
 @dataclass(frozen=True, eq=False)

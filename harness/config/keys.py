@@ -93,7 +93,8 @@ def check_value(value: Any, key: Key, name: str) -> None:
         choices = [c for c in _choices(key.hint) if c is not None]
         expected = f"one of {', '.join(map(str, choices))}" if choices else _type_text(key.hint)
         shown = _number(value) if isinstance(value, int) else f"{value!r:.200}"
-        raise BadInput(f"{name}={shown} is not {expected}.{did_you_mean(shown, map(str, choices))}")
+        near = did_you_mean(value, map(str, choices)) if isinstance(value, str) else ""
+        raise BadInput(f"{name}={shown} is not {expected}.{near}")
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, str):
             _check_text(one, key, name)

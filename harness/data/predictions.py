@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def read_predictions(path: Path) -> Predictions:
         raise no_rows(path)
     if line.lstrip().startswith(("{", "[")):
         return _predictions({query_id: topk for _, query_id, topk in contest_rows(path)})
-    return _predictions(_trec_lists(path))
+    return replace(_predictions(_trec_lists(path)), whole=True)
 
 
 def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:

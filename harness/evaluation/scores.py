@@ -125,7 +125,7 @@ class ShownLists:
     signal: float64 [rows of final], the signal the gate decided by.
     rankings: name -> component ranking, for the oracle fusion.
     top_k: length of the cut; required with `deep`.
-    complete: whether the lists end because nothing more is known to be shown; False for a file, which may be cut.
+    complete: whether the lists end because the system found nothing more; False for lists that may have been cut.
     """
 
     final: Lists
@@ -147,10 +147,10 @@ class ShownLists:
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
         """Standard measure -> why it is unknown: of a file that is shallower than a cut-off, those that read deeper."""
         longest = int((self.final.docs >= 0).sum(axis=1).max(initial=0))
-        standard = [measure for measure in measures if measure.family is Family.STANDARD]
-        if self.complete or longest >= max((measure.k or 0 for measure in standard), default=0):
+        if self.complete:
             return {}
-        deeper = [measure.name for measure in standard if measure.k is None or measure.k > longest]
+        standard = [measure for measure in measures if measure.family is Family.STANDARD]
+        deeper = [measure.name for measure in standard if measure.k is not None and measure.k > longest]
         return dict.fromkeys(deeper, f"the longest list of the file has {longest} documents")
 
     def reads_final(self, measure: Measure) -> bool:

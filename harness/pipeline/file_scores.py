@@ -23,7 +23,7 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
     split = Split(config["public"], config["seed"])
     missing = config["missing"]
     scores = score(
-        ShownLists(predictions, complete=False),
+        ShownLists(predictions, complete=predictions.whole),
         qrels,
         config["metrics"],
         split=split,

@@ -115,6 +115,7 @@ def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, own_cache,
 
 
 def test_a_reranker_sees_the_same_pairs(sample, own_cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(Overlap, "recorded_as", "rerank/overlap", raising=False)
     monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
     config = {**composed(), "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}}
     outcome = run(config, sample, own_cache)

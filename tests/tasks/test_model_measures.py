@@ -444,7 +444,7 @@ def test_a_folder_that_is_none_is_bad_input(tmp_path, store):
 )
 def test_arguments(target, arguments, words):
     with pytest.raises(BadInput) as error:
-        check_component({"_target_": f"harness.tasks.model_measures.{target}", **arguments}, "task.measure")
+        check_component({"_target_": f"harness.tasks.model_measures.{target}", **arguments}, "measure")
     assert words in str(error.value)
 
 

@@ -311,7 +311,7 @@ def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
     with pytest.raises(BadInput, match="is FAILED: only finished"):
         prove(run_id)
     other = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
-    for verb, expected in [("sweep", "made by `harness sweep`"), ("", "another program than the harness")]:
+    for verb, expected in [("sweep", "a sweep without a single best trial"), ("", "another program than the harness")]:
         client.set_tag(other, "harness.verb", verb)
         with pytest.raises(BadInput, match=expected):
             prove(other)
@@ -331,7 +331,7 @@ def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
     write_rows(stored(run_id, "predictions.csv"), [{"eval_id": 7, "topk": ["d1", "d3"]}, *rows[1:]])
     found = prove(run_id, verify_only=True)
     assert len(found["wrong"]) == 2  # the hash and the scores: d3 has grade 2, d1 grade 1
-    assert "ndcg_at_3" in [one["name"] for one in found["metrics"]["differ"]]
+    assert "modified_ndcg_at_3" in [one["name"] for one in found["metrics"]["differ"]]
     stored(run_id, "predictions.csv").write_text("no predictions")
     assert "cannot be read" in prove(run_id, verify_only=True)["wrong"][0]
     (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
