@@ -16,7 +16,7 @@ from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
-from harness.tracking.tracker import RunRecord
+from harness.tracking.tracker import RunRecord, short_id
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,7 +130,7 @@ def show(
     terminal.show_measured(console, outcome.measured)
     console.print(f"Files: {document['files']['folder']}")
     if run_id:
-        console.print(f"Run {run_id} of experiment {name!r}. Next:")
+        console.print(f"Run {short_id(run_id)} of experiment {name!r}. Next:")
         for line in next_lines(run_id, config, invocation, outcome):
             console.print(line)
 

@@ -26,7 +26,7 @@ from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
-from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
+from harness.tracking.tracker import NOTE, Input, RunRecord, as_note, short_id
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], pla
     console.print(f"Files: {document['files']['folder']}")
     if document["run_id"]:
         name = document["experiment"]
-        console.print(f"Run {document['run_id']} of experiment {name!r}. Next:")
+        console.print(f"Run {short_id(document['run_id'])} of experiment {name!r}. Next:")
         metric = f"metric={scored.shown}"
         for words in (("ui",), ("compare", metric), ("export", metric, f"run={document['run_id']}")):
             console.print(f"  {place.command(*words)}")
@@ -183,7 +183,9 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
         console.print(f"Files: {live.folder}")
         if live.run_id:
-            console.print(f"Run {live.run_id} of experiment {config['experiment_name']!r} in {redacted(tracker.uri)}")
+            console.print(
+                f"Run {short_id(live.run_id)} of experiment {config['experiment_name']!r} in {redacted(tracker.uri)}"
+            )
 
     terminal.emit(config["format"], document, show)
     recording.exit_if_unsent(record)

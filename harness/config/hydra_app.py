@@ -170,6 +170,8 @@ def quoted(word: str, multirun: bool = False) -> str:
     if TEXT_KEYS.fullmatch(bare):
         parts = value.split(",") if multirun else [value]
         return key + "=" + ",".join(_quote(part) for part in parts)
+    if bare == "runs" and value[:1] == "[" and value[-1:] == "]":  # of an id, 12345678 and 12e45678 are no numbers
+        return f"{key}=[{','.join(_quote(part.strip()) for part in value[1:-1].split(','))}]"
     return word if _parses(word) else f"{key}={_quote(value)}"
 
 

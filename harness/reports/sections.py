@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.reports.markup import grid
-from harness.reports.terminal import bare_table
+from harness.reports.terminal import bare_table, long_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,8 @@ def show(console: Console, title: str, sections: Sequence[Section]) -> None:
         for line in section.lines:
             console.print(f"  {line}")
         if section.rows:
-            table = bare_table(section.header, left=section.header, overflow="fold", header_style="dim")
+            folded = long_columns(section.header, section.rows)
+            table = bare_table(section.header, left=section.header, folded=folded, header_style="dim")
             for row in section.rows:
                 table.add_row(*row)
             console.print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.text import counted
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+WHOLE = 18  # characters of a table's cell that is never broken over lines
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": "95 % interval of the threshold",
@@ -41,20 +42,28 @@ def bare_table(
     header: Sequence[str],
     *,
     left: Collection[str] = (),
-    overflow: Literal["fold", "ellipsis"] = "ellipsis",
-    no_wrap: bool = False,
+    folded: Collection[str] = (),
     header_style: str = "bold",
 ) -> Table:
     """A table without lines around its cells.
 
-    left: columns aligned left; all others are aligned right. overflow, no_wrap: of the cells, as rich has them.
+    left: columns aligned left; all others are aligned right. folded: columns that a narrow terminal breaks over several
+    lines; numbers, ids and names of measures in the others stay whole.
     """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style=header_style)
     for name in header:
-        table.add_column(name, justify="left" if name in left else "right", overflow=overflow, no_wrap=no_wrap)
+        fold = name in folded
+        overflow: Literal["fold", "ellipsis"] = "fold" if fold else "ellipsis"
+        table.add_column(name, justify="left" if name in left else "right", overflow=overflow, no_wrap=not fold)
     return table
+
+
+def long_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The columns that are wider than a number, an id or the name of a measure."""
+    columns = zip(header, *rows, strict=True)
+    return [name for name, *cells in columns if max(map(len, (name, *cells))) > WHOLE]
 
 
 def show_measured(console: Console, measured: Mapping[str, float]) -> None:

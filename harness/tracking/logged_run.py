@@ -51,7 +51,7 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
     for name, value in metrics.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadInput(
-                f"{METRICS} of run {run.run_id} is damaged: {name:.60} is {value!r:.60}, but must be a number."
+                f"{METRICS} of run {run.short_id} is damaged: {name:.60} is {value!r:.60}, but must be a number."
             )
     return replace(run, metrics={mlflow_name(name): value for name, value in metrics.items()} | run.metrics)
 
@@ -63,7 +63,7 @@ def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
     if best := run.tags.get("best.run_id"):
         return tracker.run(best)
     raise BadInput(
-        f"Run {run.run_id} ({run.name}) is a sweep without a single best trial: its description says why, and names "
+        f"Run {run.named} is a sweep without a single best trial: its description says why, and names "
         "its trials. Give the id of one of them."
     )
 
@@ -115,7 +115,7 @@ def load_unchanged(
     try:
         dataset = Dataset(name, (), (), reader.qrels()) if tuple(names) == ("qrels",) else load(reader, name)
     except BadInput as error:
-        raise BadInput(f"The data of run {run.run_id} cannot be read any more: {error} {remedy}") from None
+        raise BadInput(f"The data of run {run.short_id} cannot be read any more: {error} {remedy}") from None
     require_unchanged(
         run, {name: dataset.fingerprints[name] for name in names}, {name: place(source, name) for name in names}, remedy
     )
@@ -135,7 +135,7 @@ def require_unchanged(
         if now != (then := run.tags.get(f"data.{name}"))
     ]
     if changed:
-        raise BadInput(f"Run {run.run_id} used other data: {'; '.join(changed)}. {remedy}")
+        raise BadInput(f"Run {run.short_id} used other data: {'; '.join(changed)}. {remedy}")
 
 
 def _short(sha256: str | None) -> str:

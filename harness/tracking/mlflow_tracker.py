@@ -33,7 +33,7 @@ from harness.tracking.tracker import (
     RunRecord,
     mlflow_name,
 )
-from retrievers.base import BadInput
+from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 ATTEMPTS = 3  # to log data that other processes log at the same moment
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
+LEAST_DIGITS = 4  # of a beginning that stands for an id
+BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
+NAMED = 10  # runs in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
@@ -208,16 +211,36 @@ class MlflowTracker:
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """The run with this id; BadInput if there is none, or if it was deleted."""
-        if not self.has(run_id):
-            raise BadInput(f"run={run_id}: no such run in {redacted(self.uri)}.")
-        run = self.client.get_run(run_id)
+        """The run with this id, or the only one whose id begins so; BadInput if there is none, or if it was deleted.
+
+        run_id: at least 4 digits, of a run of any experiment.
+        """
+        run = self.client.get_run(run_id if self.has(run_id) else self._only_match(run_id))
         if run.info.lifecycle_stage != "active":
             raise BadInput(
                 f"run={run_id} was deleted in {redacted(self.uri)}. Choose another run, or restore it: "
                 f"MLFLOW_TRACKING_URI='{redacted(self.uri)}' mlflow runs restore --run-id {run_id}"
             )
         return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
+
+    def _only_match(self, beginning: str) -> str:
+        """The id of the only run whose id begins so. BadInput, which names what comes near, if there is no such one."""
+        near: list[Run] = []
+        if BEGINNING.match(beginning):
+            everywhere = [one.experiment_id for one in self.client.search_experiments()]
+            alike = f"attributes.run_id LIKE '{beginning[:LEAST_DIGITS]}%'"
+            near = list(self.client.search_runs(everywhere, alike, max_results=1000))
+        found = [run.info for run in near if run.info.run_id.startswith(beginning)]
+        if len(found) == 1:
+            return str(found[0].run_id)
+        if found:
+            named = "\n".join(f"  {info.run_id} ({info.run_name})" for info in found[:NAMED])
+            more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            raise BadInput(f"run={beginning}: several runs begin so. Give more digits:\n{named}{more}")
+        hint = did_you_mean(beginning, [run.info.run_id for run in near])
+        if len(beginning) < LEAST_DIGITS:
+            hint = f" Give at least {LEAST_DIGITS} digits of its id."
+        raise BadInput(f"run={beginning}: no such run in {redacted(self.uri)}.{hint}")
 
     @reaching
     def experiments(self) -> list[str]:
@@ -349,7 +372,14 @@ class MlflowTracker:
         data, info = run.data, run.info
         self._artifacts[info.run_id] = info.artifact_uri or ""
         return LoggedRun(
-            info.run_id, info.run_name or "", experiment, info.status, data.metrics, data.params, data.tags
+            info.run_id,
+            info.run_name or "",
+            experiment,
+            info.status,
+            data.metrics,
+            data.params,
+            data.tags,
+            info.start_time,
         )
 
 

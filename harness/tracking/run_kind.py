@@ -160,4 +160,4 @@ def kind_of(config: Mapping[str, Any]) -> RunKind:
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
     """BadInput for a run of another kind. purpose: what the run is needed for, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:
-        raise BadInput(f"Run {run.run_id} ({run.name}) is of task={found}. Say task={found} to {purpose}.")
+        raise BadInput(f"Run {run.named} is of task={found}. Say task={found} to {purpose}.")

@@ -22,6 +22,11 @@ OBJECTIVE = "objective"  # name of the metric that ranks a run, and beginning of
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
 
 
+def short_id(run_id: str) -> str:
+    """An id as tables and sentences show it: its first 8 digits. Commands take it for the whole."""
+    return run_id[:8]
+
+
 def mlflow_name(name: str) -> str:
     """`ndcg@10` -> `ndcg_at_10`: MLflow refuses the at sign."""
     return name.replace("@", "_at_")
@@ -127,7 +132,10 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as the tracking store has it. `metrics` and `params` have MLflow's names."""
+    """A run as the tracking store has it. `metrics` and `params` have MLflow's names.
+
+    began: milliseconds since 1970.
+    """
 
     run_id: str
     name: str
@@ -136,6 +144,16 @@ class LoggedRun:
     metrics: dict[str, float]
     params: dict[str, str]
     tags: dict[str, str]
+    began: int = 0
+
+    @property
+    def short_id(self) -> str:
+        return short_id(self.run_id)
+
+    @property
+    def named(self) -> str:
+        """The run in a sentence: `3f2a91bc (bm25-kiwi-none)`."""
+        return f"{self.short_id} ({self.name})"
 
     @property
     def objective(self) -> Objective | None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -253,3 +254,26 @@ def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path):
     assert tmp_path / "outputs" / "artifacts" in kept.parents, "not copied"
     with pytest.raises(BadInput, match=r"has no file 'b\.txt'"):
         later.download(run_id, "b.txt", folder)
+
+
+@pytest.mark.stored
+def test_the_first_digits_of_an_id_name_a_run_of_any_experiment(tracker):
+    for name in ("e", "f"):
+        tracker.finish(tracker.begin(RunRecord(name, name)), RunRecord(name, name), "FINISHED")
+    [run] = tracker.runs("f", {})
+    for digits in (4, 8, 31, 32):
+        assert tracker.run(run.run_id[:digits]).experiment == "f"
+    for unknown in (run.run_id[:3], run.run_id.upper()[:8] + "x", "%", "' OR 1=1", "0123456789"):
+        with pytest.raises(BadInput, match="no such run"):
+            tracker.run(unknown)
+
+
+@pytest.mark.local
+def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
+    ids = iter(["abcd1" + "0" * 27, "abcd2" + "0" * 27])
+    monkeypatch.setattr("mlflow.store.tracking.sqlalchemy_store.uuid.uuid4", lambda: SimpleNamespace(hex=next(ids)))
+    for name in ("달", "물"):
+        tracker.client.create_run("0", run_name=name)
+    with pytest.raises(BadInput, match=r"several runs begin so.*\n  abcd[12]0+ \([달물]\)\n  abcd"):
+        tracker.run("abcd")
+    assert tracker.run("abcd2").name == "물"

@@ -50,6 +50,11 @@ def test_metrics_lists_need_no_quotes():
     assert parsed("metrics=[modified_map@3,ndcg@10]") == ["modified_map@3", "ndcg@10"]
 
 
+def test_ids_of_runs_are_no_numbers():
+    assert parsed("runs=[12345678, 12e45678,'01234567',3f2a91bc]") == ["12345678", "12e45678", "01234567", "3f2a91bc"]
+    assert parsed("run=12e45678") == "12e45678"
+
+
 def test_commas_separate_text_values_in_a_multirun():
     override = OverridesParser.create().parse_override(hydra_app.quoted("dataset.path=가,나 다", multirun=True))
     assert override.is_sweep_override()

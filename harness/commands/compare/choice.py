@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.config.text import counted
-from harness.data.files import some
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import RankedRun, Wanted, rank
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import BadInput
 
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
-RUN_ID = 32  # characters
 SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
 
 
@@ -50,36 +48,17 @@ def choose(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice
 
 
 def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
-    """The runs whose ids are given, or beginnings of ids of the experiment's runs."""
-    words, experiment = config["runs"], config["experiment_name"]
+    """The runs whose ids, or beginnings of ids, are given."""
+    words = config["runs"]
     if not 2 <= len(words) <= len(LABELS):
         raise BadInput(f"runs names {counted(len(words), 'run')}. Name 2 to {len(LABELS)}: 'runs=[ID,ID]'.")
-    known: list[LoggedRun] = []
     named: dict[str, LoggedRun] = {}
     for word in words:
-        if len(word) == RUN_ID:
-            run = tracker.run(word)
-        else:
-            known = known or tracker.runs(experiment, {})
-            run = _only_match(word, known, experiment)
-        run = recommended(tracker, run)
+        run = recommended(tracker, tracker.run(word))
         if run.run_id in named:
-            raise BadInput(f"runs names {run.run_id} twice. Name different runs.")
+            raise BadInput(f"runs names {run.short_id} twice. Name different runs.")
         named[run.run_id] = run
     return list(named.values())
-
-
-def _only_match(beginning: str, known: Sequence[LoggedRun], experiment: str) -> LoggedRun:
-    matching = [run for run in known if run.run_id.startswith(beginning)]
-    if len(matching) == 1:
-        return matching[0]
-    ids = [run.run_id for run in matching or known]
-    near = "" if matching else did_you_mean(beginning, ids)
-    raise BadInput(
-        f"runs: {'several' if matching else 'no'} runs of experiment {experiment!r} begin with {beginning!r}.{near} "
-        f"{'They' if matching else 'Its runs'} are {some(ids) if ids else 'none'}. Give whole ids, or set "
-        "experiment_name=..."
-    )
 
 
 def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
@@ -140,9 +119,9 @@ def _kinds(ranked: Sequence[RankedRun]) -> str:
 def _check(chosen: Sequence[LoggedRun], kind: RunKind) -> None:
     for run in chosen:
         if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
-            raise BadInput(f"Run {run.run_id} ({run.name}) is a record of `harness {verb}`, without scores of its own.")
+            raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
         if run.status != "FINISHED":
-            raise BadInput(f"Run {run.run_id} ({run.name}) is {run.status}: only finished runs can be compared.")
+            raise BadInput(f"Run {run.named} is {run.status}: only finished runs can be compared.")
         require_kind(kind, run, "compare it")
         for tag, meaning in kind.shared.items():
             _check_same(tag, meaning, run, [other for other in chosen if tag in other.tags])
@@ -156,7 +135,7 @@ def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedR
     if tag in run.tags and run.tags[tag] != tagged[0].tags[tag]:
         first = tagged[0]
         raise BadInput(
-            f"Run {run.run_id} ({run.name}) has other {meaning} than run {first.run_id} ({first.name}): {tag} is "
+            f"Run {run.named} has other {meaning} than run {first.named}: {tag} is "
             f"{run.tags[tag][:12]} and {first.tags[tag][:12]}. Only runs with the same data and measures can be "
             "compared."
         )

@@ -110,7 +110,7 @@ def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRec
     names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
     return RunRecord(
         runs[0].experiment,
-        f"compare {' '.join(run.run_id[:8] for run in runs)}",
+        f"compare {' '.join(run.short_id for run in runs)}",
         params={"runs": [run.run_id for run in runs]}
         | {"metric": settings.metric, "resamples": settings.resamples, "seed": settings.seed},
         tags=provenance.provenance({name: runs[0].tags.get(f"data.{name}") for name in inputs}) | names,

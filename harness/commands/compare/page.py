@@ -83,7 +83,7 @@ def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Se
     metric, several = comparison.metric, comparison.several
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
     columns = DETAILED if details else (Column("", (PAIR if several else MEASURE).text), *SHORT)
-    found = [_runs(comparison), *_settings(comparison), _verdict(comparison)]
+    found = [_runs(comparison, details), *_settings(comparison), _verdict(comparison)]
     if several:
         heading, figures = f"Differences in {metric}", ["differences"]
         found.append(_differences(heading, comparison.in_metric, columns, figures=figures))
@@ -122,14 +122,15 @@ def file_tables(comparison: TaskComparison, details: bool = True) -> list[Sectio
     return found
 
 
-def _runs(comparison: RetrievalComparison) -> Section:
+def _runs(comparison: RetrievalComparison, details: bool) -> Section:
     metric = comparison.metric
     fitted = any(run.out_of_fold for run in comparison.runs)
     header = ["", "id", metric, "kind", *(["as written"] if fitted else []), "run"]
     rows = []
     for run in comparison.runs:
         written = [number(run.as_written[metric])] if fitted else []
-        rows.append([run.label, run.run.run_id, number(run.metrics[metric]), run.kind, *written, run.run.name])
+        run_id = run.run.run_id if details else run.run.short_id
+        rows.append([run.label, run_id, number(run.metrics[metric]), run.kind, *written, run.run.name])
     return Section("Runs", (), header, rows)
 
 
@@ -139,7 +140,7 @@ def _submissions(comparison: TaskComparison, details: bool) -> Section:
     rows = []
     for run in comparison.runs:
         means = [number(run.metrics[name]) for name in names]
-        run_id = run.run.run_id if details else run.run.run_id[:12]
+        run_id = run.run.run_id if details else run.run.short_id
         rows.append([run.label, run_id, *means, run.kind, *_board(run.board), run.run.name])
     return Section("Submissions", [f"Public and private: {comparison.metric}."], header, rows)
 

@@ -89,13 +89,13 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     """Download the runs. chosen: label -> run. BadInput unless all are scored on the same queries."""
     for run in chosen.values():
         if "data.qrels" not in run.tags:
-            raise BadInput(f"Run {run.run_id} ({run.name}) has no labels, so no scores. Set dataset.qrels=FILE.")
+            raise BadInput(f"Run {run.named} has no labels, so no scores. Set dataset.qrels=FILE.")
     runs = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
     first = runs[0]
     for other in runs[1:]:
         if extra := set(other.table.query_ids) ^ set(first.table.query_ids):
             raise BadInput(
-                f"Runs {other.run.run_id} ({other.run.name}) and {first.run.run_id} ({first.run.name}) are scored on "
+                f"Runs {other.run.named} and {first.run.named} are scored on "
                 f"different queries: {len(extra)} are in only one of them: {some(sorted(extra))}. Score both with "
                 "missing=zero, or compare runs on the same queries."
             )
@@ -165,13 +165,12 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
         scores = tracker.download(run.run_id, "scores.csv", folder)
     except BadInput as error:
         raise BadInput(
-            f"Run {run.run_id} ({run.name}) has no scores.csv: it was made by an earlier version. Repeat the run to "
-            "compare it."
+            f"Run {run.named} has no scores.csv: it was made by an earlier version. Repeat the run to compare it."
         ) from error
     try:
         table = read_table(scores)
     except BadInput as error:
-        raise BadInput(f"Run {run.run_id} ({run.name}): {error}") from None
+        raise BadInput(f"Run {run.named}: {error}") from None
     predictions = tracker.download(run.run_id, Retrieval().predictions(run), folder)
     return ComparedRun(label, run, _ordered(table), predictions, tracker.download(run.run_id, "config.yaml", folder))
 
@@ -186,7 +185,7 @@ def _judges(runs: Sequence[ComparedRun], settings: Settings) -> np.ndarray:
     first, *others = runs
     if settings.judges and (other := next((o for o in others if (o.table.public != first.table.public).any()), None)):
         raise BadInput(
-            f"select_on=public: run {other.run.run_id} ({other.run.name}) has another public part than run "
+            f"select_on=public: run {other.run.named} has another public part than run "
             f"{first.run.run_id} ({first.run.name}). Make both with the same `public` and `seed`, or use select_on=all."
         )
     return settings.judging(first.table.public, "queries")

@@ -83,20 +83,17 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     first = files[0]
     for other in files[1:]:
         if other.item_ids != first.item_ids:
-            raise BadInput(
-                f"Runs {other.run.run_id} ({other.run.name}) and {first.run.run_id} ({first.run.name}) have tallies of "
-                f"other items. {AGAIN}"
-            )
+            raise BadInput(f"Runs {other.run.named} and {first.run.named} have tallies of other items. {AGAIN}")
         for name, rule in first.rules.items():
             if other.rules.get(name) != rule:
                 raise BadInput(
-                    f"Run {other.run.run_id} ({other.run.name}) was scored with task.{name}={other.rules.get(name)}, "
-                    f"run {first.run.run_id} ({first.run.name}) with {rule}: such scores cannot be compared. Score "
+                    f"Run {other.run.named} was scored with task.{name}={other.rules.get(name)}, "
+                    f"run {first.run.named} with {rule}: such scores cannot be compared. Score "
                     f"both files with the same task.{name}."
                 )
         if (other.public != first.public).any():
             raise BadInput(
-                f"Run {other.run.run_id} ({other.run.name}) has another public part than {first.run.run_id} "
+                f"Run {other.run.named} has another public part than {first.run.short_id} "
                 f"({first.run.name}). Score both with the same `public` and `seed`."
             )
     return files
@@ -162,7 +159,7 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
                 taken(columns, name, tallies)
         items = _items(texts) if texts else {}
     except BadInput as error:
-        raise BadInput(f"Run {run.run_id} ({run.name}): {error}") from None
+        raise BadInput(f"Run {run.named}: {error}") from None
     return ComparedFile(
         label,
         run,
@@ -190,9 +187,7 @@ def _shared_measures(
     shared = [name for name in task.measures if all(mean[name] == mean[name] for mean in means)]
     if metric not in shared:
         lacking = next(file.run for file, mean in zip(files, means, strict=True) if mean[metric] != mean[metric])
-        raise BadInput(
-            f"metric={metric} is absent from run {lacking.run_id} ({lacking.name}). All runs have: {', '.join(shared)}."
-        )
+        raise BadInput(f"metric={metric} is absent from run {lacking.named}. All runs have: {', '.join(shared)}.")
     return shared
 
 

@@ -87,7 +87,7 @@ def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 
 def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> None:
-    table = terminal.bare_table(("MB", "days unused", "kind", "of", "key"), left=("kind", "of", "key"))
+    table = terminal.bare_table(("MB", "days unused", "kind", "of", "key"), left=("kind", "of", "key"), folded=("of",))
     for entry in document["entries"][:rows]:
         kind = entry["kind"].split("/")[0] + ("" if entry["state"] == "finished" else f" ({entry['state']})")
         size, days = f"{entry['bytes'] / 1e6:,.1f}", f"{entry['unused_days']:.1f}"

@@ -37,7 +37,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
     run = in_full(tracker, chosen(tracker, config, kind.name, verbs))
     if run.status != "FINISHED":
-        raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be exported.")
+        raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")
     require_kind(kind, run, "export it")
     ledger = Ledger.of(config)
     target = _target(config["submission"], ledger, run, kind)
@@ -76,7 +76,7 @@ def _show(
     console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str, place: Place
 ) -> None:
     score = "not scored" if document["value"] is None else f"{document['value']:.4f}, {document['kind']}"
-    console.print(f"Run {run.run_id} ({run.name}), {document['metric']} {score}: {document[unit]} {unit}, valid.")
+    console.print(f"Run {run.named}, {document['metric']} {score}: {document[unit]} {unit}, valid.")
     console.print(f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}")
     console.print(f"Provenance: {document['provenance']}")
     if model := document["model"]:
@@ -96,7 +96,7 @@ def _show(
 def _target(submission: str | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
     """The file to write: `submission`, or one beside the ledger that is named after the day (UTC) and the run."""
     suffix = Path(kind.predictions(run).removesuffix(".gz")).suffix
-    target = Path(submission or ledger.folder / f"submission-{now()[:10]}-{run.run_id[:8]}{suffix}")
+    target = Path(submission or ledger.folder / f"submission-{now()[:10]}-{run.short_id}{suffix}")
     if target.is_dir():
         raise BadInput(f"submission={target} is a folder. Name a file in it.")
     if target.absolute() == ledger.file:

@@ -15,7 +15,7 @@ from harness.reports import terminal
 from harness.reports.markup import interval, number
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import measured
+from harness.tracking.tracker import measured, short_id
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
         console.print("No submissions yet. Export one: harness export metric=modified_map@3")
         return
     for row in rows:
-        console.print(f"{row['number']:>3}  {minute(row['time'])} UTC, run {row['run_id'][:8]} {row['run_name']}")
+        console.print(f"{row['number']:>3}  {minute(row['time'])} UTC, run {short_id(row['run_id'])} {row['run_name']}")
         console.print(f"     {row['file']} ({row['state']})", style="dim" if row["state"] == "unchanged" else "bold")
     console.print()
     _show_scores(console, rows)
@@ -215,7 +215,7 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
 
 def _show_scores(console: Console, rows: Sequence[Row]) -> None:
     header = ("", "here", "kind", "95 % interval", "own public", "public", "drift", "private", "drift")
-    table = terminal.bare_table(header, no_wrap=True)
+    table = terminal.bare_table(header)
     for row in rows:
         low, high = row["local_low"], row["local_high"]
         board = [text for part in PARTS for text in (number(row[part]), number(row["drift"][part], "+"))]
@@ -248,7 +248,8 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
         sentences.append(
             f"Better here was not better there: submission {a['number']} is above {b['number']} here "
             f"({a['local']:.4f} > {b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f}). "
-            f"To test whether our queries separate them: harness compare 'runs=[{a['run_id'][:8]},{b['run_id'][:8]}]'"
+            "To test whether our queries separate them: "
+            f"harness compare 'runs=[{short_id(a['run_id'])},{short_id(b['run_id'])}]'"
         )
     return sentences
 

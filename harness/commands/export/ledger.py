@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from harness.data.files import create_text, json_file, json_lines, required, write_text
 from harness.data.files import field as entry
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import RunRecord, Tracker
+from harness.tracking.tracker import RunRecord, Tracker, short_id
 from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class Submission:
     def about(self) -> str:
         """How messages refer to the submission."""
         first = self.exports[0]
-        return f"submission {self.number} ({minute(first['time'])}, run {first['run_id']}, {first['run_name']})"
+        run = f"run {short_id(first['run_id'])}, {first['run_name']}"
+        return f"submission {self.number} ({minute(first['time'])}, {run})"
 
 
 class Ledger:
@@ -216,7 +217,7 @@ def _refuse(line: Line, why: str) -> NoReturn:
     file = Path(line["file"])
     raise BadInput(
         f"submission={file} {why}. An exported file is never overwritten: choose another name, such as "
-        f"submission={file.stem}-{line['run_id'][:8]}{file.suffix}, or leave `submission` out."
+        f"submission={file.stem}-{short_id(line['run_id'])}{file.suffix}, or leave `submission` out."
     )
 
 

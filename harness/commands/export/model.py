@@ -205,7 +205,7 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
     now = retrieval_run.trial_key(RunConfig.of(config), dataset.fingerprints, texts)
     if now != run.tags.get("trial_key"):
         raise BadInput(
-            f"Run {run.run_id} would not be the same run today: its labels, a file that its config names, a model, a "
+            f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
             "package or this program has changed, so the exported model might not answer as the run did. "
             "Run the experiment again, and export that run."
         )

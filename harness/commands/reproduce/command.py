@@ -78,17 +78,18 @@ def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRu
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
         maker = f"`harness {command}`" if command else "another program than the harness"
-        raise BadInput(f"Run {run.run_id} was made by {maker} and has no predictions. Choose a run of `harness run`.")
+        raise BadInput(f"Run {run.short_id} was made by {maker} and has no predictions. Choose a run of `harness run`.")
     if kind := run.tags.get("task"):
         raise BadInput(
-            f"Run {run.run_id} scored a file of task={kind}: there is nothing to run again. `harness score task={kind} "
-            "predictions=FILE references=FILE` scores it again; `harness export` checks that neither file has changed."
+            f"Run {run.short_id} scored a file of task={kind}: there is nothing to run again. "
+            f"`harness score task={kind} predictions=FILE references=FILE` scores it again; "
+            "`harness export` checks that neither file has changed."
         )
     if run.status != "FINISHED":
-        raise BadInput(f"Run {run.run_id} is {run.status}: only finished runs can be reproduced.")
+        raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be reproduced.")
     if command == "score" and not config["verify_only"]:
         raise BadInput(
-            f"Run {run.run_id} scored a file that was made elsewhere: there is nothing to run again. "
+            f"Run {run.short_id} scored a file that was made elsewhere: there is nothing to run again. "
             "Use verify_only=true to check the file and its scores."
         )
     return run, command
@@ -109,7 +110,7 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
         return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config["data"])})
     except BadInput as error:
         raise BadInput(
-            f"The config of run {run.run_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
+            f"The config of run {run.short_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
         ) from None
 
 
@@ -138,7 +139,7 @@ def _verified_run(
     texts = [query.text for query in search_queries(dataset, config["query"]["text"], config["query"]["file"])]
     if config["query"]["file"] and texts != [row.get("standalone_query") for row in proof.rows]:
         raise BadInput(
-            f"query.file={config['query']['file']} has changed since run {run.run_id}: the run searched for other "
+            f"query.file={config['query']['file']} has changed since run {run.short_id}: the run searched for other "
             "texts. Put the file back."
         )
     if dataset.qrels:
@@ -196,7 +197,7 @@ def _show(console: Console, run: LoggedRun, document: Mapping[str, Any]) -> None
     """Print what differs, and the verdict last."""
     if document["versions"]:
         header = ("changed", "then", "now")
-        table = terminal.bare_table(header, left=header)
+        table = terminal.bare_table(header, left=header, folded=header)
         for name, pair in document["versions"].items():
             table.add_row(name, pair["then"], pair["now"])
         console.print(table)
@@ -208,7 +209,7 @@ def _show(console: Console, run: LoggedRun, document: Mapping[str, Any]) -> None
         console.print(f"{one['name']}  then {one['then']!r}  now {one['now']!r}")
     for sentence in document["wrong"]:
         console.print(sentence)
-    console.print(f"Run {run.run_id} ({run.name})")
+    console.print(f"Run {run.named}")
     console.print(_verdict(document), style="bold")
 
 

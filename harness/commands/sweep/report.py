@@ -22,7 +22,8 @@ from harness.data.files import write_text
 from harness.data.tables import csv_text
 from harness.reports import markup
 from harness.reports.next_steps import Place
-from harness.reports.terminal import bare_table, peeked
+from harness.reports.terminal import bare_table, long_columns, peeked
+from harness.tracking.tracker import short_id
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +77,7 @@ def _systems(summary: Summary) -> Table:
     """Systems × groups, with the mean over the groups where that means something."""
     means = any(not np.isnan(system.mean) for system in summary.systems)
     header = (*(group.label for group in summary.groups), *(["mean"] if means else []), "system")
-    table = bare_table(header, left=["system"], overflow="fold")
+    table = bare_table(header, left=["system"], folded=["system"])
     for system in summary.systems[:SHOWN]:
         numbers = [*system.values, *([system.mean] if means else [])]
         table.add_row(*(markup.number(value) for value in numbers), system.name)
@@ -88,25 +89,28 @@ def _best_trials(summary: Summary) -> Table:
     several = len(summary.kinds(SHOWN)) > 1
     names = [name for name, _ in summary.objectives]
     header = ("", *names, "95 % interval", *(["kind"] if several else []), *keys, "run")
-    table = bare_table(header, left=("kind", *keys, "run"), overflow="fold")
+    rows = []
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
-        low, high = summary.interval(number)
         result, values = summary.results[number], swept_values(summary.trials[number])
-        table.add_row(
+        rows.append((
             str(place),
             *(f"{value:.4f}" for value in summary.values(number)),
-            markup.interval(low, high, absent=""),
+            markup.interval(*summary.interval(number), absent=""),
             *([summary.kind(number)] if several else []),
             *(values.get(key, "") for key in keys),
-            (result.run_id or f"trial {number}")[:12] + (" (reused)" if result.reused else ""),
-        )
+            (short_id(result.run_id) if result.run_id else f"trial {number}") + (" (reused)" if result.reused else ""),
+        ))  # fmt: skip
+    folded = {*keys} & {*long_columns(header, rows)}
+    table = bare_table(header, left=("kind", *keys, "run"), folded=folded)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
 def _show_next(console: Console, summary: Summary, place: Place) -> None:
     """Print the commands that show the runs and export the best one."""
     if summary.run_id:
-        console.print(f"Parent run {summary.run_id} of experiment {summary.experiment!r}. Next:")
+        console.print(f"Parent run {short_id(summary.run_id)} of experiment {summary.experiment!r}. Next:")
         console.print(f"  {place.command('ui')}")
     for part in summary.parts:
         if part.best is not None and (run_id := part.results[part.best].run_id):

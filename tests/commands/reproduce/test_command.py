@@ -278,7 +278,7 @@ UNFIT = [
 
 
 def test_a_config_that_does_not_fit_is_refused(prove, run_id):
-    said = rf"The config of run {run_id} \(version .*, commit .*\) cannot be used here: .*"
+    said = rf"The config of run {run_id[:8]} \(version .*, commit .*\) cannot be used here: .*"
     for values, expected in UNFIT:
         with changed(stored(run_id, "config.yaml")):
             edit_config(run_id, **values)
