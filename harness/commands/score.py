@@ -174,7 +174,9 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         "experiment": config["experiment_name"],
         "objective": objective and objective.to_json(),
     }
-    document |= {name: content[name] for name in ("metrics", "summary", "losses", "counts", "missing", "duplicates")}
+    # By the definition of the reference values: 0 for a ratio without a denominator, whose summary has n = 0.
+    document["metrics"] = {name: summary["mean"] for name, summary in content["summary"].items()}
+    document |= {name: content[name] for name in ("summary", "losses", "counts", "missing", "duplicates")}
 
     def show(console: Console) -> None:
         terminal.show_scores(console, scores, objective=objective)

@@ -9,6 +9,9 @@ import numpy as np
 from harness.evaluation.judged import Judged, at
 from harness.evaluation.measures import modified_map
 
+SHOWN = 3  # documents that the score reads
+MERGED = "not_found_or_misranked"  # kind of loss where lists end too early to tell the two apart
+
 
 def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Four kinds of loss, float64 [Q] each, that add up to 1 - modified_map@3 of `final` for each query.
@@ -17,16 +20,16 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found:        no hit in `candidates`; if these are unknown, no hit in the first 3.
+    not_found:        no hit in `candidates`; if these are unknown, none in `final`.
     misranked:        everything else.
 
     final:      the lists that were returned.
     candidates: the lists at full depth, before the gate; None = unknown.
     keep:       bool [Q], the gate's decision; None = unknown: every empty list counts as withheld.
     """
-    loss = 1.0 - modified_map(final, 3)
+    loss = 1.0 - modified_map(final, SHOWN)
     withheld = _withheld(final, candidates, keep)
-    hits = at(final.hits, 3) if candidates is None else at(candidates.hits, None)
+    hits = at((final if candidates is None else candidates).hits, None)
     lost = (hits == 0) | (final.returned == 0)
     kinds = {
         "wrongly_returned": ~final.needs,
@@ -35,6 +38,14 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
         "misranked": final.needs & ~withheld & ~lost,
     }
     return {kind: np.where(where, loss, 0.0) for kind, where in kinds.items()}
+
+
+def merged(found: Mapping[str, float]) -> dict[str, float]:
+    """The losses with `not_found` and `misranked` as one: lists cut to SHOWN documents do not tell them apart."""
+    apart = ("not_found", "misranked")
+    return {kind: value for kind, value in found.items() if kind not in apart} | {
+        MERGED: sum(found[kind] for kind in apart)
+    }
 
 
 def ceilings(
@@ -56,8 +67,8 @@ def ceilings(
     rankings: name -> component ranking.
     top_k:    number of documents that are returned.
     """
-    score = modified_map(final, 3)
-    shown = min(3, top_k)
+    score = modified_map(final, SHOWN)
+    shown = min(SHOWN, top_k)
     source = final if candidates is None else candidates
     best_scores = {
         "oracle_gate": np.where(final.needs, modified_map(source, shown), 1.0),

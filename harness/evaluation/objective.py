@@ -75,6 +75,6 @@ def objective_of(name: str, scores: Scores | None, held_out: Scores | None, sele
 
 def from_summary(name: str, summary: Summary | None, kind: Kind) -> Objective | None:
     """None where the measure is undefined."""
-    if summary is None or math.isnan(summary.mean):
+    if summary is None or math.isnan(summary.known):
         return None
     return Objective(name, summary.mean, summary.low, summary.high, kind)

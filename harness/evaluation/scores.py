@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from harness.config.text import counted
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.judged import Judged, judge
-from harness.evaluation.losses import ceilings, losses
+from harness.evaluation.losses import SHOWN, ceilings, losses, merged
 from harness.evaluation.measures import Family, Measure, parse
 from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
@@ -24,6 +25,7 @@ RESAMPLES = 2000
 class Summary:
     """One measure over many queries.
 
+    mean: NaN where it is undefined. A ratio with denominator 0 is 0, as the reference values have it.
     n: number of queries that entered.
     low, high: ends of the 95 % interval, NaN if there is none.
     note: why there is no value or no interval.
@@ -34,6 +36,11 @@ class Summary:
     low: float = math.nan
     high: float = math.nan
     note: str = ""
+
+    @property
+    def known(self) -> float:
+        """The mean as people and trackers see it: NaN if no query entered."""
+        return self.mean if self.n else math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +55,7 @@ class Scores:
                candidates are unknown); 0 if none was found, NaN where no retrieval is needed.
     summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals, except
                that public has them with select_on=public.
-    losses:    kind -> mean loss; the four add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
+    losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
     counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates.
     missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
     """
@@ -69,8 +76,11 @@ class Scores:
     duplicates: dict[str, list[str]]
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as plain lists, dicts, numbers and strings, plus `metrics`: measure -> mean. NaN becomes None."""
-        fields: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in self.summary.items()}}
+        """All fields as plain lists, dicts, numbers and strings, plus `metrics`: measure -> mean. NaN becomes None.
+
+        `metrics` has None also where no query entered a ratio; `summary` has its 0 as the reference values do.
+        """
+        fields: dict[str, Any] = {"metrics": {name: summary.known for name, summary in self.summary.items()}}
         fields |= {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("needs", "multi_turn", "in_public", "first_hit"):
             fields[name] = fields[name].tolist()
@@ -96,7 +106,7 @@ def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] 
         return {name: float(np.mean([of(one)[name] for one in several])) for name in of(first)}
 
     def summed(of: Callable[[Scores], Mapping[str, Summary]]) -> dict[str, Summary]:
-        means = mean(lambda one: {name: summary.mean for name, summary in of(one).items()})
+        means = mean(lambda one: {name: summary.known for name, summary in of(one).items()})
         known = [name for name, value in means.items() if value == value]
         return {name: replace(of(first)[name], mean=means[name], low=math.nan, high=math.nan) for name in known}
 
@@ -146,12 +156,21 @@ class ShownLists:
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
         """Standard measure -> why it is unknown: of a file that is shallower than a cut-off, those that read deeper."""
-        longest = int((self.final.docs >= 0).sum(axis=1).max(initial=0))
         if self.complete:
             return {}
+        longest = self._longest
         standard = [measure for measure in measures if measure.family is Family.STANDARD]
         deeper = [measure.name for measure in standard if measure.k is not None and measure.k > longest]
-        return dict.fromkeys(deeper, f"the longest list of the file has {longest} documents")
+        return dict.fromkeys(deeper, f"the longest list of the file has {counted(longest, 'document')}")
+
+    @property
+    def are_cut(self) -> bool:
+        """Whether relevant documents that were found may be missing: lists that may be cut, and end with the score."""
+        return not self.complete and self._longest <= SHOWN
+
+    @property
+    def _longest(self) -> int:
+        return int((self.final.docs >= 0).sum(axis=1).max(initial=0))
 
     def reads_final(self, measure: Measure) -> bool:
         """Whether a measure reads the final lists; the others read `deep`."""
@@ -239,7 +258,11 @@ def _lost(
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
     top_k = 3 if lists.top_k is None else lists.top_k
-    return _means(losses(shown, before, keep)), _means(ceilings(shown, before, keep, heads, top_k))
+    lost, reachable = _means(losses(shown, before, keep)), _means(ceilings(shown, before, keep, heads, top_k))
+    if not lists.are_cut:
+        return lost, reachable
+    del reachable["oracle_rerank"]  # a reranker reads deeper
+    return merged(lost), reachable
 
 
 @remembered

@@ -23,6 +23,7 @@ COLOURS = {
     "wrongly_withheld": "#edae49",
     "not_found": "#66717e",
     "misranked": "#8d6a9f",
+    "not_found_or_misranked": "#5b6fb0",
 }
 QUICK = {"compress_level": 1}  # for PNG: a third of the time for a file that is a fifth larger
 LONGEST = 28  # characters of a label

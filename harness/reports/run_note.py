@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.config.text import counted
 from harness.data.dataset import Dataset
+from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores, Summary
@@ -25,6 +26,7 @@ LOSSES = {
     "wrongly_withheld": "needs retrieval, yet the gate withheld the documents",
     "not_found": "no relevant document among those retrieved",
     "misranked": "found, but not at the top of the documents shown",
+    MERGED: "not at the top of the documents shown; the lists are too short to say whether it was found",
 }
 FILES = {
     "report.html": "the report page of this run: gate, losses and every query; works offline",

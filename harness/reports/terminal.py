@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.text import counted
+from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores
@@ -92,10 +93,10 @@ def show_scores(
         summary = of.summary[name]
         table.add_row(
             f"{OOF}{name}" if of is held_out else name,
-            number(summary.mean if summary.n else None),
+            number(summary.known),
             interval(summary.low, summary.high, absent=""),
             str(summary.n),
-            *(number(part[name].mean if name in part and part[name].n else None) for part in (of.public, of.private)),
+            *(number(part[name].known if name in part else None) for part in (of.public, of.private)),
         )
     console.print(table)
     if held_out:
@@ -157,6 +158,8 @@ def _show_losses(console: Console, scores: Scores, kind: str) -> None:
     console.print(f"Where the score is lost{kind and ', '}{kind} (the losses and {score} add up to 1):", style="bold")
     for name, value in scores.losses.items():
         console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
+    if MERGED in scores.losses:
+        console.print("The lists end where the score does: what they lack may have been found below.", style="dim")
     console.print("With one part perfect, modified_map@3 would be:", style="bold")
     for name, value in scores.ceilings.items():
         console.print(f"  {name:<26} {value:.4f}")

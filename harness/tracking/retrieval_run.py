@@ -221,7 +221,7 @@ def scored(scores: Scores) -> dict[str, float]:
 
 
 def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
-    """Means and ends of intervals by their logged names, NaN where there are none.
+    """Means and ends of intervals by their logged names; NaN where there are none, and where nothing entered a mean.
 
     parts: prefix of the names, such as `public/` -> measure -> Summary.
     """
@@ -229,7 +229,7 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
     for part, summaries in parts.items():
         for name, one in summaries.items():
             ends = {f"{part}interval_low/{name}": one.low, f"{part}interval_high/{name}": one.high}
-            values |= {f"{part}{name}": one.mean} | ends
+            values |= {f"{part}{name}": one.known} | ends
     return values
 
 

@@ -426,13 +426,13 @@ def test_losses_and_ceilings_worked_by_hand() -> None:
 
 
 def test_losses_of_a_file_of_predictions() -> None:
-    # Neither the candidates nor the gate are known: an empty list is withheld, no hit in 3 is not found.
+    # Neither the candidates nor the gate are known: an empty list is withheld, no hit in a whole list is not found.
     relevant = {"a": 1.0}
-    shown = judged({"q1": [], "q2": list("xyza"), "q3": list("xa")}, {"q1": relevant, "q2": relevant, "q3": relevant})
+    shown = judged({"q1": [], "q2": list("xyzx"), "q3": list("xyza")}, {"q1": relevant, "q2": relevant, "q3": relevant})
     lost = {kind: part.tolist() for kind, part in losses(shown).items()}
     assert lost["wrongly_withheld"] == [1, 0, 0]
     assert lost["not_found"] == [0, 1, 0]
-    assert lost["misranked"] == [0, 0, 0.5]
+    assert lost["misranked"] == [0, 0, 1]
     assert set(ceilings(shown)) == {"oracle_gate", "oracle_rerank"}
 
 

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import read_table, table_text
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.evaluation.split import Split, split
 from harness.gates.payoff import fixed_mean, payoffs
+from harness.tracking import retrieval_run
 from retrievers.base import BadInput, Predictions, Qrels, Ranking
 
 
@@ -110,10 +112,25 @@ def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
     assert scores.values["map"].tolist() == [1 / 2, 1]
 
 
+@pytest.mark.parametrize("longest", [2, 3, 4])
+def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_misranked(longest: int) -> None:
+    lists = {"none": list("xyzv")[:longest], "low": list("xaz")[:longest]}
+    labels = Qrels(dict.fromkeys(lists, A))
+    whole, found = (score(ShownLists(predictions(lists), complete=known), labels, ["map@2"]) for known in (True, False))
+    assert whole.losses == {"wrongly_returned": 0, "wrongly_withheld": 0, "not_found": 0.5, "misranked": 0.25}
+    merged = {"wrongly_returned": 0, "wrongly_withheld": 0, "not_found_or_misranked": 0.75}
+    assert found.losses == (merged if longest <= 3 else whole.losses)
+    assert ("oracle_rerank" in found.ceilings) == (longest > 3)
+
+
 def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
     names = ["abstention_precision", "abstention_recall", "abstention_f1", "abstention_auroc"]
     scores = score(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
-    assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]
+    assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]  # as the reference values have them
+    assert all(math.isnan(scores.summary[name].known) for name in names)
+    assert scores.to_json()["metrics"] == dict.fromkeys(names)
+    assert not retrieval_run.scored(scores).keys() & {*names, *(f"public/{name}" for name in names)}
+    assert objective_of(names[0], scores, None, "all") is None
     assert all("denominator 0" in scores.summary[name].note for name in names[:3])
     assert math.isnan(scores.summary["abstention_auroc"].mean)
     assert scores.summary["abstention_auroc"].note == "no gate signal"
