@@ -192,6 +192,10 @@ class Answers:
         found["final_score"] = np.divide(total, groups, out=np.full(groups.shape, np.nan), where=groups > 0)
         return found
 
+    def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
+        """None: what has no items is NaN, or the 0 that the scheme gives it."""
+        return ()
+
     def _mean(self, sums: Mapping[str, np.ndarray], name: str, group: str) -> np.ndarray:
         """Sum / items of the group; without items the scheme's value, and NaN if the measure was not counted."""
         n = np.asarray(sums[group], np.float64)

@@ -134,6 +134,12 @@ class Corrections:
         """Both measures from sums of tp, fp, fn and fr, of any shape."""
         return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}
 
+    def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
+        """The recall of sentences that need no correction: nothing is to be found, so 0 or 1 would be a convention."""
+        needless = sums["fr"] if self._scheme == "token" else 0.0  # under `span` they are not in FP
+        wanted = sums["tp"] + sums["fn"] + sums["fp"] - needless
+        return () if wanted else ("correction_recall",)
+
     def _references(self, path: Path) -> dict[str, _Expected]:
         """id -> what is expected of the sentence, in the file's order."""
         type_column = self._columns["type"]

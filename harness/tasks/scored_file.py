@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.config.components import arguments, build
 from harness.evaluation.objective import Objective, from_summary, kind_of
 from harness.evaluation.scores import Summary
 from harness.pipeline.cache import Cache
-from harness.tasks.statistics import entering, in_public, measure_all, summaries
+from harness.tasks.statistics import entering, in_public, measure_all, measure_kind, summaries
 from harness.tasks.task import JudgedItems, TextTask
 from retrievers.base import BadInput, did_you_mean
 
@@ -47,14 +47,15 @@ class ScoredFile:
     @cached_property
     def parts(self) -> dict[str, dict[str, Summary]]:
         """ "public" and "private" -> measure -> Summary without interval."""
-        return {name: self._over(rows) for name, rows in (("public", self.public), ("private", ~self.public))}
+        parts = {"public": self.public, "private": ~self.public}
+        return {name: self._over(rows, measure_all) for name, rows in parts.items()}
 
     @cached_property
     def by_kind(self) -> dict[str, dict[str, Summary]]:
         """Kind of items -> measure -> Summary without interval; {} if all items are of one kind."""
         kinds = np.array(self.judged.kinds, dtype=object)
         names = sorted(set(self.judged.kinds))
-        return {name: self._over(kinds == name) for name in names} if len(names) > 1 else {}
+        return {name: self._over(kinds == name, measure_kind) for name in names} if len(names) > 1 else {}
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -90,9 +91,9 @@ class ScoredFile:
         """Kind of items -> (how many enter the measure, its value)."""
         return {kind: (means[measure].n, means[measure].mean) for kind, means in self.by_kind.items()}
 
-    def _over(self, rows: np.ndarray) -> dict[str, Summary]:
+    def _over(self, rows: np.ndarray, measure: Callable[..., dict[str, float]]) -> dict[str, Summary]:
         """measure -> Summary without interval, over the items of `rows`, bool [N]."""
-        means = measure_all(self.task, self.judged.item_counts, rows)
+        means = measure(self.task, self.judged.item_counts, rows)
         n = {name: entering(self.task, self.judged.item_counts, name, rows) for name in self.summary}
         return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
 

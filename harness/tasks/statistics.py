@@ -31,8 +31,17 @@ def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
 
 def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = None) -> dict[str, float]:
     """Every measure over the items, or those of `rows` (bool [N]); NaN where it is undefined."""
-    sums = {name: np.asarray(one[rows].sum() if rows is not None else one.sum()) for name, one in counts.items()}
-    return {name: float(value) for name, value in task.measure(sums).items()}
+    return {name: float(value) for name, value in task.measure(_sums(counts, rows)).items()}
+
+
+def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
+    """Every measure over the items of one kind, `rows` (bool [N]); NaN also where it says nothing about them."""
+    silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
+    return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
+
+
+def _sums(counts: ItemCounts, rows: np.ndarray | None) -> dict[str, np.ndarray]:
+    return {name: np.asarray(one.sum() if rows is None else one[rows].sum()) for name, one in counts.items()}
 
 
 def entering(task: TextTask, counts: ItemCounts, measure: str, rows: np.ndarray | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,4 +66,8 @@ class TextTask(Protocol):
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every measure from sums of item counts, each of any shape [...]; NaN if undefined or not counted."""
+        ...
+
+    def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
+        """Measures whose value is only a convention for items of one kind with these sums of counts."""
         ...

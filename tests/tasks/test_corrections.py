@@ -78,6 +78,23 @@ def test_measures_of_counts(counts, recall, precision):
     assert float(found["correction_precision"]) == pytest.approx(precision, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "counts", "silent"),
+    [
+        ("token", (0, 2, 0, 2), True),  # needless edits alone
+        ("token", (0, 2, 0, 1), False),  # one of the two is where a correction was wanted
+        ("token", (0, 0, 1, 0), False),
+        ("span", (0, 0, 0, 2), True),
+        ("span", (0, 2, 0, 2), False),
+        ("span", (1, 0, 0, 0), False),
+        ("token", (0, 0, 0, 0), True),
+    ],
+)
+def test_recall_says_nothing_about_a_kind_of_sentences_without_a_wanted_edit(scheme, counts, silent):
+    found = Corrections(scheme).says_nothing(sums(*counts))
+    assert tuple(found) == (("correction_recall",) if silent else ())
+
+
 def test_the_published_row_to_its_digits():
     counts = sums(79, 68, 98, 414)
     assert f"{correction_recall(counts):.4f} {correction_precision(counts):.4f}" == "0.3224 0.1408"

@@ -2,9 +2,12 @@
 
 import json
 import unicodedata
+from pathlib import Path
 
 import pytest
+from html_pages import data_of
 from text_tasks import (
+    BETTER_SCORED,
     SCORE,
     SENTENCES,
     WORSE,
@@ -81,3 +84,19 @@ def test_some_measures_alone(harness, answers):
     done = harness(*words)
     assert done.code == 2
     assert "objective=final_score is not among the metrics" in done.err
+
+
+def test_the_recall_of_a_kind_without_a_wanted_edit_is_absent(harness, files):
+    """s4 alone needs no correction; one submission touches it, the other does not."""
+    kinds = {one: ("오류 없음" if one == "s4" else kind, *texts) for one, (kind, *texts) in SENTENCES.items()}
+    write(files / "R.csv", rows_of_sentences(kinds))
+    write(files / "worse.csv", rows_of_predictions(WORSE | {"s4": "밥은 먹었다"}))
+    found = harness(*WORSE_SCORED).json
+    assert found["by_kind"]["오류 없음"] == {"items": 1, "correction_recall": None, "correction_precision": 0}
+    kinds_on_page = data_of((Path(found["files"]["folder"]) / "report.html").read_text("utf-8"))["kinds"]
+    assert ["오류 없음", [1, None], [1, 0.0]] in kinds_on_page["rows"]
+    other = harness(*BETTER_SCORED).json
+    assert other["by_kind"]["오류 없음"]["correction_recall"] is None
+    assert other["metrics"]["correction_recall"] == 3 / 4  # the rule for sentences alone and for all is as it was
+    compared = harness("compare", "task=corrections", "experiment_name=e", "format=json").json
+    assert [one["mean"] for one in compared["splits"] if one["part"] == "오류 없음"] == [None]

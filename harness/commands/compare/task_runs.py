@@ -28,7 +28,7 @@ from harness.data.tables import AGAIN, numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score
 from harness.evaluation.objective import Kind
 from harness.tasks import scored_file
-from harness.tasks.statistics import differences, measure_all, strata
+from harness.tasks.statistics import differences, measure_all, measure_kind, strata
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
 from harness.tracking.logged_run import logged_config, logged_value
@@ -212,7 +212,8 @@ def _splits(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric:
     found = []
     for rows, pair in pairs.items():
         for part, inside in parts.items():
-            ours, theirs = (measure_all(task, files[row].counts, inside)[metric] for row in rows)
+            measure = measure_kind if part in names else measure_all
+            ours, theirs = (measure(task, files[row].counts, inside)[metric] for row in rows)
             mean = ours - theirs if inside.any() else np.nan
             found.append(PartDifference(pair, metric, part, n=int(inside.sum()), mean=float(mean)))
     return found
