@@ -147,7 +147,7 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         config["run_name"] or path.name,
         params=retrieval_run.params(config, invocation.choices),
         tags=provenance.provenance({"predictions": lists_digest(predictions), "qrels": labels})
-        | {"harness.verb": "score"},
+        | {"harness.verb": "score", retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids)},
         inputs={
             "qrels": Input(name=invocation.choices["dataset"], sha256=labels, source=where, rows=len(qrels.grades))
         },

@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace")
 OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that not every run uses
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
+SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
 CHARTED = (
     "loss/",
@@ -220,6 +222,12 @@ def scored(scores: Scores) -> dict[str, float]:
     return {name: value for name, value in values.items() if value == value}
 
 
+@lru_cache(maxsize=8)  # the trials of a sweep share them
+def ids_digest(query_ids: tuple[str, ...]) -> str:
+    """sha256 of ids of queries, in any order."""
+    return digest(sorted(query_ids))
+
+
 def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
     """Means and ends of intervals by their logged names; NaN where there are none, and where nothing entered a mean.
 
@@ -255,6 +263,7 @@ def write_files(
     rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
     files = {"config.yaml": resolved(config.document), "predictions.jsonl": rows}
     if outcome.scores:
+        found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
         files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
     if outcome.decision.fitted:
         files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"

@@ -176,3 +176,36 @@ def test_hydras_own_multirun_scores_each_file(harness, files, tracker):
     runs = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
     assert sorted(run.metrics["correction_recall"] for run in runs) == [0.4, 0.75]
     assert not tracker.runs("e", {"harness.verb": "sweep"})
+
+
+def test_a_file_of_lists_shows_what_is_unknown_and_where_its_run_is(harness, toy, tmp_path, tracker):
+    """Two lists of one document: none is empty, nothing is known below rank 1, query 5 is missing."""
+    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3"]}\n{"eval_id": 3, "topk": ["d1"]}\n')
+    words = ("score", "predictions=p.jsonl", "dataset=contest", "dataset.path=toy", "experiment_name=e")
+    shown = harness(*words)
+    assert re.search(r"^recall@10 +– +0 +– +–$", shown.out, re.M)
+    assert re.search(r"^abstention_precision +– +0 +– +–$", shown.out, re.M)
+    assert re.search(r"^  not_found_or_misranked +0\.5000 ", shown.out, re.M)
+    assert "recall@10, " in shown.out
+    assert ": the longest list of the file has 1 document." in shown.out
+    [run] = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
+    assert f"Run {run.run_id[:8]} of experiment 'e' in sqlite:///{tmp_path}/outputs/mlflow.db" in shown.out
+    found = harness(*words, "format=json").json
+    assert (found["losses"]["not_found_or_misranked"], "misranked" in found["losses"]) == (0.5, False)
+    assert found["metrics"]["recall@10"] is None
+    # 0 as the reference values have it; nobody else sees it.
+    assert (found["metrics"]["abstention_precision"], found["summary"]["abstention_precision"]["n"]) == (0, 0)
+    absent = {"abstention_precision", "recall_at_10", "loss/not_found", "ceiling/oracle_rerank"}
+    assert not absent & {*run.metrics, *in_full(tracker, run).metrics}
+    assert run.metrics["loss/not_found_or_misranked"] == 0.5
+    note = run.tags["mlflow.note.content"]
+    assert "not&#95;found&#95;or&#95;misranked" in note
+    assert "abstention&#95;precision" not in note
+
+
+def test_a_run_and_its_file_are_scored_on_the_same_queries(harness, toy, tracker):
+    words = ("dataset=contest", "dataset.path=toy", "experiment_name=e", "format=json")
+    run = harness("run", "tokenizer=char_ngram", *words).json
+    harness("score", f"predictions={run['files']['predictions']}", *words)
+    tags = [one.tags["scored.sha256"] for one in tracker.runs("e", {}, "FINISHED")]
+    assert (len(tags), len(set(tags))) == (2, 1)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.config.text import counted
+from harness.data.files import some
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import RankedRun, Wanted, rank
+from harness.tracking.retrieval_run import SCORED_IDS
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
@@ -80,7 +82,7 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
         raise BadInput(
             f"experiment {experiment!r} has {counted(len(ranked), 'different finished run')} with {metric}, and top="
             f"{config['top']}: a comparison takes at least two. Make more runs, raise top, or name runs: "
-            "'runs=[ID,ID]'."
+            f"'runs=[ID,ID]'. {' '.join(notes)}".rstrip()
         )
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
     if len(ranked) > 2 and ranking.select_on == "all":
@@ -92,20 +94,34 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
 
 
 def _comparable(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """(the runs without the scored files of lists that were scored on other queries than they, a note on these)."""
-    runs = [one.run for one in ranked if "data.queries" in one.run.tags and "data.qrels" in one.run.tags]
-    if not runs:
+    """(the runs without the scored files whose queries are not those of the others, a note on these).
+
+    A file that lacks difficult queries would rank first. The queries are those of the retrieval runs; among files alone
+    those that most of them have, of equally many the larger set.
+    """
+    files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
+    if not files:
         return list(ranked), []
-    counts = {run.metrics[SCORED_QUERIES] for run in runs if SCORED_QUERIES in run.metrics}
-    labels = {run.tags["data.qrels"] for run in runs}
+    ids = {run.run_id for run in files}
+    taken = {_scored_on(one.run) for one in ranked if one.run.run_id not in ids}
+    if not taken:
+        sizes = Counter({_scored_on(run): run.metrics.get(SCORED_QUERIES, 0) for run in files})
+        often = Counter(_scored_on(run) for run in files)
+        taken = {max(often, key=lambda queries: (often[queries], sizes[queries]))}
+    left = {run.run_id: run.name for run in files if not any(_same_queries(_scored_on(run), one) for one in taken)}
+    names = some(left.values())
+    note = f"Left out, since they were scored on other queries: {names}. With missing=zero a file is scored on all."
+    return [one for one in ranked if one.run.run_id not in left], [note] if left else []
 
-    def compares(run: LoggedRun) -> bool:
-        count = run.metrics.get(SCORED_QUERIES)
-        return run in runs or (run.tags.get("data.qrels") in labels and (not counts or count in counts))
 
-    kept = [one for one in ranked if compares(one.run)]
-    names = [one.run.name for one in ranked if one not in kept]
-    return kept, [f"Left out, since they were scored on other queries: {', '.join(names)}."] if names else []
+def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
+    """sha256 of a run's labels, and of the ids of the queries that it is scored on; None where it does not say."""
+    return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
+
+
+def _same_queries(first: tuple[str | None, str | None], second: tuple[str | None, str | None]) -> bool:
+    """Runs of earlier versions do not name their queries; what is compared in the end is checked query by query."""
+    return first[0] == second[0] and (first[1] == second[1] or None in (first[1], second[1]))
 
 
 def _kinds(ranked: Sequence[RankedRun]) -> str:
