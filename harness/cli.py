@@ -53,6 +53,11 @@ COMMANDS = {
         "search for one query: top documents, the gate's signal and decision",
         "harness search query='달은 왜 모양이 변해?'",
     ),
+    "runs": Command(
+        "harness.commands.runs:runs",
+        "list the runs of an experiment, the best first; the experiments; a sweep's trials",
+        "harness runs experiment_name=retrieval top=5",
+    ),
     "compare": Command(
         "harness.commands.compare.command:compare",
         "tell which of two or more runs is better, by how much, and how sure the queries are",

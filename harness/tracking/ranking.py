@@ -10,10 +10,15 @@ from typing import Any
 from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
+from harness.tracking.retrieval_run import SCORED_IDS
 from harness.tracking.tracker import NO_RUNS, RETRIEVAL, LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
+
+SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
+SAME_TAGS = ("data.qrels", "data.queries", "data.references", SCORED_IDS, "version.measures")  # of runs that compare
+SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # by the queries that rank them
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,24 @@ def chosen(
     if config["run"] is not None:
         return recommended(tracker, tracker.run(config["run"]))
     return best(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], task, verbs))
+
+
+def compares(one: LoggedRun, other: LoggedRun) -> bool:
+    """Whether the objectives of two runs can rank them: the same measure on the same queries, by the same rules.
+
+    In sample and out of fold compare, as everywhere: each is what its run is ranked by. What only one of the runs has
+    logged does not tell them apart: a file that was scored without queries has no `data.queries`.
+    """
+    own, others = one.objective, other.objective
+    if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
+        return False
+    pairs = (
+        *((one.tags.get(name), other.tags.get(name)) for name in SAME_TAGS),
+        *((one.params.get(name), other.params.get(name)) for name in SAME_PARAMS[own.select_on]),
+        (one.metrics.get(SCORED_QUERIES), other.metrics.get(SCORED_QUERIES)),
+    )
+    same_task = one.tags.get("task") == other.tags.get("task")
+    return same_task and all(first == second for first, second in pairs if first is not None and second is not None)
 
 
 def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:

@@ -27,6 +27,14 @@ def short_id(run_id: str) -> str:
     return run_id[:8]
 
 
+def member_tag(sweep_id: str) -> str:
+    """The tag of every run that is a trial of the sweep. Each sweep has its own, since a run may belong to several.
+
+    Its value says whether this sweep computed the run or reused it.
+    """
+    return f"sweep.{sweep_id}"
+
+
 def mlflow_name(name: str) -> str:
     """`ndcg@10` -> `ndcg_at_10`: MLflow refuses the at sign."""
     return name.replace("@", "_at_")
@@ -157,10 +165,11 @@ class LoggedRun:
 
     @property
     def objective(self) -> Objective | None:
-        """What ranks the run, as it logged it; None if it has none, as a run of a version before 0.3."""
+        """What ranks the run, as it logged it; None if it has none. 0.2 logged the measure's name alone, as a tag."""
         name, kind, value = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind"), OBJECTIVE
         if name is None or kind is None or value not in self.metrics:
-            return None
+            earlier = self.tags.get(OBJECTIVE)
+            return measured(self.metrics, earlier, self.params.get("select_on", "all")) if earlier else None
         low, high = (self.metrics.get(f"{OBJECTIVE}_{end}", math.nan) for end in ("low", "high"))
         return Objective(name, self.metrics[value], low, high, cast(Kind, kind))
 

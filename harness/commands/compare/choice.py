@@ -11,14 +11,13 @@ from typing import Any
 from harness.config.text import counted
 from harness.data.files import some
 from harness.tracking.logged_run import recommended
-from harness.tracking.ranking import RankedRun, Wanted, rank
+from harness.tracking.ranking import SCORED_QUERIES, RankedRun, Wanted, rank
 from harness.tracking.retrieval_run import SCORED_IDS
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
-SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
 
 
 @dataclass(frozen=True)

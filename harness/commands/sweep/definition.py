@@ -13,13 +13,13 @@ from harness.commands.sweep.axes import Interval, Values, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
-from harness.commands.sweep.trials import COMPUTED, Jobs, member_tag
+from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.pipeline.timing import MS
 from harness.tracking import provenance
 from harness.tracking.run_kind import RunKind, kind_of
-from harness.tracking.tracker import LESS_IS_BETTER, Tracker
+from harness.tracking.tracker import LESS_IS_BETTER, Tracker, member_tag
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import show, write_files
 from harness.commands.sweep.summary import Summary
-from harness.commands.sweep.trials import Runner, member_tag
+from harness.commands.sweep.trials import Runner
 from harness.config.text import counted
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.tracking import recording
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord
+from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, member_tag
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,13 @@ from harness.commands.sweep.trials import (
     Context,
     Result,
     claim,
-    member_tag,
     read_journal,
     refused,
 )
 from harness.config.text import counted
 from harness.pipeline import timing
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, member_tag
 from retrievers.base import BadInput
 
 

@@ -92,14 +92,6 @@ class Context:
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
 
-def member_tag(sweep_id: str) -> str:
-    """The tag of every run that is a trial of the sweep. Each sweep has its own, since a run may belong to several.
-
-    Its value says whether this sweep computed the run or reused it.
-    """
-    return f"sweep.{sweep_id}"
-
-
 class Jobs:
     """The task function of a sweep's Hydra jobs: runs the job whose number Hydra's config has.
 

@@ -1,0 +1,294 @@
+"""`harness runs`: the runs and sweeps of an experiment, the best first; all experiments; or the trials of a sweep."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from harness.config.check import Invocation
+from harness.config.text import counted
+from harness.evaluation.objective import Objective
+from harness.progress import stage
+from harness.reports import sections, terminal
+from harness.reports.markup import interval, number
+from harness.reports.next_steps import Place
+from harness.reports.sections import Section
+from harness.tracking.mlflow_client import redacted
+from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares
+from harness.tracking.recording import open_tracker
+from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag
+from retrievers.base import BadInput, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run, or a sweep with its best trial.
+
+    shown: the run whose objective and params stand in the row: the run itself, or the best trial.
+    trials: how many trials the sweep has so far; None for a run.
+    """
+
+    run: LoggedRun
+    shown: LoggedRun
+    trials: int | None = None
+
+    @property
+    def objective(self) -> Objective | None:
+        return self.shown.objective
+
+    def to_json(self, differs: Mapping[str, str]) -> dict[str, Any]:
+        best = {"best_run_id": self.shown.run_id if self.objective else None} if self.trials is not None else {}
+        return {
+            "run_id": self.run.run_id,
+            "name": self.run.name,
+            "verb": self.run.tags["harness.verb"],
+            "status": self.run.status,
+            "began": datetime.datetime.fromtimestamp(self.run.began / 1000, datetime.UTC).isoformat("T", "seconds"),
+            "objective": self.objective and self.objective.to_json(),
+            "differs": dict(differs),
+            "trials": self.trials,
+            **best,
+        }
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows whose objectives compare, the best first; or those without an objective, the latest first."""
+
+    rows: Sequence[Row]
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        return list(dict.fromkeys(row.objective.kind for row in self.rows if row.objective))
+
+    @property
+    def measure(self) -> str | None:
+        return self.rows[0].objective.name if self.rows[0].objective else None
+
+    @property
+    def queries(self) -> int | None:
+        """How many queries the objectives are about; None for a text task."""
+        counts = (row.shown.metrics.get(SCORED_QUERIES) for row in self.rows)
+        return next((int(count) for count in counts if count is not None), None)
+
+    @property
+    def title(self) -> str:
+        if self.measure is None:
+            return "Without an objective"
+        part = "the public part of " if self.kinds[0].startswith("public") else ""
+        over = f", {part}{counted(self.queries, 'query')}" if self.queries is not None else ""
+        return f"{self.measure}, {' or '.join(self.kinds)}{over}"
+
+    @property
+    def data(self) -> str:
+        """What tells this group from others with the same title."""
+        tags = self.rows[0].shown.tags
+        return (tags.get("data.qrels") or tags.get("data.references") or "")[:8]
+
+    @cached_property
+    def differs(self) -> list[dict[str, str]]:
+        """For each row the params in which it differs from others that the same command made.
+
+        A key of one component alone, such as `retriever.bigram.k1`, counts only where runs that have it differ in it.
+        """
+        found = []
+        for row in self.rows:
+            verb = row.shown.tags.get("harness.verb")
+            peers = [one.shown.params for one in self.rows if one.shown.tags.get("harness.verb") == verb]
+            names = [name for name in row.shown.params if _varies(name, peers)]
+            found.append({name: row.shown.params[name] for name in names})
+        return found
+
+    def section(self, title: str, top: int) -> Section:
+        several, ended = len(self.kinds) > 1, all(row.run.status == "FINISHED" for row in self.rows)
+        scored = ["value", "95 % interval", *(["kind"] if several else [])] if self.measure else []
+        header = [*scored, *([] if ended else ["status"]), "what differs", "age", "run"]
+        cells = []
+        for row, differs in zip(self.rows[:top], self.differs, strict=False):
+            one = row.objective
+            score = [number(one.value), interval(one.low, one.high), *([one.kind] if several else [])] if one else []
+            status = [] if ended else [row.run.status]
+            cells.append([*score, *status, _in_words(row, differs), _age(row.run.began), row.run.short_id])
+        left_out = len(self.rows) - top
+        lines = [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
+        return Section(title, lines, header, cells)
+
+    def to_json(self, top: int) -> dict[str, Any]:
+        rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
+        about = {"objective": self.measure, "kinds": self.kinds, "queries": self.queries}
+        return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
+
+
+def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """List what is logged. Returns the JSON document of `harness runs format=json`."""
+    tracker = open_tracker(config)
+    if tracker.uri is None:
+        raise BadInput(NO_RUNS)
+    with stage("reading the runs"):
+        if config["run"] is not None:
+            sweep = tracker.run(config["run"])
+            title, groups = f"Trials of {sweep.named}", grouped(_trials(tracker, sweep))
+        elif (name := _experiment(tracker, config, invocation)) is not None:
+            title, groups = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
+        else:
+            return _show_experiments(tracker, config, Place(config, invocation.choices))
+    top = config["top"]
+    document = {"title": title, "groups": [group.to_json(top) for group in groups]}
+    titles = [group.title for group in groups]
+    shown = [
+        group.section(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
+        for group in groups
+    ]
+    next_steps = _next(groups, Place(config, invocation.choices))
+    _show(config, document, f"{title}: {_count(groups)}", shown, next_steps)
+    return document
+
+
+def _experiment(tracker: Tracker, config: Mapping[str, Any], invocation: Invocation) -> str | None:
+    """The experiment whose runs are listed; None: list all experiments. BadInput for one that was asked for in vain."""
+    name: str | None = config["experiment_name"]
+    known = tracker.experiments()
+    if name is None or name in known:
+        return name
+    if any(word.startswith("experiment_name=") for word in (*invocation.overrides, *invocation.defaults)):
+        raise BadInput(
+            f"experiment_name={name!r}: no such experiment in {redacted(tracker.uri)}.{did_you_mean(name, known)} "
+            "`harness runs experiment_name=null` lists all."
+        )
+    return None  # the default's, which nobody asked for
+
+
+def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
+    """The runs of an experiment, without the trials that a sweep of it computed, and its sweeps."""
+    by_id = {run.run_id: run for run in logged}
+    rows = []
+    for run in logged:
+        verb, parent = run.tags.get("harness.verb"), run.tags.get("mlflow.parentRunId")
+        if verb == "sweep":
+            member = member_tag(run.tags.get("sweep.id", ""))
+            rows.append(
+                Row(run, by_id.get(run.tags.get("best.run_id", ""), run), sum(member in a.tags for a in logged))
+            )
+        elif verb in SCORED and parent not in by_id:
+            rows.append(Row(run, run))
+    return rows
+
+
+def _trials(tracker: Tracker, sweep: LoggedRun) -> list[Row]:
+    """The trials of a sweep, computed and reused; BadInput for a run that is no sweep."""
+    if sweep.tags.get("harness.verb") != "sweep":
+        raise BadInput(f"Run {sweep.named} is no sweep, so it has no trials. `harness runs` lists the sweeps.")
+    member = member_tag(sweep.tags["sweep.id"])
+    return [Row(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
+
+
+def grouped(rows: Sequence[Row]) -> list[Group]:
+    """Groups of rows that compare, that of the latest run first; what has no objective comes last.
+
+    rows: the latest first.
+    """
+    found: list[list[Row]] = []
+    for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):
+        same = next((group for group in found if compares(group[0].shown, row.shown)), None)
+        if same is None:
+            found.append([row])
+        else:
+            same.append(row)
+    found.sort(key=lambda group: -max(row.run.began for row in group))
+    groups = [Group(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
+    rest = [row for row in rows if not row.objective]
+    return [*groups, *([Group(rest)] if rest else [])]
+
+
+def _value(row: Row) -> float:
+    return row.objective.value if row.objective else 0.0
+
+
+def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
+    values = {one.get(name) for one in peers}
+    return len(values - {None} if "." in name else values) > 1
+
+
+def _in_words(row: Row, differs: Mapping[str, str]) -> str:
+    if row.trials is None:
+        said = " ".join(f"{name}={value}" for name, value in differs.items())
+        automatic = "sweep.trial" in row.run.tags or row.run.name.startswith(row.run.params.get("retriever", ""))
+        return said if said and automatic else " ".join(filter(None, (row.run.name, said and f"({said})")))
+    best = row.run.tags.get("best.overrides")
+    return f"sweep, {counted(row.trials, 'trial')}" + (f"; best: {best}" if best else "")
+
+
+def _age(began: int) -> str:
+    """How long ago a time in milliseconds since 1970 was: `3 h`."""
+    minutes = max(0, int(time.time() - began / 1000)) // 60
+    unit, size = next(((unit, size) for unit, size in (("d", 1440), ("h", 60)) if minutes >= size), ("min", 1))
+    return f"{minutes // size:,} {unit}"
+
+
+def _count(groups: Sequence[Group]) -> str:
+    rows = [row for group in groups for row in group.rows]
+    sweeps = sum(row.trials is not None for row in rows)
+    return counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
+
+
+def _next(groups: Sequence[Group], place: Place) -> list[str]:
+    """The commands to go on with: the trials of a sweep, and whether the best runs of the first group differ."""
+    sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
+    best = [row.shown.short_id for row in groups[0].rows[:2]] if groups and groups[0].measure else []
+    said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []
+    return said + ([place.command("compare", f"runs=[{','.join(best)}]")] if len({*best}) > 1 else [])
+
+
+def _show_experiments(tracker: Tracker, config: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """List the experiments that have runs, the one with the latest run first."""
+    listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
+    listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
+    found, cells = [], []
+    for name, rows in listed:
+        group = max((group for group in grouped(rows)), key=lambda group: (group.measure is not None, len(group.rows)))
+        best, latest = group.rows[0].objective, max(rows, key=lambda row: row.run.began)
+        found.append({
+            "experiment": name,
+            "runs": sum(row.trials is None for row in rows),
+            "sweeps": sum(row.trials is not None for row in rows),
+            "best": best and best.to_json(),
+            "latest": latest.to_json({})["began"],
+        })  # fmt: skip
+        score = [number(best.value), best.title] if best else ["", ""]
+        cells.append([name, str(found[-1]["runs"]), str(found[-1]["sweeps"]), *score, f"{_age(latest.run.began)} ago"])
+    top = config["top"]
+    left_out = [f"{len(cells) - top} more: top={len(cells)} lists all."] if len(cells) > top else []
+    header = ["experiment", "runs", "sweeps", "best", "objective", "latest run"]
+    document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
+    steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
+    title = f"{counted(len(cells), 'experiment')} in {redacted(tracker.uri)}"
+    _show(config, document, title, [Section("The latest first", left_out, header, cells[:top])] if cells else [], steps)
+    return document
+
+
+def _show(
+    config: Mapping[str, Any],
+    document: Mapping[str, Any],
+    title: str,
+    shown: Sequence[Section],
+    next_steps: Sequence[str],
+) -> None:
+    if config["format"] == "markdown":
+        print(sections.markdown(title, shown), end="")  # noqa: T201
+        return
+
+    def show(console: Console) -> None:
+        sections.show(console, title, shown)
+        if next_steps:
+            console.print("Next:")
+        for step in next_steps:
+            console.print(f"  {step}")
+
+    terminal.emit(config["format"], document, show)
