@@ -81,9 +81,7 @@ def _show(
     console.print(f"Provenance: {document['provenance']}")
     if model := document["model"]:
         before = f" (before: {model['before']})" if model["before"] else ""
-        console.print(
-            f"Model: {model['name']}, version {model['version']}, alias {model['alias']}{before}. To serve it:"
-        )
+        console.print(f"Model: {model['name']}, version {model['version']}, alias {model['alias']}{before}.")
         console.print(f"To serve it: {model['serve']}")
     if document["new"]:
         console.print(f"This is submission {submission.number} of the ledger. Record its leaderboard score with:")
