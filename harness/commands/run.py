@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
+from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores
 from harness.pipeline import preflight, steps
 from harness.pipeline.run_config import RunConfig
@@ -16,6 +17,7 @@ from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
+from harness.tracking.ranking import leader
 from harness.tracking.tracker import RunRecord, short_id
 
 if TYPE_CHECKING:
@@ -35,9 +37,11 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
     run_id, folder = live.run_id, live.folder
     name, sent = run_config.experiment_name, not record.unsent
+    best = leader(tracker, record, run_id) if run_id and sent else None
     document = {
         "run_id": run_id,
         "experiment": name,
+        "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
         **numbers(outcome),
         "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
         "private_peeks": tracker.count_private_view(name) if record.shows_private and sent else 0,
@@ -124,6 +128,8 @@ def show(
             terminal.show_gate(console, outcome.decision.fitted)
     else:
         console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
+    if outcome.objective and (best := document["best_before"]):
+        console.print(standing(outcome.objective, best))
     name, run_id = config.experiment_name, document["run_id"]
     if document["private_peeks"] and config.split.select_on == "public":
         console.print(terminal.peeked(name, document["private_peeks"]))
@@ -133,6 +139,15 @@ def show(
         console.print(f"Run {short_id(run_id)} of experiment {name!r}. Next:")
         for line in next_lines(run_id, config, invocation, outcome):
             console.print(line)
+
+
+def standing(one: Objective, best: Mapping[str, Any]) -> str:
+    """How an objective stands to the best run before, in one sentence. best: this run, as in the JSON document."""
+    before = best["objective"]
+    kind = "" if before["kind"] == one.kind else f", {before['kind']}"
+    so_far = f"the best so far (run {short_id(best['run_id'])}{kind})."
+    difference = one.value - before["value"]
+    return f"{difference:+.4f} against {so_far}" if difference else f"As good as {so_far}"
 
 
 def next_lines(run_id: str, config: RunConfig, invocation: Invocation, outcome: steps.Outcome) -> Iterator[str]:

@@ -11,7 +11,7 @@ from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.retrieval_run import SCORED_IDS
-from harness.tracking.tracker import NO_RUNS, RETRIEVAL, LoggedRun, Tracker
+from harness.tracking.tracker import NO_RUNS, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker
 from retrievers.base import BadInput, did_you_mean
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
@@ -98,6 +98,21 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
     )
     same_task = one.tags.get("task") == other.tags.get("task")
     return same_task and all(first == second for first, second in pairs if first is not None and second is not None)
+
+
+def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
+    """The best finished run, but for the one with this id, whose objective compares with the record's; None: no such.
+
+    record: of the run with this id, which has ended.
+    """
+    if record.objective is None:
+        return None
+    logged = record.tags | record.all_end_tags
+    tags = {name: logged[name] for name in (f"{OBJECTIVE}.name", *SAME_TAGS) if name in logged}
+    names = ("select_on", *SAME_PARAMS[record.objective.select_on])
+    params = {name: record.params[name] for name in names if name in record.params}
+    found = tracker.leaders(record.experiment, tags, params)
+    return next((run for run in found if run.run_id != run_id), None)
 
 
 def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:

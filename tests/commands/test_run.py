@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands.run import standing
+from harness.evaluation.objective import Objective
+
 QUIET = ("tracking=none", "format=json")
 
 
@@ -308,3 +311,22 @@ def test_a_gate_file_is_found_again_from_any_folder(harness, toy):
     found = harness("run", *contest(toy), *QUIET, "gate=fitted", "gate.file=learnt.json").json
     config = yaml.safe_load((Path(found["files"]["folder"]) / "config.yaml").read_text("utf-8"))
     assert config["gate"]["file"] == str(Path("learnt.json").absolute())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        (0.75, "in sample", "+0.2500 against the best so far (run 3f2a91bc)."),
+        (0.25, "out of fold", "-0.2500 against the best so far (run 3f2a91bc, in sample)."),
+        (0.5, "in sample", "As good as the best so far (run 3f2a91bc)."),
+    ],
+)
+def test_how_a_run_stands_is_one_sentence(value, kind, said):
+    best = {"run_id": "3f2a91bc" + 24 * "0", "objective": Objective("mrr", 0.5).to_json()}
+    assert standing(Objective("mrr", value, kind=kind), best) == said
+
+
+def test_the_best_run_before_is_named(harness, toy):
+    first = harness("run", *contest("toy"), "gate=score", "gate.threshold=99", "format=json").json
+    assert first["best_before"] is None
+    assert f"against the best so far (run {first['run_id'][:8]})." in harness("run", *contest("toy")).out

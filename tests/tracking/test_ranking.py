@@ -5,8 +5,8 @@ import json
 import pytest
 
 from harness.evaluation.objective import Objective
-from harness.tracking.ranking import Wanted, best, chosen, rank
-from harness.tracking.tracker import LoggedRun, NoTracker, measured, objective_metrics
+from harness.tracking.ranking import Wanted, best, chosen, leader, rank
+from harness.tracking.tracker import LoggedRun, NoTracker, RunRecord, measured, objective_metrics
 from retrievers.base import BadInput
 
 METRIC = "map@3"
@@ -132,3 +132,31 @@ def test_a_run_is_chosen_by_id_or_as_the_best():
     config = {"run": None, "experiment_name": "e", "metric": METRIC, "select_on": None}
     assert chosen(store, config).run_id == "a"
     assert chosen(store, config | {"run": "b"}).run_id == "b"
+
+
+@pytest.mark.stored
+def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):
+    def run(value, kind="in sample", status="FINISHED", **params):
+        objective = Objective(METRIC, value, kind=kind)
+        tags = {"harness.verb": "run", "data.qrels": params.pop("qrels", "q")}
+        record = RunRecord("e", "n", {"select_on": objective.select_on, "seed": 0} | params, tags, objective=objective)
+        run_id = tracker.begin(record)
+        tracker.finish(run_id, record, status)
+        found = leader(tracker, record, run_id)
+        return run_id, found and found.run_id
+
+    first, none = run(0.5)
+    assert none is None
+    second, found = run(0.7, "out of fold", seed=1)
+    assert found == first
+    run(0.9, status="FAILED")
+    run(0.9, qrels="other")
+    assert run(0.9, "public")[1] is None
+    assert run(0.8, "public", seed=1)[1] is None, "another public part"
+    assert run(0.1)[1] == second
+
+
+def test_nothing_leads_without_a_store_or_an_objective():
+    record = RunRecord("e", "n", objective=Objective(METRIC, 0.5))
+    assert leader(NoTracker(), record, "") is None
+    assert leader(Store(), RunRecord("e", "n"), "") is None
