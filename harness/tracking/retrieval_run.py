@@ -141,7 +141,8 @@ def log_numbers(
     record.metrics |= charted(found, outcome.objective)
     if not light:
         write_metrics(folder, found, outcome.objective)
-        record.shows_private = outcome.scores is not None
+    by_public = outcome.objective is not None and outcome.objective.select_on == "public"
+    record.shows_private = outcome.scores is not None and not (light and by_public)
 
 
 def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective | None) -> None:

@@ -33,7 +33,7 @@ def offline(monkeypatch, tmp_path):
 def test_a_refused_run_leaves_nothing(harness, tracker, toy, tmp_path, offline, verb):
     pytest.importorskip("faiss")
     for words, expected in REFUSED:
-        done = harness(verb, *TOY, *words)
+        done = harness(verb, *TOY, *words, f"store.path={tmp_path / 'cache'}")  # where no other test has been
         assert done.code == 2, (words, done.err)
         assert expected in done.err, words
     assert tracker.runs("e", {}) == []

@@ -51,7 +51,9 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     assert provenance["config"]["task"]["scheme"] == "token"
     # A named run, and the default name of its file.
     named = harness(*export, f"run={worse['run_id']}").json
-    assert named["submission"] == str(tmp_path / "outputs" / "submissions" / f"e-{worse['run_id'][:8]}.csv")
+    written = Path(named["submission"])
+    assert written.parent == tmp_path / "outputs" / "submissions"
+    assert re.fullmatch(rf"submission-\d{{4}}-\d\d-\d\d-{worse['run_id'][:8]}\.csv", written.name)
     assert (named["value"], named["number"]) == (0.4, 2)
     [first, second] = harness("export history", "format=json").json["submissions"]
     assert (first["run_id"], second["run_id"]) == (better["run_id"], worse["run_id"])
@@ -97,7 +99,8 @@ SWEEP = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "task.scheme
 @pytest.mark.slow
 def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     found = harness(*SWEEP).json
-    assert found["trials"] == {"asked": 4, "finished": 4, "failed": 0, "killed": 0, "skipped": 0, "same": 0}
+    rest = dict.fromkeys(("failed", "killed", "skipped", "reused", "same"), 0)
+    assert found["trials"] == {"asked": 4, "finished": 4, **rest}
     [parent] = tracker.runs("e", {"harness.verb": "sweep"}, "FINISHED")
     children = tracker.runs("e", {"sweep.id": found["sweep_id"], "task": "corrections"}, "FINISHED")
     assert parent.run_id == found["run_id"]

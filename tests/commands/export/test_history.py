@@ -49,7 +49,7 @@ def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, 
     assert (row["file"], row["state"]) == (str(tmp_path / "moved.csv"), "unchanged")
 
     said = harness(*moved[:2], "public=0.7").out
-    assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map@3): drift -0.3000" in said
+    assert "leaderboard, public part: 0.7000, here 1.0000 (modified_map@3, in sample): drift -0.3000" in said
     assert "The previous public score, 0.8200, is replaced." in said
 
     tracker(tmp_path).client.delete_run(submitted["run_id"])
