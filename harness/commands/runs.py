@@ -241,9 +241,14 @@ def _count(groups: Sequence[Group]) -> str:
 def _next(groups: Sequence[Group], place: Place) -> list[str]:
     """The commands to go on with: the trials of a sweep, and whether the best runs of the first group differ."""
     sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
-    best = [row.shown.short_id for row in groups[0].rows[:2]] if groups and groups[0].measure else []
     said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []
-    return said + ([place.command("compare", f"runs=[{','.join(best)}]")] if len({*best}) > 1 else [])
+    if groups and groups[0].measure:
+        different: dict[str, str] = {}  # trial key -> id; a repeated run tells nothing
+        for run in (row.shown for row in groups[0].rows):
+            different.setdefault(run.tags.get("trial_key", run.run_id), run.short_id)
+        best = list(different.values())[:2]
+        said += [place.command("compare", f"runs=[{','.join(best)}]")] if len(best) > 1 else []
+    return said
 
 
 def _show_experiments(tracker: Tracker, config: Mapping[str, Any], place: Place) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def show(console: Console, title: str, sections: Sequence[Section]) -> None:
         for line in section.lines:
             console.print(f"  {line}")
         if section.rows:
-            folded = long_columns(section.header, section.rows)
+            folded = {*long_columns(section.header, section.rows), section.header[-1]}  # the last one is often a name
             table = bare_table(section.header, left=section.header, folded=folded, header_style="dim")
             for row in section.rows:
                 table.add_row(*row)

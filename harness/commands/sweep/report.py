@@ -22,7 +22,7 @@ from harness.data.files import write_text
 from harness.data.tables import csv_text
 from harness.reports import markup
 from harness.reports.next_steps import Place
-from harness.reports.terminal import bare_table, long_columns, peeked
+from harness.reports.terminal import bare_table, peeked
 from harness.tracking.tracker import short_id
 
 if TYPE_CHECKING:
@@ -88,22 +88,19 @@ def _best_trials(summary: Summary) -> Table:
     keys = list(summary.axes())
     several = len(summary.kinds(SHOWN)) > 1
     names = [name for name, _ in summary.objectives]
-    header = ("", *names, "95 % interval", *(["kind"] if several else []), *keys, "run")
-    rows = []
+    headers = [key.replace(".", ".\n") for key in keys]  # a narrow terminal breaks them there, and no number
+    header = ("", *names, "95 % interval", *(["kind"] if several else []), *headers, "run")
+    table = bare_table(header, left=("kind", *headers, "run"), folded=headers)
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
         result, values = summary.results[number], swept_values(summary.trials[number])
-        rows.append((
+        table.add_row(
             str(place),
             *(f"{value:.4f}" for value in summary.values(number)),
             markup.interval(*summary.interval(number), absent=""),
             *([summary.kind(number)] if several else []),
             *(values.get(key, "") for key in keys),
             (short_id(result.run_id) if result.run_id else f"trial {number}") + (" (reused)" if result.reused else ""),
-        ))  # fmt: skip
-    folded = {*keys} & {*long_columns(header, rows)}
-    table = bare_table(header, left=("kind", *keys, "run"), folded=folded)
-    for row in rows:
-        table.add_row(*row)
+        )
     return table
 
 

@@ -1,0 +1,20 @@
+"""Sections on a narrow terminal."""
+
+import io
+
+from rich.console import Console
+
+from harness.reports import sections
+from harness.reports.sections import Section
+
+
+def test_numbers_ids_and_measures_are_whole_in_80_columns():
+    header = ["", "id", "modified_map@3", "kind", "as written", "run"]
+    rows = [[label, f"3f2a91b{label}", "0.7480", "out of fold", "0.7553", "hybrid_lexical-kiwi " * 3] for label in "01"]
+    console = Console(file=io.StringIO(), width=80)
+    sections.show(console, "Title", [Section("Runs", (), header, rows)])
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[3].split() == ["id", "modified_map@3", "kind", "as", "written", "run"]
+    assert [line[3:11] for line in lines if "0.7480" in line] == ["3f2a91b0", "3f2a91b1"]
+    assert console.file.getvalue().count("hybrid_lexical-kiwi") == 6
