@@ -96,17 +96,25 @@ def run_page(pages, run_id, inside=""):
     return f"{pages['url'].partition('?')[0]}/{run_id}{inside}?workflowType=machine_learning"
 
 
-def test_the_experiment_shows_its_runs_with_their_scores(tab, pages, work):
-    _, _, auto, hybrid = work
+def test_the_experiment_lists_its_runs_the_best_first_with_what_ranks_them(tab, pages, work):
+    _, sweep, auto, hybrid = work
     tab.goto(pages["url"])
     tab.get_by_role("link", name="sweep gate.threshold").wait_for()
-    for run in (auto, hybrid):
-        assert tab.locator(f"a[href*='{run['run_id']}']").first.is_visible()
-    tab.get_by_text(f"{hybrid['metrics']['modified_map@3']:.6f}"[:6]).first.wait_for()  # visible at once
-    sweep_row = tab.get_by_role("link", name="sweep gate.threshold").locator("xpath=../..")
-    sweep_row.get_by_role("button").click()  # shows its trials below it
-    tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
     keep(tab, "experiment")
+    tab.set_viewport_size({"width": 2600, "height": 950})  # the table has only the columns that are in sight
+
+    def column(name):
+        return tab.locator(f"[role=gridcell][col-id='{name}']").all_inner_texts()
+
+    tab.locator("[role=gridcell][col-id='tags.`objective.kind`']").first.wait_for()
+    shown = [float(cell) for cell in column("metrics.`objective`")]
+    runs = [one["objective"]["value"] for one in (auto, hybrid)]
+    trials = [one["value"] for one in sweep["top"]]
+    assert shown == pytest.approx(sorted([*runs, *trials, sweep["best"]["value"]], reverse=True))
+    ends = [column(f"metrics.`objective_{end}`") for end in ("low", "high")]
+    assert all(float(low) < value < float(high) for low, value, high in zip(ends[0], shown, ends[1], strict=True))
+    assert sorted(column("tags.`objective.kind`")) == ["in sample"] * (len(shown) - 1) + ["out of fold"]
+    assert set(column("tags.`objective.name`")) == {"modified_map@3"}
 
 
 def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
