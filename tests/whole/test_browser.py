@@ -127,7 +127,8 @@ def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
     assert tab.get_by_text("Parameters", exact=True).is_visible()  # each swept key has a column
     keep(tab, "sweep")
     tab.goto(pages["sweep"] + "&compareRunsMode=CHART")
-    tab.get_by_text("Sweep (2)").wait_for()  # parallel coordinates, and the objective by the threshold
+    # Parallel coordinates, and the objective by the threshold.
+    tab.get_by_text(re.compile(r"^Sweep\s*\(2\)$")).first.wait_for()
 
 
 def test_the_page_of_a_sweep_leads_to_its_trials(tab, pages, work):
