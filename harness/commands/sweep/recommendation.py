@@ -75,7 +75,7 @@ def recommend(points: Points) -> Recommendation | None:
     quickest, choices = _quickest(points, tied)
     chosen, middles = _middle(points, quickest)
     spans = [_span(points, tied, key) for key in points.texts[tied[0]] if points.differ(tied, key)]
-    why = " and ".join([*choices, *middles])
+    why = ", and ".join([*choices, *middles])
     reason = f"{counted(len(tied), 'trial')} tie at {most:.4f}: {'; '.join(spans)}. Recommended: {why}."
     return Recommendation(chosen, tuple(tied), reason)
 
@@ -92,7 +92,7 @@ def _quickest(points: Points, tied: Sequence[int]) -> tuple[list[int], list[str]
     timed = bool(np.isfinite(times).all()) and min(times) < max(times)
     values, trials = list(alike.items())[int(np.argmin(times)) if timed else 0]
     named = " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
-    return trials, [f"{named}, {'which takes the least time per query' if timed else 'the first of them'},"]
+    return trials, [f"{named}, {'which takes the least time per query' if timed else 'the first of them'}"]
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:

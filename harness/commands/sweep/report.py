@@ -61,9 +61,11 @@ def _show_ranking(console: Console, summary: Summary) -> None:
     """Print the best of the trials that compare, and what to know of them."""
     if summary.apart:
         console.print(f"{summary.label}:", style="bold")
-    if len(kinds := summary.kinds(SHOWN)) == 1:
-        console.print(f"Ranked by {summary.objectives[0].name}, {kinds[0]}.")
+    if kinds := summary.kinds(SHOWN):
+        console.print(f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}.")
     console.print(_best_trials(summary))
+    if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
+        console.print("* reused: a run that was there before")
     for text in [*summary.notes, *([summary.optimism.sentence()] if summary.optimism else [])]:
         console.print(text)
     if len(summary.objectives) > 1:
@@ -87,7 +89,7 @@ def _systems(summary: Summary) -> Table:
 def _best_trials(summary: Summary) -> Table:
     keys = list(summary.axes())
     several = len(summary.kinds(SHOWN)) > 1
-    names = [name for name, _ in summary.objectives]
+    names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
     headers = [key.replace(".", ".\n") for key in keys]  # a narrow terminal breaks them there, and no number
     header = ("", *names, "95 % interval", *(["kind"] if several else []), *headers, "run")
     table = bare_table(header, left=("kind", *headers, "run"), folded=headers)
@@ -99,7 +101,7 @@ def _best_trials(summary: Summary) -> Table:
             markup.interval(*summary.interval(number), absent=""),
             *([summary.kind(number)] if several else []),
             *(values.get(key, "") for key in keys),
-            (short_id(result.run_id) if result.run_id else f"trial {number}") + (" (reused)" if result.reused else ""),
+            (short_id(result.run_id) if result.run_id else f"trial {number}") + (" *" if result.reused else ""),
         )
     return table
 

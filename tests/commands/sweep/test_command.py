@@ -643,7 +643,7 @@ def test_looks_at_private_scores_are_counted(tracked):
     assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 8  # nothing new is seen
     public = harness("sweep", *GRID, "format=json", "select_on=public").json
     assert public["private_peeks"] == 9  # the best alone
-    assert harness("compare", "experiment_name=e", "format=json").code == 0
+    assert harness("compare", "experiment_name=e", "select_on=all", "format=json").code == 0
     assert harness("run", *words, "experiment_name=f").json["private_peeks"] == 1
     assert harness("run", *words).json["private_peeks"] == 9 + 1 + 1
     assert harness("run", *words, "tracking=none").json["private_peeks"] == 0

@@ -176,7 +176,7 @@ def test_what_is_shown():
     lines = [line.split() for line in text.splitlines()]
     assert lines[0] == ["Sweep", "abc:", "13", "trials", "(12", "finished,", "1", "failed),", "1.2", "s."]
     assert lines.pop(1) == ["Ranked", "by", "mrr,", "in", "sample."]
-    assert lines[1] == ["mrr", "95", "%", "interval", "k", "name", "run"]
+    assert lines[1] == ["value", "95", "%", "interval", "k", "name", "run"]
     # The ten best, the best first, with intervals; text in square brackets is no markup.
     assert lines[2] == ["1", "0.1100", "0.055", "–", "1.000", "11", "[b]한글", "run11"]
     assert [line[0] for line in lines[2:12]] == [str(place) for place in range(1, 11)]
@@ -205,7 +205,7 @@ def test_numbers_and_ids_are_whole_on_a_narrow_terminal():
 def test_reused_runs_are_marked():
     found = summary([{"mrr": 0.5}, {"mrr": 0.25}])
     found.results[0] = dataclasses.replace(found.results[0], reused=True)
-    assert [line.split()[-2:] for line in shown(found).splitlines()[3:5]] == [["run0", "(reused)"], ["1", "run1"]]
+    assert [line.split()[-2:] for line in shown(found).splitlines()[3:5]] == [["run0", "*"], ["1", "run1"]]
     assert (found.table()["reused"], found.counts()["reused"]) == ([True, False], 1)
 
 
@@ -279,8 +279,9 @@ def test_ties_are_told():
 
 def test_a_column_says_the_kind_where_trials_differ_in_it():
     lines = [line.split() for line in shown(summary([RANKED, PLAIN], MAP)).splitlines()]
-    assert lines[1] == ["map@3", "95", "%", "interval", "kind", "x", "run"]
-    assert [line[5:7] for line in lines[2:4]] == [["in", "sample"], ["out", "of"]]
+    assert lines[1] == ["Ranked", "by", "map@3,", "in", "sample", "or", "out", "of", "fold."]
+    assert lines[2] == ["value", "95", "%", "interval", "kind", "x", "run"]
+    assert [line[5:7] for line in lines[3:5]] == [["in", "sample"], ["out", "of"]]
 
 
 def test_what_is_shown_of_two_objectives():
