@@ -115,7 +115,7 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
         ("better.csv", "span"): 0.75,
     }  # fmt: skip
     best = {group["best"]["run_id"]: group["best"] for group in found["groups"]}  # one for each scheme
-    assert [(one["value"], "predictions=better.csv" in one["overrides"]) for one in best.values()] == [(0.75, True)] * 2
+    assert [(one["value"], "better.csv" in one["overrides"][0]) for one in best.values()] == [(0.75, True)] * 2
     assert (found["best"], "best.run_id" in parent.tags) == (None, False)
     light = {"config.yaml", "predictions.csv", "tallies.csv"}
     for child in children:
