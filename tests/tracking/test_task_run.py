@@ -122,7 +122,9 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
         names = {file.path for file in tracker.client.list_artifacts(child.run_id)}
         full = child.run_id in best
         assert names == light | (
-            {"items.csv", "items.json", "measures.png", "report.html", "requirements.txt"} if full else set()
+            {"items.csv", "items.json", "measures.png", "metrics.json", "report.html", "requirements.txt"}
+            if full
+            else set()
         )
     # A trial is the run that the same words make.
     single = harness(*WORSE_SCORED, "task.scheme=span").json
