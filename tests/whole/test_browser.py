@@ -133,7 +133,7 @@ def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
 
 def test_the_page_of_a_sweep_leads_to_its_trials(tab, pages, work):
     tab.goto(run_page(pages, work[1]["run_id"]))
-    tab.get_by_role("link", name="their runs, best first").click()
+    tab.get_by_role("link", name="The runs, best first").click()
     tab.get_by_role("link", name="gate.threshold=1", exact=True).wait_for()
 
 
@@ -146,8 +146,10 @@ def test_the_page_of_a_run_tells_what_was_run(tab, pages, work):
     assert tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.is_visible()
     text.scroll_into_view_if_needed()
     keep(tab, "run")
-    tab.get_by_role("link", name="report.html", exact=True).click()
-    tab.frame_locator("iframe").first.get_by_role("slider", name="threshold").wait_for()
+    with tab.context.expect_page() as opened:  # MLflow opens a link of a description in a tab of its own
+        tab.get_by_role("link", name="report.html", exact=True).click()
+    opened.value.frame_locator("iframe").first.get_by_role("slider", name="threshold").wait_for(timeout=PATIENCE)
+    opened.value.close()
 
 
 def test_the_table_of_queries_and_the_figures_show(tab, pages, work):
