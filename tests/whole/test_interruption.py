@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
-START = "import os, signal, sys, time\nfrom harness import interruption\ninterruption.listen()\n"
+START = """\
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands, such as pytest, may ignore it
+from harness import interruption
+interruption.listen()
+"""
 END = "\nexcept KeyboardInterrupt as error:\n    print(type(error).__name__, interruption.exit_code())\n"
 
 
