@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
@@ -38,7 +37,7 @@ def listen() -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt) or not _received:
             plain_hook(lost)
             return
-        again = threading.Timer(AGAIN_SECONDS, _thread.interrupt_main, [_received.pop()])
+        again = threading.Timer(AGAIN_SECONDS, os.kill, [os.getpid(), _received.pop()])
         again.daemon = True
         again.start()
 
