@@ -54,8 +54,11 @@ def own(content: Any, name: str) -> Any:
     return {key: value for key, value in kept.items() if value != {} or content[key] == {}}
 
 
-def _settings(choice: str, folders: Sequence[Path]) -> Iterator[Setting]:
-    """What a recipe sets, those that it builds on first. BadInput for a key that no command has."""
+def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -> Iterator[Setting]:
+    """What a recipe sets, those that it builds on first. BadInput for a key that no command has.
+
+    above: the recipes that build on this one.
+    """
     import yaml
 
     known = manual.choices(GROUP, folders)
@@ -63,12 +66,14 @@ def _settings(choice: str, folders: Sequence[Path]) -> Iterator[Setting]:
         near = did_you_mean(choice, known)
         raise BadInput(f"{GROUP}={choice}: there is no such choice.{near} Known: {', '.join(known)}.")
     path = known[choice]
+    if choice in above:
+        raise BadInput(f"{path}: this recipe builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
     try:
         page, content = manual.read(path), yaml.safe_load(path.read_text("utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise BadInput(f"{path}: this is not a config: {' '.join(str(error).split())}") from None
     for base in page.bases:
-        yield from _settings(base, folders)
+        yield from _settings(base, folders, [*above, choice])
     for group, entry in page.groups.items():
         yield Setting(group, yaml.safe_load(entry.value), entry.value, str(path))
     everywhere = known_keys(folders)

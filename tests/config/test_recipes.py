@@ -97,3 +97,9 @@ def test_a_run_refuses_what_no_command_has(folder, toy, harness):
     done = harness("run", f"--config-dir={folder}", "experiment=mine", "tracking=none")
     assert done.code == 2
     assert "tops is unknown here" in done.err
+
+
+def test_a_recipe_that_builds_on_itself_is_refused(folder):
+    (folder / "experiment" / "base.yaml").write_text("# @package _global_\ndefaults: [mine]\n", "utf-8")
+    with pytest.raises(BadInput, match=r"mine\.yaml: this recipe builds on itself, by mine -> base -> mine"):
+        unfolded(primary("compare"), ["experiment=mine"], [folder])

@@ -31,7 +31,7 @@ def test_a_signal_raises(name, expected):
 def test_an_interrupted_destructor_interrupts_again_and_prints_no_traceback():
     body = (
         "class Slow:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGINT); time.sleep(0.01)\n"
-        "try:\n    Slow()\n    time.sleep(30)"
+        "try:\n    Slow()\n    time.sleep(600)"  # longer than `said` waits
     )
     done = said(body + END)
     assert (done.stdout.strip(), done.stderr) == ("KeyboardInterrupt 130", "")
