@@ -125,12 +125,21 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
         decides = cls.identify(**bound.arguments)
     else:
         decides = {k: v for k, v in bound.arguments.items() if k not in runtime}
-    return {
+    return ({} if reusable(node) else {"cache": False}) | {
         "target": recorded_name(cls),
         "version": getattr(cls, "version", 1),
         "packages": {name: _installed(name, node["_target_"]) for name in getattr(cls, "packages", ())},
-        "arguments": {k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v for k, v in decides.items()},
+        "arguments": {
+            k: identity(v) if isinstance(v, Mapping) and "_target_" in v else v
+            for k, v in decides.items()
+            if k != "cache"
+        },
     }
+
+
+def reusable(node: Mapping[str, Any]) -> bool:
+    """Whether other processes may use a retriever's results again: unless its argument `cache` is false."""
+    return arguments(node).get("cache") is not False
 
 
 def active_groups(config: Mapping[str, Any]) -> list[str]:

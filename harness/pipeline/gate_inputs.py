@@ -13,7 +13,7 @@ from harness.config.components import build, identity, target_class
 from harness.gates.signals import Answer, random_queries
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
 from retrievers.base import Query, Ranking
 
@@ -54,7 +54,8 @@ class CachedInputs:
         def save(folder: Path) -> None:
             np.save(folder / "signal.npy", compute(), allow_pickle=False)
 
-        folder = self._cache.folder("signals", signal_identity, save)
+        cache = cache_for(self._config.retriever[decides["source"]], self._cache)
+        folder = cache.folder("signals", signal_identity, save)
         signal: np.ndarray = np.load(folder / "signal.npy", allow_pickle=False)
         return signal
 

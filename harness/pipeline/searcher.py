@@ -19,6 +19,7 @@ from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.run_config import RunConfig
+from harness.pipeline.session import cache_for
 from harness.progress import watch
 from retrievers.base import BadInput, Document, Query, Ranking
 
@@ -132,7 +133,7 @@ class Searcher:
         with watch(name) as progress:
             builder = build(node, Caching(cache, str(index["documents"]), progress), where)
             builder.progress = progress
-            self.folders.append(steps.index_folder(builder, index, self._dataset, cache))
+            self.folders.append(steps.index_folder(builder, index, self._dataset, cache_for(node, cache)))
         retriever: Retriever = build(node, where=where)
         retriever.load(self.folders[-1])
         return retriever

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 from harness import progress
 from harness.config.canonical import digest
-from harness.config.components import build
+from harness.config.components import build, reusable
 from harness.data.dataset import Dataset, load, search_queries
 from harness.pipeline.cache import Cache
-from harness.pipeline.run_config import RunConfig
+from harness.pipeline.run_config import Node, RunConfig
 from retrievers.base import Query
 
 
@@ -66,6 +71,19 @@ def load_dataset(config: RunConfig, name: str) -> Dataset:
     """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
     with progress.stage("reading the data"):
         return load(build(config.dataset, where="dataset"), name)
+
+
+def cache_for(retriever: Node, cache: Cache) -> Cache:
+    """Where the results of a retriever are kept: with `cache: false` for this process alone."""
+    return cache if reusable(retriever) else _process_cache()
+
+
+@functools.cache
+def _process_cache() -> Cache:
+    """A cache that is removed when this process ends."""
+    folder = tempfile.mkdtemp(prefix="harness-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Cache(Path(folder))
 
 
 def queries_digest(queries: tuple[Query, ...]) -> str:

@@ -29,7 +29,7 @@ from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
 from retrievers.base import BadInput, Query, Ranking
 
@@ -168,7 +168,7 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
     for name, node in retrievers.items():
         search = _Search(name, node, session)
         with session.clock.stage("retrieve", f"{name}: retrieving"):  # contains index and search, unless it is cached
-            ranking = session.cache.ranking(search.identity, depth, search)
+            ranking = search.cache.ranking(search.identity, depth, search)
         measured = {key: value for key, value in ranking.measured.items() if key != timing.MS}  # of earlier versions
         rankings[name] = replace(ranking, measured=measured | search.measured(depth))
     return rankings
@@ -220,7 +220,7 @@ def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
         deque(reranker.score(head), maxlen=0)
         return len(head)
 
-    each = _timed(session, about, computed, lambda: timing.measure(score, len(session.queries)))
+    each = _timed(session, session.cache, about, computed, lambda: timing.measure(score, len(session.queries)))
     return replace(result, measured=each.times(pairs / len(session.queries)).measured() if each else {})
 
 
@@ -230,19 +230,19 @@ def _pairs(head: Ranking, dataset: Dataset, queries: Sequence[Query], rows: Sequ
 
 
 def _timed(
-    session: Session, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
+    session: Session, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
 ) -> timing.Timing | None:
     """The time of something on this machine, measured where `session.timed` says so; None if it is unknown.
 
-    computed: whether the thing was computed just now.
+    cache: where the thing is cached. computed: whether it was computed just now.
     """
     if session.timed == "never":
         return None
-    found = timing.known(session.cache, about)
+    found = timing.known(cache, about)
     if found is None and (computed or session.timed == "always"):
         with session.clock.stage("timing", "timing queries"):
             found = measure()
-        timing.remember(session.cache, about, found)
+        timing.remember(cache, about, found)
     return found
 
 
@@ -287,6 +287,7 @@ class _Search:
 
     def __init__(self, name: str, node: Node, session: Session) -> None:
         self._name, self._node, self._session = name, node, session
+        self.cache = cache_for(node, session.cache)
         self._index = index_identity(node, session.dataset)
         self.identity = ranking_identity(self._index, session.queries_digest)
         self._open: tuple[Any, Caching] | None = None
@@ -303,7 +304,7 @@ class _Search:
 
     def measured(self, depth: int) -> dict[str, float]:
         """The time of a query on this machine, {} if it is unknown. depth: at which a ranking is cached now."""
-        queries, depth = self._session.queries, self._session.cache.ranking_depth(self.identity, depth) or depth
+        queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth
         if not queries:
             return {}
 
@@ -321,7 +322,7 @@ class _Search:
 
         about = timing.subject({"ranking": self.identity, "depth": depth}, self._node)
         computed = self._computed and self._open is not None and self._open[1].loaded
-        found = _timed(self._session, about, computed, measure)
+        found = _timed(self._session, self.cache, about, computed, measure)
         return found.measured() if found else {}
 
     def _opened(self, progress: Progress) -> tuple[Any, Caching]:
@@ -330,7 +331,7 @@ class _Search:
             wrap = Caching(self._session.cache, str(self._index["documents"]), progress)
             retriever = build(self._node, wrap, f"retriever.{self._name}")
             retriever.progress = progress
-            retriever.load(index_folder(retriever, self._index, self._session.dataset, self._session.cache))
+            retriever.load(index_folder(retriever, self._index, self._session.dataset, self.cache))
             self._open = retriever, wrap
         return self._open
 

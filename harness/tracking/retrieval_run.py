@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from harness.config.canonical import digest, flatten
 from harness.config.check import Invocation
-from harness.config.components import SHARED, active_groups, build, identity, recorded_name, target_class
+from harness.config.components import SHARED, active_groups, build, identity, recorded_name, reusable, target_class
 from harness.config.hydra_app import typed
 from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
@@ -25,7 +26,7 @@ from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores, Summary
 from harness.pipeline import steps, timing
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import Session
+from harness.pipeline.session import Session, cache_for
 from harness.reports import run_page
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
@@ -48,6 +49,7 @@ CHARTED = (
     "queries/scored",
     "count/",
 )
+_PROCESS = uuid.uuid4().hex
 UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, so that they are no params
 
 
@@ -71,6 +73,8 @@ def trial_key(
     fingerprints: part of the data -> sha256.
     texts: digest of the query texts searched for.
     identify: `components.identity`, or a version of it with a memory.
+
+    A run with a retriever of `cache: false` has another key in each process, so that nothing takes its numbers again.
     """
     read = build(config.gate, where="gate").parts
     shared = [group for group in config.active if group in ("fusion", "rerank", *read)]
@@ -80,7 +84,8 @@ def trial_key(
     decides["gate"] = identify(config.gate)
     identities = {name: identify(node) for name, node in nodes}
     depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
-    return digest([decides, identities, depth, texts, fingerprints, measures.VERSION])
+    once = [] if all(map(reusable, config.retriever.values())) else [_PROCESS]
+    return digest([decides, identities, depth, texts, fingerprints, measures.VERSION, *once])
 
 
 def run_name(config: RunConfig, invocation: Invocation) -> str:
@@ -244,8 +249,10 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
 
 def machine(config: RunConfig, session: Session) -> dict[str, float]:
     """Seconds of each stage, peak memory of the process in MB, and size of all indexes in MB."""
-    indexes = [steps.index_identity(node, session.dataset) for node in config.retriever.values()]
-    sizes = [session.cache.size("indexes", index) for index in indexes]
+    sizes = [
+        cache_for(node, session.cache).size("indexes", steps.index_identity(node, session.dataset))
+        for node in config.retriever.values()
+    ]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

@@ -102,3 +102,17 @@ def test_nothing_changes_when_a_class_moves(versions, monkeypatch):
 def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():
     bm25 = target_class(BM25, "conf")
     assert recorded_name(type("Mine", (bm25,), {"__module__": "mine"})) == "mine.Mine"
+
+
+def test_what_may_not_be_used_again_has_a_name_of_its_own(versions, tmp_path):
+    """`cache: false` beside a retriever's other arguments: an identity, a cache and, in each process, a trial key."""
+    from harness.pipeline.cache import Cache
+    from harness.pipeline.session import cache_for
+
+    fresh = BM25 | {"runtime": {"threads": None, "cache": False}}
+    assert not components.reusable(fresh)
+    assert components.reusable(BM25 | {"cache": True})
+    shared = Cache(tmp_path)
+    assert cache_for(BM25, shared) is shared
+    assert cache_for(fresh, shared).root != tmp_path
+    assert cache_for(fresh, shared) is cache_for(fresh, Cache(tmp_path))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import digest_texts, flatten
-from harness.config.components import build, identity
+from harness.config.components import build, identity, reusable
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
@@ -201,6 +201,12 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 
 def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, queries: tuple[Query, ...]) -> None:
     """BadInput unless the run would have the same trial key today."""
+    for name, node in config["retriever"].items():
+        if not reusable(node):
+            raise BadInput(
+                f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
+                "model can answer as the run did."
+            )
     texts = digest_texts(query.text for query in queries)
     now = retrieval_run.trial_key(RunConfig.of(config), dataset.fingerprints, texts)
     if now != run.tags.get("trial_key"):
