@@ -4,28 +4,115 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.evaluation.objective import Objective
-from harness.evaluation.scores import Scores
+from harness.evaluation.scores import plain
 from harness.pipeline import preflight, steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, load_dataset, open_session
 from harness.progress import stage
 from harness.reports import terminal
+from harness.reports.evaluation import Evaluation
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.ranking import leader
-from harness.tracking.tracker import RunRecord, short_id
+from harness.tracking.tracker import LoggedRun, RunRecord, short_id
+from retrievers.base import Ranking
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Evaluation):
+    """What one experiment found, and where it is.
+
+    run_id: None if nothing is logged, or if the tracking server was down.
+    folder: of the run's files. predictions: the documents returned, by query.
+    gate: what the gate learnt from labels, as in `gate.json`; None if nothing. measured: as in `Outcome`.
+    data_notes: sentences about unusual data. best_before: the best finished run so far that compares.
+    private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
+    """
+
+    config: RunConfig
+    invocation: Invocation
+    record: RunRecord
+    run_id: str | None
+    folder: Path
+    predictions: Ranking
+    gate: Mapping[str, Any] | None
+    measured: Mapping[str, float]
+    data_notes: Sequence[str]
+    best_before: LoggedRun | None
+    private_peeks: int
+    traces: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def experiment(self) -> str:
+        return self.record.experiment
+
+    @property
+    def trial_key(self) -> str:
+        """sha256 of all that decides the run's numbers: equal keys, equal numbers."""
+        return self.record.tags["trial_key"]
+
+    @property
+    def predictions_sha256(self) -> str:
+        """sha256 of the submission rows without document texts, by which `harness reproduce` compares runs."""
+        return self.record.end_tags[retrieval_run.PREDICTED]
+
+    @property
+    def unsent(self) -> Path | None:
+        """Where the run waits for `harness doctor sync` if its tracking server was down; else None."""
+        return self.record.unsent
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document of `harness run format=json`."""
+        best = self.best_before
+        return {
+            "run_id": self.run_id,
+            "experiment": self.experiment,
+            "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
+            "objective": self.objective and self.objective.to_json(),
+            "metrics": self.metrics,
+            "out_of_fold": self.out_of_fold,
+            "gate": self.gate,
+            "measured": self.measured,
+            "losses": plain(self.losses),
+            "counts": self.counts,
+            "files": {"predictions": str(self.folder / "predictions.jsonl"), "folder": str(self.folder)},
+            "private_peeks": self.private_peeks,
+            "traces": self.traces,
+            "seconds": self.seconds,
+        }
+
+    def _lines(self) -> Iterator[str]:
+        run = f"run {short_id(self.run_id)}" if self.run_id else "not logged"
+        yield f"{self.name} ({run}, experiment {self.experiment!r})"
+        yield from super()._lines()
+        yield f"Files: {self.folder}"
+
+
 def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Prepare, execute, record and present one experiment. Returns the JSON document of `harness run format=json`."""
+    """Run one experiment and present it. Returns the JSON document of `harness run format=json`."""
+    result = experiment(config, invocation)
+    document = result.to_json()
+    terminal.emit(config["format"], document, lambda console: show(console, result))
+    recording.exit_if_unsent(result.record)
+    return document
+
+
+def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
+    """Prepare, execute and record one experiment."""
     began = time.perf_counter()
     run_config = RunConfig.of(retrieval_run.absolute(config))
     session, record = prepare(run_config, invocation)
@@ -35,26 +122,26 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         outcome = steps.run(run_config, session)
         with stage("writing files and figures"):
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
-    run_id, folder = live.run_id, live.folder
-    name, sent = run_config.experiment_name, not record.unsent
-    best = leader(tracker, record, run_id) if run_id and sent else None
-    document = {
-        "run_id": run_id,
-        "experiment": name,
-        "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
-        **numbers(outcome),
-        "files": {"predictions": str(folder / "predictions.jsonl"), "folder": str(folder)},
-        "private_peeks": tracker.count_private_view(name) if record.shows_private and sent else 0,
-        "traces": traces.write(config, session.dataset, outcome, session.cache, tracker, run_id)
-        if run_id and sent
-        else 0,
-        "seconds": round(time.perf_counter() - began, 3),
-    }
-    terminal.emit(
-        config["format"], document, lambda console: show(console, document, run_config, invocation, session, outcome)
+    run_id, sent = live.run_id, not record.unsent
+    logged = run_id if sent else None
+    return Result(
+        scores=outcome.scores,
+        held_out=outcome.held_out,
+        objective=outcome.objective,
+        config=run_config,
+        invocation=invocation,
+        record=record,
+        run_id=run_id,
+        folder=live.folder,
+        predictions=outcome.final,
+        gate=outcome.decision.fitted,
+        measured=outcome.measured,
+        data_notes=session.dataset.notes,
+        best_before=leader(tracker, record, logged) if logged else None,
+        private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
+        traces=traces.write(config, session.dataset, outcome, session.cache, tracker, logged) if logged else 0,
+        seconds=round(time.perf_counter() - began, 3),
     )
-    recording.exit_if_unsent(record)
-    return document
 
 
 def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunRecord]:
@@ -97,68 +184,42 @@ def write_results(
         retrieval_run.write_page(folder, record, run_id, config, session.dataset, outcome, overrides)
 
 
-def numbers(outcome: steps.Outcome) -> dict[str, Any]:
-    """What the experiment found, as JSON takes it."""
-    scores = outcome.scores
-    return {
-        "objective": outcome.objective and outcome.objective.to_json(),
-        "metrics": _means(scores),
-        "out_of_fold": _means(outcome.held_out),
-        "gate": outcome.decision.fitted,
-        "measured": outcome.measured,
-        "losses": scores.to_json()["losses"] if scores else None,
-        "counts": scores.counts if scores else None,
-    }
-
-
-def show(
-    console: Console,
-    document: Mapping[str, Any],
-    config: RunConfig,
-    invocation: Invocation,
-    session: Session,
-    outcome: steps.Outcome,
-) -> None:
+def show(console: Console, result: Result) -> None:
     """The result on a terminal, and what to do next."""
-    for note in session.dataset.notes:
+    for note in result.data_notes:
         console.print(f"Data: {note}")
-    if outcome.scores:
-        terminal.show_scores(console, outcome.scores, outcome.held_out, outcome.objective)
-        if outcome.decision.fitted:
-            terminal.show_gate(console, outcome.decision.fitted)
+    if result.scores:
+        terminal.show_scores(console, result.scores, result.held_out, result.objective)
+        if result.gate:
+            terminal.show_gate(console, result.gate)
     else:
         console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
-    if outcome.objective and (best := document["best_before"]):
-        console.print(standing(outcome.objective, best))
-    name, run_id = config.experiment_name, document["run_id"]
-    if document["private_peeks"] and config.split.select_on == "public":
-        console.print(terminal.peeked(name, document["private_peeks"]))
-    terminal.show_measured(console, outcome.measured)
-    console.print(f"Files: {document['files']['folder']}")
-    if run_id:
-        console.print(f"Run {short_id(run_id)} of experiment {name!r}. Next:")
-        for line in next_lines(run_id, config, invocation, outcome):
+    if result.objective and (best := result.best_before) and best.objective:
+        console.print(standing(result.objective, best.objective, best.short_id))
+    if result.private_peeks and result.config.split.select_on == "public":
+        console.print(terminal.peeked(result.experiment, result.private_peeks))
+    terminal.show_measured(console, result.measured)
+    console.print(f"Files: {result.folder}")
+    if result.run_id:
+        console.print(f"Run {short_id(result.run_id)} of experiment {result.experiment!r}. Next:")
+        for line in next_lines(result.run_id, result):
             console.print(line)
 
 
-def standing(one: Objective, best: Mapping[str, Any]) -> str:
-    """How an objective stands to the best run before, in one sentence. best: this run, as in the JSON document."""
-    before = best["objective"]
-    kind = "" if before["kind"] == one.kind else f", {before['kind']}"
-    so_far = f"the best so far (run {short_id(best['run_id'])}{kind})."
-    difference = one.value - before["value"]
+def standing(one: Objective, before: Objective, run: str) -> str:
+    """How an objective stands to that of the best run before, in one sentence. run: its short id."""
+    kind = "" if before.kind == one.kind else f", {before.kind}"
+    so_far = f"the best so far (run {run}{kind})."
+    difference = one.value - before.value
     return f"{difference:+.4f} against {so_far}" if difference else f"As good as {so_far}"
 
 
-def next_lines(run_id: str, config: RunConfig, invocation: Invocation, outcome: steps.Outcome) -> Iterator[str]:
+def next_lines(run_id: str, result: Result) -> Iterator[str]:
     """The commands that show and export a run, and those that may win back what loses most."""
+    config, invocation = result.config, result.invocation
     place = Place(config.document, invocation.choices)
     yield f"  {place.command('ui')}"
     yield f"  {place.command('export', f'run={run_id}')}"
-    if scores := outcome.held_out or outcome.scores:
+    if scores := result.held_out or result.scores:
         proposals = Proposals(invocation, list(config.retriever), config.depth)
         yield from proposals.lines(scores.losses, scores.counts["needs_no_retrieval"])
-
-
-def _means(scores: Scores | None) -> dict[str, float | None] | None:
-    return scores.to_json()["metrics"] if scores else None

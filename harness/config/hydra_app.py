@@ -7,14 +7,18 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation, check, primary
 from harness.config.components import conf_folder
 from harness.config.defaults import Setting, config_folders, defaults
 from harness.config.recipes import unfolded
 from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 
@@ -27,6 +31,45 @@ TEXT_KEYS = re.compile(
 Function = Callable[[dict[str, Any], Invocation], Any]
 
 
+@dataclass(frozen=True)
+class Request:
+    """What Hydra is asked to compose for a command.
+
+    options: its flags. before: the overrides of `harness.yaml` and of recipes. given: those of the words, as Hydra's
+    lexer reads them.
+    """
+
+    command: str
+    options: list[str]
+    before: list[str]
+    given: list[str]
+
+    @classmethod
+    def of(cls, command: str, flags: Namespace) -> Request:
+        """BadInput for bad defaults and recipes. flags: the parsed words of the command line."""
+        from harness.config.leash import options_of
+
+        options = options_of(flags)
+        alone = flags.shell_completion or command == "init"
+        before = [] if alone else _defaults(command, [*options, *flags.overrides])
+        recipe, overrides = unfolded(primary(command), flags.overrides, config_folders(options))
+        before += map(override_of, recipe)
+        if flags.shell_completion:
+            return cls(command, options, before, flags.overrides)
+        multirun = command == "sweep" or flags.multirun
+        return cls(command, options, before, [quoted(word, multirun) for word in overrides])
+
+    def checked(self, composed: Any, job: Any) -> tuple[dict[str, Any], Invocation]:
+        """The config as plain values, checked, and what it was made of. job: Hydra's own section."""
+        from omegaconf import OmegaConf
+
+        config: Any = OmegaConf.to_container(composed, resolve=True)
+        check(config, primary(self.command))
+        choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
+        words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
+        return config, Invocation(choices, tuple(words[len(self.before) :]), tuple(self.before))
+
+
 def run_app(command: str, words: Sequence[str], function: Callable[[], Function]) -> None:
     """Compose the config of a command, check it, and call the command's function with it.
 
@@ -35,43 +78,51 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
     """
     import hydra
 
-    from harness.config.leash import options_of, parsed_flags
+    from harness.config.leash import parsed_flags
 
     flags = parsed_flags(words)
-    multirun = command == "sweep" or flags.multirun
+    request = Request.of(command, flags)
     failures: list[Exception] = []
-    alone = flags.shell_completion or command == "init"
-    before = [] if alone else _defaults(command, [*options_of(flags), *flags.overrides])
-    recipe, overrides = unfolded(primary(command), flags.overrides, config_folders(options_of(flags)))
-    before += map(override_of, recipe)
 
     def task(composed: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
-        from omegaconf import OmegaConf
 
         try:
-            config: Any = OmegaConf.to_container(composed, resolve=True)
-            check(config, primary(command))
-            job = HydraConfig.get()
-            choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
-            words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
-            return function()(config, Invocation(choices, tuple(words[len(before) :]), tuple(before)))
+            return function()(*request.checked(composed, HydraConfig.get()))
         except Exception as error:
-            if multirun:
+            if command == "sweep" or flags.multirun:
                 raise
             failures.append(error)  # raised below: Hydra would print a line of its own first
 
     _patch_hydra()
-    if PLUGINS not in sys.path:
-        sys.path.append(PLUGINS)  # where Hydra, which looks once per process, finds the sweeper of `harness sweep`
     shows = flags.cfg or flags.hydra_help or flags.info or flags.shell_completion or flags.multirun
     added = ["--multirun"] if command == "sweep" and not shows else []
-    given = flags.overrides if flags.shell_completion else [quoted(word, multirun) for word in overrides]
-    sys.argv = ["harness", *added, *options_of(flags), *before, *given]
+    sys.argv = ["harness", *added, *request.options, *request.before, *request.given]
     with _full_errors():
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=primary(command))(task)()
     if failures:
         raise failures[0]
+
+
+def compose(command: str, words: Sequence[str]) -> tuple[dict[str, Any], Invocation]:
+    """The checked config that a command line stands for, for a caller in Python.
+
+    Unlike `run_app`, it leaves the process as it is: arguments, working folder, logging, and Hydra's own state, which
+    the caller may use for other things. Threads compose one after another.
+
+    words: overrides, and `--config-dir=FOLDER`. Raises BadInput and Hydra's errors.
+    """
+    from harness.config.composing import composed
+    from harness.config.leash import parsed_flags
+
+    for word in words:
+        if word.startswith(("-", "hydra.", "hydra/")) and not word.startswith("--config-dir="):
+            raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
+    request = Request.of(command, parsed_flags(words))
+    _find_plugins()
+    overrides = [*request.before, *request.given]
+    with composed(primary(command), overrides, config_folders(request.options)) as (config, section):
+        return request.checked(config, section)
 
 
 def _defaults(command: str, words: Sequence[str]) -> list[str]:
@@ -113,16 +164,23 @@ def _full_errors() -> Iterator[None]:
             os.environ["HYDRA_FULL_ERROR"] = before
 
 
+def _find_plugins() -> None:
+    """Let Hydra, which looks once per process, find the sweeper of `harness sweep`."""
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)
+
+
 def _patch_hydra() -> None:
     """Patches of Hydra 1.3 internals, which `hydra-core<1.4` in pyproject.toml protects.
 
-    Configs are loaded on the leash. A damaged config file is bad input. And Hydra composes the whole config once only
-    to read hydra.mode, which --multirun decides here: that takes a quarter of a second.
+    Configs are loaded on the leash. And Hydra composes the whole config once only to read hydra.mode, which --multirun
+    decides here: that takes a quarter of a second.
     """
     from hydra._internal import hydra
 
     from harness.config.leash import LeashedLoader
 
+    _find_plugins()
     if hydra.ConfigLoaderImpl is LeashedLoader:
         return
     hydra.ConfigLoaderImpl = LeashedLoader  # type: ignore[misc]
@@ -133,29 +191,6 @@ def _patch_hydra() -> None:
         return plain_mode(self, config_name, overrides) if given else None
 
     hydra.Hydra.get_mode = mode  # type: ignore[method-assign]
-    _refuse_damaged_files()
-
-
-def _refuse_damaged_files() -> None:
-    """Have Hydra raise BadInput, with its name, for a config file that is no YAML."""
-    from hydra._internal.config_repository import ConfigRepository
-    from hydra.core.object_type import ObjectType
-    from hydra.errors import HydraException
-    from yaml import YAMLError
-
-    plain_load = ConfigRepository.load_config
-
-    def load(self: ConfigRepository, config_path: str) -> Any:
-        try:
-            return plain_load(self, config_path)
-        except HydraException:
-            raise
-        except (YAMLError, OSError, ValueError, TypeError, RecursionError) as error:
-            source, why = self._find_object_source(config_path, ObjectType.CONFIG), " ".join(str(error).split())
-            place = Path(source.path if source else "", f"{config_path}.yaml")
-            raise BadInput(f"{place} is not a config: {why:.300}. Correct the file.") from None
-
-    ConfigRepository.load_config = load  # type: ignore[method-assign]
 
 
 def quoted(word: str, multirun: bool = False) -> str:

@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import hydra.conf
+import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -54,11 +58,29 @@ FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirnam
 FREE = ("launcher", "sweeper", "mode", "verbose")
 
 
+class Repository(ConfigRepository):
+    """Where config files are found. Raises BadInput, with the name of the file, for one that is no YAML."""
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        try:
+            return super().load_config(config_path)
+        except HydraException:
+            raise
+        except (yaml.YAMLError, OSError, ValueError, TypeError, RecursionError) as error:
+            source, why = self._find_object_source(config_path, ObjectType.CONFIG), " ".join(str(error).split())
+            place = Path(source.path if source else "", f"{config_path}.yaml")
+            raise BadInput(f"{place} is not a config: {why:.300}. Correct the file.") from None
+
+
 class LeashedLoader(ConfigLoaderImpl):
     """Hydra's loader of configs, which lets nothing through that the leash does not allow.
 
     Every config goes through it before Hydra uses it in any way, in workers too. Raises BadInput.
     """
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        self.config_search_path = config_search_path
+        self.repository = Repository(config_search_path)
 
     def load_configuration(
         self,
@@ -210,8 +232,6 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
 @functools.cache
 def _shipped(config_name: str | None) -> dict[str, Any]:
     """Hydra's section of a command as it is shipped: Hydra's own defaults, then those of the shipped configs."""
-    import yaml
-
     stock = Path(next(iter(hydra.conf.__path__))) / "hydra"
     sections = [OmegaConf.structured(hydra.conf.HydraConf), OmegaConf.load(stock / "output" / "default.yaml")]
     for group in ("help", "hydra_help", "hydra_logging", "job_logging"):

@@ -49,7 +49,12 @@ class Table:
 
 
 def table_text(scores: Scores, oof: Scores | None = None) -> str:
-    """The text of `scores.csv`: one row per scored query, one column per measure that is a mean over queries.
+    """The text of `scores.csv`. Arguments as for `table_columns`."""
+    return csv_text(table_columns(scores, oof))
+
+
+def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
+    """Column -> cells, one for each scored query: ids, flags as 0 and 1, the measures that are means over queries.
 
     oof: out-of-fold scores of the same queries, if a gate was fitted to labels.
     """
@@ -57,8 +62,7 @@ def table_text(scores: Scores, oof: Scores | None = None) -> str:
     flags = (scores.needs, scores.multi_turn, scores.in_public)
     columns |= {name: values.astype(int).tolist() for name, values in zip(FLAGS, flags, strict=True)}
     columns |= {name: _cells(values) for name, values in scores.values.items()}
-    columns |= {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
-    return csv_text(columns)
+    return columns | {f"{OOF}{name}": _cells(values) for name, values in (oof.values if oof else {}).items()}
 
 
 def read_table(file: Path, only: str | None = None) -> Table:

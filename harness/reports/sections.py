@@ -56,6 +56,23 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def html(sections: Sequence[Section]) -> str:
+    """The sections as a fragment for a notebook, which shows every text literally; without figures."""
+    parts = []
+    for section in sections:
+        parts.append(f"<p><b>{_literal(section.title)}</b></p>")
+        parts += [f"<p>{_literal(line)}</p>" for line in section.lines]
+        if section.rows:
+            cells = [("th", section.header), *(("td", row) for row in section.rows)]
+            rows = [f"<tr>{''.join(f'<{tag}>{_literal(one)}</{tag}>' for one in row)}</tr>" for tag, row in cells]
+            parts.append(f"<table>{''.join(rows)}</table>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _literal(text: str) -> str:
+    return escaping.escape(text).replace("\n", "<br>")
+
+
 def _escaped(text: str) -> str:
     """A text that Markdown shows literally, in table cells too. Unlike `markup.marked`, it keeps line breaks."""
     literal = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", escaping.escape(text, quote=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.text import counted
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 WHOLE = 18  # characters of a table's cell that is never broken over lines
+SCORE_HEADER = ("measure", "mean", "95 % interval", "queries", "public", "private")
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": "95 % interval of the threshold",
@@ -87,17 +88,9 @@ def show_scores(
 
     held_out: the same out of fold, if a gate was fitted on labels.
     """
-    header = ("measure", "mean", "95 % interval", "queries", "public", "private")
-    table = bare_table(header, left=["measure"])
-    for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
-        summary = of.summary[name]
-        table.add_row(
-            f"{OOF}{name}" if of is held_out else name,
-            number(summary.known),
-            interval(summary.low, summary.high, absent=""),
-            str(summary.n),
-            *(number(part[name].known if name in part else None) for part in (of.public, of.private)),
-        )
+    table = bare_table(SCORE_HEADER, left=SCORE_HEADER[:1])
+    for row in score_rows(scores, held_out):
+        table.add_row(*row)
     console.print(table)
     if held_out:
         console.print(
@@ -109,13 +102,31 @@ def show_scores(
     if scores.losses:
         _show_losses(console, held_out or scores, "out of fold" if held_out else "")
     console.print()
-    console.print(_counted(scores))
+    console.print(counted_queries(scores))
+    for note, names in notes_of(scores).items():
+        console.print(f"{', '.join(names)}: {note}.", style="dim")
+
+
+def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[str]]:
+    """The cells of each measure under SCORE_HEADER; a measure out of fold follows the same in sample."""
+    for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
+        summary = of.summary[name]
+        yield [
+            f"{OOF}{name}" if of is held_out else name,
+            number(summary.known),
+            interval(summary.low, summary.high, absent=""),
+            str(summary.n),
+            *(number(part[name].known if name in part else None) for part in (of.public, of.private)),
+        ]
+
+
+def notes_of(scores: Scores) -> dict[str, list[str]]:
+    """Why there is no value or no interval -> the measures that this is true of."""
     notes: dict[str, list[str]] = {}
     for name, summary in scores.summary.items():
         if summary.note:
             notes.setdefault(summary.note, []).append(name)
-    for note, names in notes.items():
-        console.print(f"{', '.join(names)}: {note}.", style="dim")
+    return notes
 
 
 def ranked_by(one: Objective) -> str:
@@ -169,7 +180,8 @@ def _end(value: float | str) -> str:
     return f"{float(value):.4g}"
 
 
-def _counted(scores: Scores) -> str:
+def counted_queries(scores: Scores) -> str:
+    """How many queries were scored, and what was left out, in one sentence."""
     counts = scores.counts
     scored = counted(counts["scored"], "labelled query")
     text = f"{scored} scored, {counts['needs_no_retrieval']} of them need no retrieval"

@@ -322,8 +322,7 @@ def test_a_gate_file_is_found_again_from_any_folder(harness, toy):
     ],
 )
 def test_how_a_run_stands_is_one_sentence(value, kind, said):
-    best = {"run_id": "3f2a91bc" + 24 * "0", "objective": Objective("mrr", 0.5).to_json()}
-    assert standing(Objective("mrr", value, kind=kind), best) == said
+    assert standing(Objective("mrr", value, kind=kind), Objective("mrr", 0.5), "3f2a91bc") == said
 
 
 def test_the_best_run_before_is_named(harness, toy):

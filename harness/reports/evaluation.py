@@ -1,0 +1,106 @@
+"""Scores as Python and notebooks show them: mappings by measure, a table by query, a fragment of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from harness.evaluation.objective import Objective
+from harness.evaluation.score_table import FLAGS, table_columns
+from harness.evaluation.scores import Scores, plain
+from harness.reports import sections, terminal
+from harness.reports.markup import number
+from harness.reports.run_note import LOSSES
+from harness.reports.sections import Section
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What ranked lists score.
+
+    scores: of the lists as they are; None without labels. `Scores` has all of it as NumPy arrays.
+    held_out: the same out of fold, where a gate was fitted to labels; else None.
+    objective: the measure that ranks, with its interval and what it rests on; None where it has no value.
+    """
+
+    scores: Scores | None
+    held_out: Scores | None
+    objective: Objective | None
+
+    @property
+    def metrics(self) -> dict[str, float | None] | None:
+        """Measure -> mean over the queries that it applies to; None for one without a value, see `absent`."""
+        return _means(self.scores)
+
+    @property
+    def out_of_fold(self) -> dict[str, float | None] | None:
+        """As `metrics`, with each query decided by a gate that has not seen its label."""
+        return _means(self.held_out)
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Measure -> ends of the 95 % interval of its mean, for the measures that have one."""
+        summary = self.scores.summary if self.scores else {}
+        return {name: (one.low, one.high) for name, one in summary.items() if one.low == one.low}
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Measure -> why it has no value or no interval."""
+        return {name: one.note for name, one in (self.scores.summary if self.scores else {}).items() if one.note}
+
+    @property
+    def losses(self) -> dict[str, float] | None:
+        """Kind -> mean loss; the kinds add up to 1 - modified_map@3."""
+        return dict(self.scores.losses) if self.scores else None
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """How many queries were predicted, labelled, scored, missing, and so on."""
+        return dict(self.scores.counts) if self.scores else None
+
+    @cached_property
+    def per_query(self) -> DataFrame | None:
+        """One row per scored query, as in the run's `scores.csv`; None without labels. Imports pandas."""
+        if not self.scores:
+            return None
+        import pandas
+
+        table = pandas.DataFrame(table_columns(self.scores, self.held_out)).set_index("query_id")
+        measured = table.columns.difference(FLAGS, sort=False)
+        return table.astype(dict.fromkeys(FLAGS, bool) | dict.fromkeys(measured, float))
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _repr_html_(self) -> str:
+        first, *others = self._lines()
+        return sections.html([Section(first, others), *self._sections()])
+
+    def _lines(self) -> Iterator[str]:
+        if self.objective:
+            yield terminal.ranked_by(self.objective)
+        if self.scores:
+            yield terminal.counted_queries(self.scores)
+        else:
+            yield "No labels: nothing is scored."
+
+    def _sections(self) -> Iterator[Section]:
+        if not self.scores:
+            return
+        rows = [*terminal.score_rows(self.scores, self.held_out)]
+        notes = [f"{', '.join(names)}: {note}." for note, names in terminal.notes_of(self.scores).items()]
+        yield Section("Measures", notes, terminal.SCORE_HEADER, rows)
+        lost = (self.held_out or self.scores).losses
+        if lost:
+            rows = [[name, number(value), LOSSES[name]] for name, value in lost.items()]
+            kind = ", out of fold" if self.held_out else ""
+            yield Section(f"Parts of 1 − modified_map@3{kind}", (), ["", "loss", "meaning"], rows)
+
+
+def _means(scores: Scores | None) -> dict[str, float | None] | None:
+    return {name: plain(summary.known) for name, summary in scores.summary.items()} if scores else None
