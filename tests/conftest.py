@@ -1,6 +1,5 @@
 """Shared fixtures: a working folder, the command line called in this process, and real data where it is available."""
 
-import copy
 import functools
 import gc
 import json
@@ -15,12 +14,12 @@ from typing import Any
 
 import hypothesis
 import pytest
+from composing import shortcuts
 from filelock import FileLock
 from mlflow_server import serving
 from text_tasks import write_answers, write_corrections
 
 from harness import cli
-from harness.config.components import conf_folder
 from harness.pipeline.timing import Timing
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -93,24 +92,9 @@ def unannounced():
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once():
-    """Hydra composes the shipped configs once for the same words: half of the time of a run of toy data."""
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-
-    plain, kept, shipped = ConfigLoaderImpl._load_configuration_impl, {}, str(conf_folder())
-
-    def load(self, config_name, overrides, *others, **named):
-        sources = [source.path for source in self.get_sources() if source.scheme() == "file"]
-        if sources != [shipped] or any("searchpath" in word for word in overrides):
-            return plain(self, config_name, overrides, *others, **named)
-        key = config_name, *overrides, None, *others, *named.items()
-        if key not in kept:
-            kept[key] = plain(self, config_name, overrides, *others, **named)
-        composed = copy.deepcopy(kept[key])
-        composed.hydra.runtime.cwd = str(Path.cwd())
-        return composed
-
+    """Hydra composes the same words once, of files that it reads once: most of the time of a run of toy data."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConfigLoaderImpl, "_load_configuration_impl", load)
+        shortcuts(patch)
         yield
 
 
