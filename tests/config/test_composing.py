@@ -5,7 +5,7 @@ from composing import plainly
 
 WORDS = [
     ("run", "--cfg", "all"),
-    ("run", "experiment=lexical_gated", "gate.threshold=2", "rerank=cross_encoder", "+gate.more=1", "top_k=7", "--cfg", "all"),
+    ("run", "experiment=lexical_gated", "rerank=cross_encoder", "+gate.more=1", "top_k=7", "--cfg", "all"),
     ("run", "gate=score", "gate.treshold=3"),
     ("sweep", "sweep=threshold", "search=tpe", "hydra/launcher=joblib", "fusion.k=1,2", "--cfg", "all"),
     ("score", "task=corrections", "--cfg", "all"),
