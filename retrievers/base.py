@@ -348,10 +348,16 @@ class Retriever(Protocol):
         version: raise it when the same arguments give different scores.
         packages: distributions whose installed versions are part of the results' identity.
         resumes: whether `index` resumes from what an interrupted call left in the folder.
+        source: the argument that names what is made elsewhere, a file or code; its sha256 is in `identify` as `sha256`.
+        precomputed: whether its rankings were made elsewhere, for the dataset's queries alone: it has no answer to
+            others, and there is no search to time.
 
     Class method, optional:
         identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
             model's checksum; default: all arguments except those under `runtime:`.
+
+    Method, optional:
+        check_data(doc_ids, queries): BadInput unless a run on these documents and queries can work; before it begins.
 
     Attributes, optional:
         progress: a Progress or None, set before the work begins.

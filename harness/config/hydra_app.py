@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +65,7 @@ class Request:
 
         config: Any = OmegaConf.to_container(composed, resolve=True)
         check(config, primary(self.command))
-        choices = {group: choice for group, choice in job.runtime.choices.items() if "/" not in group}
+        choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
         return config, Invocation(choices, tuple(words[len(self.before) :]), tuple(self.before))
 
@@ -123,6 +123,15 @@ def compose(command: str, words: Sequence[str]) -> tuple[dict[str, Any], Invocat
     overrides = [*request.before, *request.given]
     with composed(primary(command), overrides, config_folders(request.options)) as (config, section):
         return request.checked(config, section)
+
+
+def chosen(config: Mapping[str, Any], choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Config group -> choice. Of several retrievers, as in `retriever=[bm25,file]`, their names: Hydra keeps none.
+
+    config: the composed config. choices: as Hydra keeps them.
+    """
+    names = {"retriever": "+".join(config["retriever"])} if isinstance(config.get("retriever"), Mapping) else {}
+    return names | {group: choice for group, choice in choices.items() if "/" not in group}
 
 
 def _defaults(command: str, words: Sequence[str]) -> list[str]:

@@ -25,16 +25,39 @@ def read_predictions(path: Path) -> Predictions:
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
         raise no_rows(path)
-    if line.lstrip().startswith(("{", "[")):
+    if is_contest(line):
         return _predictions({query_id: topk for _, query_id, topk in contest_rows(path)})
-    return replace(_predictions(_trec_lists(path)), whole=True)
+    lists = {query_id: trec_order(scores) for query_id, scores in trec_scores(path).items()}
+    return replace(_predictions(lists), whole=True)
+
+
+def is_contest(line: str) -> bool:
+    """Whether a file that begins with this line has contest rows; else it is a TREC run."""
+    return line.lstrip().startswith(("{", "["))
 
 
 def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str]]]:
     """(file:line, query_id, doc_ids) of every contest row; other fields are ignored."""
+    for where, query_id, topk, _ in scored_rows(path):
+        yield where, query_id, topk
+
+
+def scored_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
+    """(file:line, query_id, doc_ids, their scores) of every contest row.
+
+    The scores are those of `references: [{score: ...}, ...]`; None unless there is one for each document.
+    """
     for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
-        topk = field(row, "topk", list, where)
-        yield where, query_id, [as_id(value, "an id in topk", where)[0] for value in topk]
+        topk = [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)]
+        yield where, query_id, topk, _scores(row.get("references"), len(topk))
+
+
+def _scores(references: Any, count: int) -> list[float] | None:
+    if not isinstance(references, list) or len(references) != count:
+        return None
+    found = [one.get("score") for one in references if isinstance(one, dict)]
+    numbers = [float(one) for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
+    return numbers if len(numbers) == count else None
 
 
 def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -48,8 +71,8 @@ def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def _trec_lists(path: Path) -> dict[str, list[str]]:
-    """query_id -> doc_ids of a TREC run in trec_eval's order; queries in order of their first line."""
+def trec_scores(path: Path) -> dict[str, dict[str, float]]:
+    """query_id -> {doc_id: score} of a TREC run; queries in order of their first line."""
     run: dict[str, dict[str, float]] = {}
     for number, line in numbered_lines(path):
         fields = line.split()
@@ -67,10 +90,10 @@ def _trec_lists(path: Path) -> dict[str, list[str]]:
                 "Remove one of them."
             )
         scores[doc_id] = finite(score, "score", f"{path}:{number}")
-    return {query_id: _trec_order(scores) for query_id, scores in run.items()}
+    return run
 
 
-def _trec_order(scores: Mapping[str, float]) -> list[str]:
+def trec_order(scores: Mapping[str, float]) -> list[str]:
     """doc_ids by (score as float32, doc_id), both descending. Code points sort like UTF-8 bytes."""
     with np.errstate(over="ignore"):  # scores beyond float32 become infinite, as in trec_eval
         single = np.fromiter(scores.values(), np.float64, len(scores)).astype(np.float32).tolist()

@@ -25,14 +25,14 @@ class DataFacts:
     """What is to be known of a dataset, without its documents.
 
     fingerprints: part of the data -> sha256. queries: as they are searched. turns: query_id -> whether the query has
-    several user turns. documents: how many. indexed: digest of the texts that are indexed.
+    several user turns. doc_ids: of the documents. indexed: digest of the texts that are indexed.
     """
 
     fingerprints: Mapping[str, str | None]
     queries: tuple[Query, ...]
     turns: Mapping[str, bool]
     qrels: Qrels | None
-    documents: int
+    doc_ids: tuple[str, ...]
     indexed: str
 
     @classmethod
@@ -42,7 +42,7 @@ class DataFacts:
             queries=queries,
             turns=conversations(dataset.queries),
             qrels=dataset.qrels,
-            documents=len(dataset.documents),
+            doc_ids=tuple(document.doc_id for document in dataset.documents),
             indexed=digest_texts(document.indexed_text for document in dataset.documents),
         )
 
@@ -77,18 +77,21 @@ def _check_learning(config: RunConfig, facts: DataFacts) -> None:
 
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
-    """BadInput where its ranking must be computed, and too few documents or a missing model will not let it."""
+    """BadInput where its ranking must be computed, and the data or a missing model will not let it."""
     index = {"retriever": identify(node), "documents": facts.fingerprints["documents"]}
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
-    if hasattr(target_class(node, "retriever"), "require_model"):
+    cls = target_class(node, "retriever")
+    if hasattr(cls, "require_model"):
         _require_model(build(node, where="retriever"))
+    if hasattr(cls, "check_data"):
+        build(node, where="retriever").check_data(facts.doc_ids, facts.queries)
     indexed = cache.size("indexes", index) is not None
     for key, part in node.items():
         if isinstance(part, Mapping) and "_target_" in part:
             made = build(part, where=key)
             if hasattr(made, "check_size"):
-                made.check_size(facts.documents, depth)
+                made.check_size(len(facts.doc_ids), depth)
             if hasattr(made, "require_model") and not _encoded(part, indexed, facts, cache, identify):
                 _require_model(made)
 

@@ -59,6 +59,8 @@ class Searcher:
 
     def __init__(self, config: RunConfig, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
         steps.check_gate(config, labelled=False)
+        for name, node in config.retriever.items():
+            steps.require_search(name, node, "A search is for a new query")
         self._config, self._dataset, self._drawn = config, dataset, drawn
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in config.retriever.items()}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config.components import build, identity
+from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
 from harness.evaluation.measures import parse
 from harness.evaluation.objective import Objective, objective_of
@@ -137,6 +137,7 @@ def decide(config: RunConfig, rankings: Mapping[str, Ranking], candidates: Ranki
     payoff = payoff_of(config, config.objective, candidates, session.dataset) if gate.learns else None
 
     def search(source: str, queries: Sequence[Query]) -> Ranking:
+        require_search(source, config.retriever[source], "The signal background searches for random queries")
         elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never")
         return retrieve({source: config.retriever[source]}, elsewhere, 1)[source]
 
@@ -182,6 +183,20 @@ def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
 def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
     """What decides a component ranking, beside its depth. queries: their digest."""
     return {"index": index, "queries": queries}
+
+
+def is_precomputed(node: Node) -> bool:
+    """Whether a retriever's rankings were made elsewhere, for the queries of the dataset alone."""
+    return getattr(target_class(node, "retriever"), "precomputed", False)
+
+
+def require_search(name: str, node: Node, why: str) -> None:
+    """BadInput for a retriever that cannot search for new queries. why: a sentence without its end."""
+    if is_precomputed(node):
+        raise BadInput(
+            f"{why}, but retriever.{name} only has rankings made elsewhere, for the queries of its dataset. "
+            "Choose a retriever that searches, such as retriever=bm25."
+        )
 
 
 def fuse(node: Node, rankings: Mapping[str, Ranking], depth: int) -> Ranking:
@@ -305,7 +320,7 @@ class _Search:
     def measured(self, depth: int) -> dict[str, float]:
         """The time of a query on this machine, {} if it is unknown. depth: at which a ranking is cached now."""
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth
-        if not queries:
+        if not queries or is_precomputed(self._node):
             return {}
 
         def measure() -> timing.Timing:

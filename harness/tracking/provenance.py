@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.config.components import active_groups, recorded, target_class
+from harness.config.components import active_groups, identity, recorded, target_class
 from harness.evaluation import measures
 
 
@@ -39,6 +39,7 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(measures.VERSION)}
+    tags |= sources(config or {})
     tags |= versions(PACKAGES) | (versions(packages(config)) if config and {"retriever", "task"} & set(config) else {})
     try:
         commit, changed = (
@@ -49,6 +50,16 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     except (OSError, subprocess.SubprocessError):
         tags["git.commit"] = "none"  # not a checkout, or git is missing
     return tags
+
+
+def sources(config: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with the sha256 of what was made elsewhere for the retrievers of a run: files, code."""
+    nodes = config.get("retriever") or {}
+    return {
+        f"source.{name}": identity(node)["arguments"]["sha256"]
+        for name, node in nodes.items()
+        if hasattr(target_class(node, f"retriever.{name}"), "source")
+    }
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:

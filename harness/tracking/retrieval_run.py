@@ -58,8 +58,15 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(config)
     for group in ("dataset", "query", "gate"):
         if isinstance(node := config.get(group), Mapping):
-            found[group] = {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
+            found[group] = _absolute(node)
+    if "retriever" in config:
+        nodes = config["retriever"].items()
+        found["retriever"] = {name: _absolute(node) if steps.is_precomputed(node) else node for name, node in nodes}
     return found
+
+
+def _absolute(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
 
 
 def trial_key(

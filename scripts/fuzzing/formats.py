@@ -27,7 +27,7 @@ from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof
 from harness.commands.sweep.trials import Context, read_journal, write_journal
 from harness.config import defaults
-from harness.data import contest, dataset, qa, submissions, tables, trec
+from harness.data import contest, dataset, qa, run_file, submissions, tables, trec
 from harness.data.files import json_text, write_text
 from harness.data.predictions import read_predictions
 from harness.evaluation.objective import Objective
@@ -251,6 +251,14 @@ def _scored(read: Predictions, qrels: Qrels, metrics: list[str], file: Path) -> 
         score(ShownLists(read), qrels, metrics, missing="zero", detailed=())
     except BadInput as error:  # of two files together: neither is to blame
         raise BadInput(f"{file}: {error}") from None
+
+
+@reads("run file", {"mate.csv": ROWS})
+def _run_file(folder: Path) -> None:
+    retriever, known = run_file.RunFile(str(folder / "mate.csv"), missing="empty"), toy()
+    with tempfile.TemporaryDirectory() as name:
+        retriever.index(known.documents, Path(name))
+    retriever.search(known.queries, 3)
 
 
 @reads("stored predictions", {"predictions.jsonl": ROWS}, named=False)

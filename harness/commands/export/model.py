@@ -22,6 +22,7 @@ from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
 from harness.gates.signals import random_queries
+from harness.pipeline import steps
 from harness.pipeline.cache import Cache, SealedCache, verify
 from harness.pipeline.cached_parts import link
 from harness.pipeline.run_config import RunConfig
@@ -80,6 +81,8 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) 
     if valid.dataset is None:
         raise ValueError("only retrieval runs make models")
     config, dataset = valid.config, valid.dataset
+    for name, node in config["retriever"].items():
+        steps.require_search(name, node, "A model answers new queries")
     _require_same_key(run, config, dataset, search_queries(dataset, config["query"]["text"], config["query"]["file"]))
     _register(tracker, name)
 

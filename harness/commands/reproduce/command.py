@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.commands.reproduce.proof import LISTED, Proof
 from harness.config.check import Invocation, check, shipped_keys
+from harness.config.components import target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
 from harness.data.submissions import submission_rows
@@ -107,11 +108,24 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check(merged, command)
+        _require_sources(run, merged)
         return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config["data"])})
     except BadInput as error:
         raise BadInput(
             f"The config of run {run.short_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
         ) from None
+
+
+def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
+    """BadInput where a file or code that a retriever stands for has changed."""
+    for tag, sha256 in provenance.sources(config).items():
+        if (then := run.tags.get(tag)) and then != sha256:
+            node = config["retriever"][tag.removeprefix("source.")]
+            cls: Any = target_class(node, tag)
+            raise BadInput(
+                f"{node[cls.source]} has changed since then: its sha256 was {then[:12]}… and is "
+                f"{sha256[:12]}…. Put it back."
+            )
 
 
 def _moved(source: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.config import canonical
+from harness.config.hydra_app import chosen
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -88,13 +89,13 @@ def _set_in(config: Any, key: str, value: Any) -> None:
 def _composed(config: DictConfig) -> Composed:
     from omegaconf import OmegaConf, open_dict
 
-    choices = {name: value for name, value in config.hydra.runtime.choices.items() if "/" not in name}
+    found = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
     unresolved: Any = OmegaConf.to_container(config, resolve=False)
     texts = [value for value in canonical.flatten(unresolved).values() if isinstance(value, str) and "${" in value]
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    return Composed(config, plain, choices, set(_keys(unresolved)), texts)
+    return Composed(config, plain, chosen(plain, found), set(_keys(unresolved)), texts)
 
 
 def _keys(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

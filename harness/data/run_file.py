@@ -1,0 +1,168 @@
+"""Rankings that another system has written to a file, as a retriever: nothing is indexed and nothing is searched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.data.files import no_rows, numbered_lines, opened, some
+from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
+from retrievers.base import BadInput, Document, Query, Ranking
+
+log = logging.getLogger(__name__)
+LISTS = "lists.json"
+Scored = dict[str, float]  # doc_id -> score, best first
+
+
+class RunFile:
+    """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references} (JSON lines, however named).
+
+    The order is that of `harness score`: trec_eval's for a TREC run, the row's own for contest rows. Scores are the
+    file's; where they tie, all but the first are lowered by the least that keeps the order. Without scores in the
+    file, the document of rank r scores 1 / r.
+
+    A list ends where the file ends it, and is cut at `depth`. Queries that the dataset does not have are ignored.
+    BadInput, with file and line, for documents that it does not have, for a document twice in a list, and for scores
+    that are no finite numbers.
+
+    path: the file, which stands under the sha256 of its content in the identity.
+    scores: `file`; `rank`: 1 / r, whatever the file says.
+    missing: what a query of the dataset is without a list in the file. `error`: BadInput; `empty`: an empty list.
+    """
+
+    recorded_as = "retriever/file"
+    version = 1
+    source = "path"
+    precomputed = True
+
+    def __init__(
+        self, path: str, scores: Literal["file", "rank"] = "file", missing: Literal["error", "empty"] = "error"
+    ) -> None:
+        self._path, self._by_rank, self._missing = Path(path), scores == "rank", missing
+        self._lists: Mapping[str, Scored] = {}
+
+    @classmethod
+    def identify(cls, path: str, scores: str, missing: str) -> dict[str, Any]:
+        return {"sha256": sha256_of(Path(path)), "scores": scores, "missing": missing}
+
+    def index(self, documents: Sequence[Document], folder: Path) -> None:
+        """Read the file and keep its lists in `folder`. BadInput for documents that are not among `documents`."""
+        lists = read_lists(self._path, self._by_rank)
+        self._check_documents(lists, {document.doc_id for document in documents})
+        (folder / LISTS).write_text(json.dumps(lists), "utf-8")
+        self._lists = lists
+
+    def load(self, folder: Path) -> None:
+        self._lists = json.loads((folder / LISTS).read_text("utf-8"))
+
+    def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
+        """BadInput unless the file fits the documents and queries of a dataset."""
+        lists = read_lists(self._path, self._by_rank)
+        self._check_documents(lists, set(doc_ids))
+        self._check_queries(lists, queries)
+
+    def search(self, queries: Sequence[Query], k: int) -> Ranking:
+        """The lists of these queries, cut at k. BadInput for queries without one, by `missing`."""
+        if lacking := self._check_queries(self._lists, queries):
+            log.warning("%s: %d of %d queries have no list: it counts as empty.", self._path, lacking, len(queries))
+        longest = max(map(len, self._lists.values()), default=0)
+        if queries and longest < k:
+            deeper = "Measures that read deeper find nothing there"
+            log.warning("%s: its longest list has %d documents, and depth is %d. %s.", self._path, longest, k, deeper)
+        return Ranking.from_scores({query.query_id: self._lists.get(query.query_id, {}) for query in queries}, k)
+
+    def _check_documents(self, lists: Mapping[str, Scored], known: Collection[str]) -> None:
+        unknown = list(dict.fromkeys(doc_id for row in lists.values() for doc_id in row if doc_id not in known))
+        if unknown:
+            raise BadInput(
+                f"{_line_with(self._path, unknown[0])}: the dataset does not have these documents of the file: "
+                f"{some(unknown)}. Make the file from the same documents, or remove them."
+            )
+
+    def _check_queries(self, lists: Mapping[str, Scored], queries: Sequence[Query]) -> int:
+        """How many of the queries have no list. BadInput if `missing` does not allow for them, or if all lack one."""
+        lacking = [query.query_id for query in queries if query.query_id not in lists]
+        if lacking and (self._missing == "error" or len(lacking) == len(queries)):
+            empty = "Add them, or count them as empty lists: retriever.NAME.missing=empty."
+            remedy = empty if len(lacking) < len(queries) else "Is it about this dataset?"
+            raise BadInput(
+                f"{self._path} has no list for {len(lacking)} of {len(queries)} queries: {some(lacking)}. It has lists "
+                f"for {some(lists, 3)}. {remedy}"
+            )
+        return len(lacking)
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 of a file's content as it is unpacked. BadInput where there is none."""
+    found = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
+    """query_id -> documents with descending scores, no two of them equal. by_rank: whatever scores the file has."""
+    number, line = next(numbered_lines(path), (0, ""))
+    if not number:
+        raise no_rows(path)
+    if is_contest(line):
+        return dict(_contest_lists(path, by_rank))
+    run = trec_scores(path)
+    return {
+        query_id: _descending(order := trec_order(scores), None if by_rank else [scores[one] for one in order])
+        for query_id, scores in run.items()
+    }
+
+
+def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
+    scored = ""  # where the first list with scores is; the first without ends the hope for them
+    unscored = ""
+    for where, query_id, topk, scores in scored_rows(path):
+        if len(set(topk)) < len(topk):
+            twice = sorted({one for one in topk if topk.count(one) > 1})
+            raise BadInput(f"{where}: topk names {some(twice)} twice. Remove one of them.")
+        if topk and not by_rank:
+            scored, unscored = (scored, unscored or where) if scores is None else (scored or where, unscored)
+            if scored and unscored:
+                raise BadInput(
+                    f"{unscored}: there is no score for each document, but there is at {scored}. Add the scores, "
+                    "or do without them: retriever.NAME.scores=rank."
+                )
+            _check_order(where, topk, scores)
+        yield query_id, _descending(topk, None if by_rank else scores)
+
+
+def _check_order(where: str, topk: Sequence[str], scores: Sequence[float] | None) -> None:
+    for place in range(1, len(scores or ())):
+        assert scores is not None
+        if scores[place] > scores[place - 1]:
+            raise BadInput(
+                f"{where}: {topk[place]!r:.60} scores {scores[place]}, more than {topk[place - 1]!r:.60} above it. "
+                "Correct the order, or use it without the scores: retriever.NAME.scores=rank."
+            )
+
+
+def _descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> Scored:
+    """doc_id -> score in this order, each below the one before; scores: None: 1 / rank."""
+    if scores is None:
+        return {doc_id: 1 / rank for rank, doc_id in enumerate(doc_ids, start=1)}
+    found: Scored = {}
+    limit = math.inf
+    for doc_id, score in zip(doc_ids, scores, strict=True):
+        found[doc_id] = score if score < limit else math.nextafter(limit, -math.inf)
+        limit = found[doc_id]
+    return found
+
+
+def _line_with(path: Path, doc_id: str) -> str:
+    """file:line of the first line that lists a document."""
+    _, first = next(numbered_lines(path))
+    if is_contest(first):
+        return next(where for where, _, topk, _ in scored_rows(path) if doc_id in topk)
+    return next(f"{path}:{number}" for number, line in numbered_lines(path) if line.split()[2] == doc_id)
