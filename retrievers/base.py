@@ -351,10 +351,14 @@ class Retriever(Protocol):
         source: the argument that names what is made elsewhere, a file or code; its sha256 is in `identify` as `sha256`.
         precomputed: whether its rankings were made elsewhere, for the dataset's queries alone: it has no answer to
             others, and there is no search to time.
+        times_itself: whether `search` measures how long a query takes, as `latency_p50_ms` of the ranking's `measured`:
+            such a retriever is not searched again to be timed.
 
-    Class method, optional:
+    Class methods, optional:
         identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
             model's checksum; default: all arguments except those under `runtime:`.
+        reaches(**arguments) -> (address, environment variables): where the retriever sends the queries, and what it
+            sends along.
 
     Method, optional:
         check_data(doc_ids, queries): BadInput unless a run on these documents and queries can work; before it begins.

@@ -15,6 +15,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 FILE = "harness.yaml"
 # They let others reach this machine, or say where a secret is sent: for the person at the command line to decide.
-NOT_HERE = ("hydra", "host", "open", "gate.base_url", "gate.runtime.api_key_env")
+NOT_HERE = (
+    "hydra", "host", "open", "gate.base_url", "gate.runtime.api_key_env", "retriever.*.url",
+    "retriever.*.runtime.headers_env",
+)  # fmt: skip
 SIZE_LIMIT = 100_000  # bytes
 
 
@@ -246,7 +250,7 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
 
 def _check(one: Setting, folders: tuple[Path, ...]) -> None:
     """BadInput for a key that no command has, and for an unknown choice of a group."""
-    if any(one.key == key or one.key.startswith(f"{key}.") for key in NOT_HERE):
+    if any(fnmatchcase(one.key, pattern) for key in NOT_HERE for pattern in (key, f"{key}.*")):
         raise BadInput(f"{one.where}: {one.key} can only be given on the command line, not in {FILE}.")
     if one.is_choice:
         known = manual.choices(one.key, folders)

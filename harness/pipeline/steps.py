@@ -171,7 +171,7 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
         with session.clock.stage("retrieve", f"{name}: retrieving"):  # contains index and search, unless it is cached
             ranking = search.cache.ranking(search.identity, depth, search)
         measured = {key: value for key, value in ranking.measured.items() if key != timing.MS}  # of earlier versions
-        rankings[name] = replace(ranking, measured=measured | search.measured(depth))
+        rankings[name] = replace(ranking, measured=measured | search.times(ranking, depth))
     return rankings
 
 
@@ -317,8 +317,13 @@ class _Search:
                 ranking: Ranking = retriever.search(self._session.queries, depth)
         return ranking
 
-    def measured(self, depth: int) -> dict[str, float]:
-        """The time of a query on this machine, {} if it is unknown. depth: at which a ranking is cached now."""
+    def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
+        """The time of a query, {} if it is unknown: on this machine, or as the retriever itself measured it.
+
+        depth: at which `ranking` is cached now.
+        """
+        if getattr(target_class(self._node, "retriever"), "times_itself", False):
+            return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth
         if not queries or is_precomputed(self._node):
             return {}

@@ -22,6 +22,7 @@ from harness.config.canonical import flatten
 from harness.pipeline.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
+LATENCY = "latency_p50_ms"  # the median of a search, of a retriever that times itself
 KIND = "timings"  # in the cache
 MACHINE = "machine"  # the tag of a run that names where its times were measured
 SECONDS = 0.6  # that the timed passes take in all, unless `LEAST` passes of one query take longer

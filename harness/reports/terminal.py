@@ -12,7 +12,7 @@ from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores
-from harness.pipeline.timing import HIGH, LOW, MS, machine
+from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.reports.markup import interval, number
 
 if TYPE_CHECKING:
@@ -73,12 +73,14 @@ def show_measured(console: Console, measured: Mapping[str, float]) -> None:
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:
-            low, high = (measured[f"{end}{slash}{part}"] for end in (LOW, HIGH))
-            console.print(f"{name} {value:.4f} ({low:.4f} to {high:.4f})")
+            ends = [measured[key] for end in (LOW, HIGH) if (key := f"{end}{slash}{part}") in measured]
+            console.print(f"{name} {value:.4f}" + (f" ({ends[0]:.4f} to {ends[1]:.4f})" if ends else ""))
         elif kind not in (LOW, HIGH):
             console.print(f"{name} {value:.4f}")
-    if any(name.startswith(MS) for name in measured):
+    if any(name.startswith(LOW) for name in measured):
         console.print(f"Times are of queries in one batch, warm, on this machine: {machine()}.")
+    if any(name.startswith(LATENCY) for name in measured):
+        console.print("Latencies are of single requests, in the search that made the ranking.")
 
 
 def show_scores(

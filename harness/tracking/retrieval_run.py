@@ -45,6 +45,7 @@ CHARTED = (
     "gate/threshold",
     "index_recall/",
     "ms_per_query/",
+    "latency_",
     "seconds/",
     "queries/scored",
     "count/",

@@ -20,6 +20,7 @@ from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, parse_answer, transcript
 from harness.pipeline.cache import Cache
 from retrievers.base import BadInput, Query, Turn
+from retrievers.external import http_client
 
 KEY = "sk-secret-0123456789"
 
@@ -28,7 +29,7 @@ KEY = "sk-secret-0123456789"
 def surroundings(monkeypatch):
     """A key, short waits, and no proxy but one that nothing of this machine may go through."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(llm, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
@@ -192,8 +193,8 @@ def waits(monkeypatch):
             found.append(timeout)
             return self.is_set()
 
-    monkeypatch.setattr(llm, "threading", SimpleNamespace(Event=Event))
-    monkeypatch.setattr(llm, "BACKOFF_SECONDS", 1.0)
+    monkeypatch.setattr(http_client, "threading", SimpleNamespace(Event=Event))
+    monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 1.0)
     return found
 
 
@@ -209,7 +210,7 @@ def test_waits_grow_and_are_as_long_as_the_endpoint_asks(waits, caplog):
 
 
 def test_a_date_to_wait_for(waits, monkeypatch):
-    monkeypatch.setattr(llm, "time", SimpleNamespace(time=lambda: 1_000_000.0))
+    monkeypatch.setattr(http_client.time, "time", lambda: 1_000_000.0)
     late = Reply(503, "", {"Retry-After": formatdate(1_000_090, usegmt=True)})
     with ChatServer(lambda text, time: late if time == 1 else "yes") as server:
         list(gate(server).ask(questions("a")))
@@ -400,8 +401,8 @@ def test_a_run_that_is_started_again_asks_for_the_rest(tmp_path, parallel):
         ({"base_url": "http://example.org/v1"}, "unencrypted. Use https"),
         ({"base_url": "http://192.168.1.5:8000/v1"}, "unencrypted. Use https"),
         ({"base_url": "http://localhost.example.org/v1"}, "unencrypted. Use https"),
-        ({"base_url": f"https://user:{KEY}@example.org/v1"}, "contains a user, a password or a query"),
-        ({"base_url": f"https://example.org/v1?key={KEY}"}, "contains a user, a password or a query"),
+        ({"base_url": f"https://user:{KEY}@example.org/v1"}, "contains a user, a password or a fragment"),
+        ({"base_url": f"https://example.org/v1?key={KEY}"}, "base_url contains a query"),
         ({"api_key_env": KEY}, "api_key_env is not the name of an environment variable"),
         ({"timeout": 0}, "timeout=0"),
         ({"retries": -1}, "retries=-1"),
@@ -445,7 +446,7 @@ def test_a_key_that_is_missing_or_broken(monkeypatch):
 @pytest.mark.parametrize("status", [200, 401, 429, 500])
 def test_the_key_shows_up_nowhere(status, caplog, tmp_path, monkeypatch):
     """The endpoint repeats the key in all that it says."""
-    monkeypatch.setattr(llm, "LOGGED_SECONDS", 0.0)
+    monkeypatch.setattr(http_client, "LOGGED_SECONDS", 0.0)
     cache = Cache(tmp_path)
     echo = Reply(
         status, {"error": {"message": f"key {KEY}"}, "choices": [{"message": {"content": KEY}}]}, {"X-Key": KEY}

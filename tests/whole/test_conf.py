@@ -1,12 +1,14 @@
 """Every shipped config is composed, checked and run."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import tiny_models
 import yaml
 from chat_server import ChatServer
+from search_server import DIALECTS, SearchServer
 
 from harness.cli import COMMANDS
 from harness.config import canonical, check, components, keys
@@ -37,6 +39,7 @@ ALSO = {
     ("gate", "fitted"): ["gate.file=gate.json"],
     ("gate", "llm"): ["gate.model=tiny"],
     ("encoder", "local"): ["encoder.path=model"],
+    ("retriever", "http"): ["retriever.http.ids=results[*].id", 'retriever.http.body={query: "{query}", k: "{k}"}'],
     ("index", "ivf_pq"): ["index.bits=4", "encoder.dimensions=32"],
 }
 
@@ -68,6 +71,17 @@ def chat():
         yield server
 
 
+def found(query, k):
+    """What a search service finds in the tiny data set: for a text or a vector."""
+    return [("d2", 2.5), ("d1", 1.5)][:k]
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as entered:
+        yield entered
+
+
 @pytest.fixture
 def models(hub, monkeypatch, tmp_path):
     tiny_models.use_hub_cache(monkeypatch, hub / "cache")
@@ -76,11 +90,14 @@ def models(hub, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
-def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, tmp_path, group, choice):
+def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, stack, tmp_path, group, choice):
     (tmp_path / "gate.json").write_text(json.dumps(LEARNT))
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
     if choice == "llm":
         words += [f"gate.base_url={chat.url}"]
+    if choice in ("http", *DIALECTS):
+        server = stack.enter_context(SearchServer(found, choice if choice in DIALECTS else "fastapi"))
+        words += [f"retriever.{choice}.url={server.url}"]
     if group != "index":  # three documents are too few for an approximate index
         words += ["dataset=contest", "dataset.path=toy"]
     if group != "tokenizer":

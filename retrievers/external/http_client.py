@@ -1,0 +1,417 @@
+"""One client for services that answer in JSON, such as search services and language models.
+
+It verifies certificates, asks again where that may help, limits how many requests are under way, follows redirects on
+the same server alone, and keeps secrets, which it reads from environment variables, out of every message.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from retrievers.base import AtMost, BadInput
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse, PoolManager
+
+log = logging.getLogger(__name__)
+
+BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each further one, up to LONGEST_BACKOFF
+LONGEST_BACKOFF = 60.0
+LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
+LOGGED_SECONDS = 5.0  # waits from this length on are logged
+LARGEST_REPLY = 64 * 1024**2  # bytes
+REDIRECTS = 5  # in a row
+
+Timeout = Annotated[float, AtMost(86_400, "that is a day")]
+Retries = Annotated[int, AtMost(100, "the pauses between them grow")]
+Parallel = Annotated[int, AtMost(256, "each request has a thread")]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How patient a client is.
+
+    timeout:  seconds without data, and for the whole reply, after which an attempt fails.
+    retries:  further attempts after one that failed for a reason that may pass.
+    parallel: the most requests at a time.
+    key:      the config key of the group that holds these, for messages.
+    """
+
+    timeout: float
+    retries: int
+    parallel: int
+    key: str = "runtime"
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0 or self.retries < 0 or self.parallel < 1:
+            raise BadInput(
+                f"timeout={self.timeout:g}, retries={self.retries}, parallel={self.parallel}: timeout must be greater "
+                "than 0, retries at least 0, and parallel at least 1."
+            )
+
+
+@dataclass(frozen=True)
+class Address:
+    """An http(s) address without secrets. key: the config key that gives it. local: whether it is on this machine."""
+
+    url: str
+    key: str
+    local: bool
+
+    @classmethod
+    def of(cls, url: str, key: str) -> Address:
+        """BadInput, which shows no secret, for what is no address or has a user or a password in it."""
+        name = key.rpartition(".")[2]
+        try:
+            parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
+            host, _ = parts.hostname, parts.port  # raises for an invalid port
+            (host or "").encode("idna")  # raises for an invalid host name
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
+            raise BadInput(f"{name} is not an http(s) address. Give one such as https://example.org/search.")
+        if "@" in parts.netloc or parts.fragment:
+            raise BadInput(
+                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; what "
+                "is secret belongs in an environment variable."
+            )
+        try:
+            local = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            local = host == "localhost" or host.endswith(".localhost")
+        return cls(url, key, local)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether nobody on the way can read what is sent."""
+        return self.local or self.url.startswith("https:")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Headers whose values environment variables hold. They are read for each attempt and kept nowhere.
+
+    variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+
+    def unset(self) -> list[str]:
+        """The variables that hold nothing."""
+        return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
+
+    def headers(self) -> dict[str, str]:
+        """Header -> value, of the variables that are set. BadInput for values that no header can have."""
+        found = {}
+        for header, name in self.variables.items():
+            value = os.environ.get(name, "").strip()
+            if not re.fullmatch("[ -~]*", value):
+                raise BadInput(f"The key in {name} contains characters that no key has. Copy it again.")
+            if value:
+                found[header] = self.prefix + value
+        return found
+
+
+@dataclass(frozen=True)
+class Request:
+    """body: sent as JSON; None: no body."""
+
+    url: str
+    body: Any = None
+    method: str = "POST"
+
+
+class NoAnswer(Exception):
+    """An attempt without a usable answer.
+
+    final: no further attempt can succeed. wait: seconds to wait before the next attempt, at least.
+    """
+
+    def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.final, self.wait = final, wait
+
+
+class Unanswered(Exception):
+    """A request got no answer. place: its number."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The body of a response with status 200, and what may be quoted of it."""
+
+    text: str
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def json(self) -> Any:
+        """The parsed body; NoAnswer if it is not JSON, which may pass."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError):
+            raise NoAnswer(f"the reply is not JSON: {self.quoted()}") from None
+
+    def quoted(self, text: str | None = None) -> str:
+        """The beginning of a text, or of the service's own error message, without secrets and with a full stop."""
+        return _short(_message(self.text) if text is None else text, self.secrets).rstrip(".") + "."
+
+
+@dataclass(frozen=True)
+class Answer(Generic[_T]):
+    """place: number of the request. seconds: that the last attempt took, from sending to the whole reply."""
+
+    place: int
+    value: _T
+    seconds: float
+
+
+@dataclass(frozen=True)
+class HttpClient:
+    """Sends requests to one server.
+
+    address: of the service; every request goes to its server.
+    secrets: sent with each request, over https or to this machine only: the caller sees to that.
+    """
+
+    address: Address
+    limits: Limits
+    secrets: Secrets = Secrets()
+
+    def answers(
+        self, count: int, request: Callable[[int], Request], read: Callable[[int, Reply], _T]
+    ) -> Iterator[Answer[_T]]:
+        """Yield the answers to `count` requests as they arrive.
+
+        If one gets no answer, no new requests start; Unanswered follows the answers that were under way.
+
+        request: makes the request of a number. read: makes the answer of a number's reply, or raises NoAnswer.
+        """
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+
+        stopped, failed = threading.Event(), None
+        pool = self._pool()
+
+        def answer(place: int) -> Answer[_T] | None:
+            return self._answer(place, request, read, pool, stopped)
+
+        with pool, ThreadPoolExecutor(self.limits.parallel) as threads:
+            try:
+                places = {threads.submit(answer, place): place for place in range(count)}
+                for future in as_completed(places):
+                    try:
+                        found = future.result()
+                    except NoAnswer as error:
+                        failed = failed or Unanswered(places[future], str(error))
+                        continue
+                    if found is not None:
+                        yield found
+            finally:
+                stopped.set()  # queued requests do not start
+        if failed:
+            raise failed
+
+    def _answer(
+        self,
+        place: int,
+        request: Callable[[int], Request],
+        read: Callable[[int, Reply], _T],
+        pool: PoolManager,
+        stopped: threading.Event,
+    ) -> Answer[_T] | None:
+        """The answer to one request, with retries; None if `stopped` was set first."""
+        attempt = 0
+        while not stopped.is_set():
+            try:
+                began = time.perf_counter()
+                reply = self._attempt(request(place), pool)
+                seconds = time.perf_counter() - began
+                return Answer(place, read(place, reply), seconds)
+            except NoAnswer as failed:
+                wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
+                if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:
+                    stopped.set()
+                    raise
+                if wait >= LOGGED_SECONDS:
+                    log.warning("%s: %s Retrying in %.0f s.", self.address.url, failed, wait)
+                attempt += 1
+                stopped.wait(wait)
+            except BaseException:
+                stopped.set()
+                raise
+        return None
+
+    def _attempt(self, request: Request, pool: PoolManager) -> Reply:
+        """The reply to one request. NoAnswer for any status but 200."""
+        from urllib3.exceptions import HTTPError
+
+        secret = self.secrets.headers()
+        parts = [part for value in secret.values() for part in (value, value.rpartition(" ")[2])]
+        values = tuple(form for part in parts for form in (part, json.dumps(part)[1:-1], part.replace("/", "\\/")))
+        sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"} | secret  # some hosts refuse no agent
+        try:
+            response = self._redirected(request, sent, pool)
+            reply = Reply(self._body(response).decode("utf-8", "replace"), values)
+        except (HTTPError, OSError) as error:
+            raise self._unreachable(error) from None
+        if response.status != 200:
+            self._refuse(response, reply)
+        return reply
+
+    def _redirected(self, request: Request, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
+        """The response after redirects, which may not leave the server: the secrets are for it alone."""
+        url, server = request.url, urlsplit(self.address.url)
+        body = None if request.body is None else json.dumps(request.body).encode()
+        content = {} if body is None else {"Content-Type": "application/json"}
+        for _ in range(REDIRECTS + 1):
+            response = pool.request(
+                request.method, url, body=body, headers={**headers, **content},
+                redirect=False, retries=False, preload_content=False,
+            )  # fmt: skip
+            if response.status not in (301, 302, 303, 307, 308) or not response.headers.get("Location"):
+                return response
+            url = urljoin(url, response.headers["Location"])
+            parts = urlsplit(url)
+            response.close()
+            if parts[:2] != server[:2] or (response.status < 307 and body is not None):
+                place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+                raise NoAnswer(
+                    f"HTTP {response.status}: it redirects to {place}, which is not followed. If the service has "
+                    f"moved, give its new address: {self.address.key}.",
+                    final=True,
+                )
+        raise NoAnswer(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
+
+    def _body(self, response: BaseHTTPResponse) -> bytes:
+        """The whole body. TimeoutError where it takes too long, however steadily it trickles."""
+        parts, size, began = [], 0, time.monotonic()
+        while part := response.read1(1 << 16):
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST_REPLY:
+                response.close()
+                raise NoAnswer(f"the reply is larger than {LARGEST_REPLY >> 20} MB: ask for less.", final=True)
+            if time.monotonic() - began > self.limits.timeout:
+                response.close()
+                raise TimeoutError
+        response.release_conn()
+        return b"".join(parts)
+
+    def _refuse(self, response: BaseHTTPResponse, reply: Reply) -> NoReturn:
+        """Raise what a status other than 200 means."""
+        status, wait = response.status, _retry_after(response.headers)
+        reason = f"HTTP {status}: {reply.quoted()}"
+        if status in (401, 403):
+            names = ", ".join(self.secrets.variables.values())
+            reason += (
+                f" Check the key in the environment variable {names}."
+                if names
+                else f" If it needs a key, name its header and environment variable: {self.limits.key}.headers_env."
+            )
+        if wait:
+            reason += f" The endpoint asks to wait {wait:.0f} s."
+        raise NoAnswer(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
+
+    def _unreachable(self, error: Exception) -> NoAnswer:
+        from urllib3 import exceptions
+
+        cause: BaseException = error
+        if isinstance(error, exceptions.ProxyError):
+            cause = error.original_error
+        if isinstance(cause, exceptions.NewConnectionError):
+            cause = cause.__cause__ or cause
+        if isinstance(cause, exceptions.TimeoutError | TimeoutError):
+            return NoAnswer(f"no response within {self.limits.timeout:g} s ({self.limits.key}.timeout).")
+        if isinstance(cause, exceptions.SSLError) and isinstance(cause.args[0], BaseException):
+            cause = cause.args[0]
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return NoAnswer(
+                f"its certificate cannot be verified: {cause.verify_message}. If an authority of your own has issued "
+                "it, name the file of that authority's certificate in the environment variable SSL_CERT_FILE.",
+                final=True,
+            )
+        if isinstance(cause, ConnectionRefusedError):
+            return NoAnswer(f"connection refused. Is the server running, and is {self.address.key} right?", final=True)
+        return NoAnswer(f"{type(cause).__name__}: {_short(str(cause), ())}.")
+
+    def _pool(self) -> PoolManager:
+        """Connections that are kept open, through the proxy that the environment names for other machines."""
+        from urllib.request import getproxies, proxy_bypass
+
+        from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
+        from urllib3.util import parse_url
+
+        parts = urlsplit(self.address.url)
+        options: dict[str, Any] = {
+            "maxsize": self.limits.parallel,
+            "timeout": Timeout(connect=self.limits.timeout, read=self.limits.timeout),
+            "ssl_context": ssl.create_default_context(),
+        }
+        proxy = None if self.address.local or proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+        if not proxy:
+            return PoolManager(**options)
+        login = parse_url(proxy).auth
+        return ProxyManager(proxy, proxy_headers=make_headers(proxy_basic_auth=login) if login else None, **options)
+
+
+def checked_variable(name: str, key: str) -> str:
+    """The name of an environment variable. BadInput, which does not show it: it may be the secret itself."""
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
+    return name
+
+
+def _message(text: str) -> str:
+    """The error message of a service's JSON, wherever such services have it; else the text itself."""
+    try:
+        return _said(json.loads(text)) or text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _said(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return next(filter(None, map(_said, content)), "")
+    if not isinstance(content, dict):
+        return ""
+    keys = ("message", "reason", "msg", "detail", "error", "errors", "status")
+    return next(filter(None, (_said(content[key]) for key in keys if key in content)), "")
+
+
+def _short(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "[key]")
+    words = " ".join(text.split())
+    return words if len(words) <= 300 else f"{words[:300]}…"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds to wait by the header Retry-After (RFC 9110, 10.2.3: a number or a date); 0 without one."""
+    value = headers.get("Retry-After", "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return 0.0
