@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
-TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Without bytecode, each of the many processes of the tests would compile everything anew.
+TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench ui
@@ -13,8 +14,6 @@ run: .venv/.base  ## set up on a fresh machine and run BM25 on the sample
 
 test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
 	@$(TESTS) $(ARGS)
-	@$(TESTS) -n 0 --server -m stored tests/tracking/test_mlflow_tracker.py tests/commands/test_run.py \
-		tests/commands/export/test_command.py
 
 check: .venv/.dev  ## lint, types and the fast tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(TESTS) -m 'not slow' $(ARGS)

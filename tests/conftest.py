@@ -36,6 +36,12 @@ def pytest_addoption(parser):
     parser.addoption("--server", action="store_true", help="log to an MLflow server instead of SQLite files")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One worker more than cores: some tests wait for servers, browsers and disks."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(config, items):
     """Run files with slow tests first, so that no worker is left alone with one at the end."""
     if config.getoption("--server"):
@@ -44,6 +50,14 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason="needs a tracking store on this machine"))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_generate_tests(metafunc):
+    """What a store keeps and finds again is asked of a server as well."""
+    marks = {mark.name for mark in metafunc.definition.iter_markers()}
+    if "stored" in marks and "local" not in marks and not metafunc.config.getoption("--server"):
+        server = pytest.param("server", marks=pytest.mark.slow)
+        metafunc.parametrize("store_kind", ["file", server], indirect=True)
 
 
 @dataclass
@@ -146,10 +160,16 @@ def server(tmp_path_factory, fresh_database):
 
 
 @pytest.fixture
-def fresh_store(tmp_path, monkeypatch, request, fresh_database):
-    """A tracking store without runs: a file in `outputs`, or with --server a server without experiments."""
+def store_kind(request):
+    """`file` or `server`."""
+    return getattr(request, "param", "server" if request.config.getoption("--server") else "file")
+
+
+@pytest.fixture
+def fresh_store(tmp_path, monkeypatch, request, fresh_database, store_kind):
+    """A tracking store without runs: a file in `outputs`, or a server without experiments."""
     (tmp_path / "outputs").mkdir()
-    if not request.config.getoption("--server"):
+    if store_kind == "file":
         shutil.copyfile(fresh_database, tmp_path / "outputs" / "mlflow.db")
         yield
         return
