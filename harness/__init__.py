@@ -2,7 +2,47 @@
 
 A room imports from itself and from rooms before it in this order, never from later ones:
 
-interruption < progress < config < data < evaluation < gates < pipeline < tasks < reports < tracking < commands < cli
+interruption < progress < config < data < evaluation < gates < pipeline < tasks < reports < tracking < commands < api < cli
 
-`retrievers/` lies below all of them.
-"""
+`retrievers/` lies below all of them. Importing `harness` imports none of them: `harness.run` and the other names below
+are looked up when they are used. docs/python.md describes them.
+"""  # noqa: E501 (the order is one line, which a test reads)
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.api import compare, evaluate, load_dataset, run, search
+    from harness.commands.compare.command import Compared
+    from harness.commands.run import Result
+    from harness.commands.search import Hits
+    from harness.data.dataset import Dataset
+    from harness.reports.evaluation import Evaluation
+    from retrievers.base import BadInput, Failed
+
+__all__ = [
+    "BadInput",
+    "Compared",
+    "Dataset",
+    "Evaluation",
+    "Failed",
+    "Hits",
+    "Result",
+    "compare",
+    "evaluate",
+    "load_dataset",
+    "run",
+    "search",
+]
+
+
+def __getattr__(name: str) -> object:
+    """A name of `__all__`, from the room `harness.api`, which knows them all."""
+    if name not in __all__:
+        raise AttributeError(f"module 'harness' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module("harness.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,88 @@ from harness.gates.signals import random_queries
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
-from harness.reports import markup, terminal
+from harness.reports import markup, sections, terminal
+from harness.reports.sections import Section
 from retrievers.base import BadInput, Query
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@dataclass(frozen=True)
+class Hit:
+    """A document that was found."""
+
+    doc_id: str
+    score: float
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, repr=False)
+class Hits:
+    """What was found for one query.
+
+    documents: the best first, before the gate. signal: what the gate decided by; None if it reads nothing.
+    retrieve: whether the gate shows them. gate: its name.
+    """
+
+    query: str
+    documents: tuple[Hit, ...]
+    signal: float | None
+    retrieve: bool
+    gate: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document of `harness search format=json`."""
+        found = [asdict(hit) for hit in self.documents]
+        return {"query": self.query, "signal": self.signal, "retrieve": self.retrieve, "documents": found}
+
+    @property
+    def decision(self) -> str:
+        """What the gate decided, in one sentence."""
+        signal = "" if self.signal is None else f", signal {self.signal:.4f}"
+        return f"Gate {self.gate}{signal}: {'retrieves' if self.retrieve else 'withholds the documents'}."
+
+    def __repr__(self) -> str:
+        return "\n".join([self.query, *(f"{rank}. {_named(hit)}" for rank, hit in self._ranked), self.decision])
+
+    def _repr_html_(self) -> str:
+        rows = [[str(rank), hit.doc_id, f"{hit.score:.4f}", _snippet(hit)] for rank, hit in self._ranked]
+        return sections.html([Section(self.query, [self.decision], ["", "document", "score", "text"], rows)])
+
+    @property
+    def _ranked(self) -> list[tuple[int, Hit]]:
+        return [*enumerate(self.documents, start=1)]
+
+
+def _named(hit: Hit) -> str:
+    return f"{hit.doc_id}  {hit.score:.4f}"
+
+
+def _snippet(hit: Hit) -> str:
+    return markup.snippet(f"{hit.title} {hit.text}" if hit.title else hit.text)
+
+
 def search(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Search for one query: top documents with scores and snippets, the gate's signal and decision."""
+    hits = find(config, invocation)
+    document = hits.to_json()
+
+    def show(console: Console) -> None:
+        for rank, hit in enumerate(hits.documents, start=1):
+            console.print(f"{rank}. {_named(hit)}", style="bold")
+            console.print(f"   {_snippet(hit)}")
+        if not hits.documents:
+            console.print("No document shares a term with the query.")
+        console.print(hits.decision)
+
+    terminal.emit(config["format"], document, show)
+    return document
+
+
+def find(config: dict[str, Any], invocation: Invocation) -> Hits:
+    """Search for one query."""
     text = config["query"].strip()
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
@@ -33,29 +107,10 @@ def search(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         lambda: random_queries([document.indexed_text for document in documents], source.queries()),
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])
-    found = candidates.top(config["top_k"]).row(0)
     texts = searcher.documents
-    kept = bool(decision.keep[0])
-    document = {
-        "query": text,
-        "signal": None if decision.signal is None else float(decision.signal[0]),
-        "retrieve": kept,
-        "documents": [
-            {"doc_id": doc_id, "score": value, "title": texts[doc_id].title, "text": texts[doc_id].text}
-            for doc_id, value in found
-        ],
-    }
-
-    def show(console: Console) -> None:
-        for rank, (doc_id, value) in enumerate(found, start=1):
-            console.print(f"{rank}. {doc_id}  {value:.4f}", style="bold")
-            console.print(f"   {markup.snippet(texts[doc_id].indexed_text)}")
-        if not found:
-            console.print("No document shares a term with the query.")
-        signal = "" if document["signal"] is None else f", signal {document['signal']:.4f}"
-        console.print(
-            f"Gate {invocation.choices['gate']}{signal}: {'retrieves' if kept else 'withholds the documents'}."
-        )
-
-    terminal.emit(config["format"], document, show)
-    return document
+    hits = [
+        Hit(doc_id, value, texts[doc_id].title, texts[doc_id].text)
+        for doc_id, value in candidates.top(config["top_k"]).row(0)
+    ]
+    signal = None if decision.signal is None else float(decision.signal[0])
+    return Hits(text, tuple(hits), signal, bool(decision.keep[0]), invocation.choices["gate"])

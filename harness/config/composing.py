@@ -14,7 +14,7 @@ from harness.config.components import conf_folder
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
 
-_one = threading.Lock()  # Hydra's state belongs to the whole process
+ONE = threading.RLock()  # Hydra's state belongs to the whole process
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def composed(name: str, overrides: Sequence[str], folders: Sequence[Path]) -> It
 
     from harness.config.leash import LeashedLoader
 
-    with _one, _own_state():
+    with ONE, _own_state():
         loader = LeashedLoader(_search_path(folders))
         whole = loader.load_configuration(name, list(overrides), RunMode.RUN)
         HydraConfig.instance().set_config(whole)

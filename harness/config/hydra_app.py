@@ -112,17 +112,18 @@ def compose(command: str, words: Sequence[str]) -> tuple[dict[str, Any], Invocat
 
     words: overrides, and `--config-dir=FOLDER`. Raises BadInput and Hydra's errors.
     """
-    from harness.config.composing import composed
+    from harness.config.composing import ONE, composed
     from harness.config.leash import parsed_flags
 
     for word in words:
         if word.startswith(("-", "hydra.", "hydra/")) and not word.startswith("--config-dir="):
             raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
-    request = Request.of(command, parsed_flags(words))
-    _find_plugins()
-    overrides = [*request.before, *request.given]
-    with composed(primary(command), overrides, config_folders(request.options)) as (config, section):
-        return request.checked(config, section)
+    with ONE:
+        _find_plugins()
+        request = Request.of(command, parsed_flags(words))
+        overrides = [*request.before, *request.given]
+        with composed(primary(command), overrides, config_folders(request.options)) as (config, section):
+            return request.checked(config, section)
 
 
 def chosen(config: Mapping[str, Any], choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ _TEXTS = ("user_turns", "last", "file")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Documents, queries and labels.
 
@@ -36,6 +37,18 @@ class Dataset:
     queries: tuple[Query, ...]
     qrels: Qrels | None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.name}: {', '.join(self._parts())}", *self.notes])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        lines = [f"<b>{html.escape(self.name)}</b>: {', '.join(self._parts())}", *map(html.escape, self.notes)]
+        return f"<div>{''.join(f'<p>{line}</p>' for line in lines)}</div>"
+
+    def _parts(self) -> list[str]:
+        labelled = "no labels" if self.qrels is None else f"{len(self.qrels.grades):,} labelled"
+        return [counted(len(self.documents), "document"), counted(len(self.queries), "query"), labelled]
 
     @cached_property
     def by_id(self) -> dict[str, Document]:

@@ -26,9 +26,9 @@ def read_predictions(path: Path) -> Predictions:
     if not number:
         raise no_rows(path)
     if is_contest(line):
-        return _predictions({query_id: topk for _, query_id, topk in contest_rows(path)})
+        return predictions_of({query_id: topk for _, query_id, topk in contest_rows(path)})
     lists = {query_id: trec_order(scores) for query_id, scores in trec_scores(path).items()}
-    return replace(_predictions(lists), whole=True)
+    return replace(predictions_of(lists), whole=True)
 
 
 def is_contest(line: str) -> bool:
@@ -100,8 +100,8 @@ def trec_order(scores: Mapping[str, float]) -> list[str]:
     return [doc_id for _, doc_id in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
-def _predictions(lists: Mapping[str, Sequence[str]]) -> Predictions:
-    """Predictions from query_id -> doc_ids."""
+def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
+    """Predictions from query_id -> doc_ids, at least one."""
     index_of: dict[str, int] = {}
     docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
     for row, doc_ids in enumerate(lists.values()):

@@ -161,7 +161,7 @@ class ShownLists:
         longest = self._longest
         standard = [measure for measure in measures if measure.family is Family.STANDARD]
         deeper = [measure.name for measure in standard if measure.k is not None and measure.k > longest]
-        return dict.fromkeys(deeper, f"the longest list of the file has {counted(longest, 'document')}")
+        return dict.fromkeys(deeper, f"the longest list has {counted(longest, 'document')}")
 
     @property
     def are_cut(self) -> bool:

@@ -187,7 +187,7 @@ def test_a_file_of_lists_shows_what_is_unknown_and_where_its_run_is(harness, toy
     assert re.search(r"^abstention_precision +– +0 +– +–$", shown.out, re.M)
     assert re.search(r"^  not_found_or_misranked +0\.5000 ", shown.out, re.M)
     assert "recall@10, " in shown.out
-    assert ": the longest list of the file has 1 document." in shown.out
+    assert ": the longest list has 1 document." in shown.out
     [run] = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
     assert f"Run {run.run_id[:8]} of experiment 'e' in sqlite:///{tmp_path}/outputs/mlflow.db" in shown.out
     found = harness(*words, "format=json").json

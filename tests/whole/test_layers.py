@@ -131,12 +131,22 @@ def test_modules_stay_readable_and_safe(module):
     assert "pickle" not in text.replace("allow_pickle=False", "")
 
 
+def _statements(name):
+    return ast.parse(Path(importlib.import_module(name).__file__).read_text("utf-8")).body
+
+
 @pytest.mark.parametrize("package", [harness, retrievers])
 def test_packages_hold_a_docstring_and_no_code(package):
-    names = [
-        package.__name__,
-        *(one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.") if one.ispkg),
-    ]
-    for name in names:
-        [docstring] = ast.parse(Path(importlib.import_module(name).__file__).read_text("utf-8")).body
+    names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.") if one.ispkg]
+    for name in [*names, "retrievers"]:
+        [docstring] = _statements(name)
         assert isinstance(docstring.value, ast.Constant), name
+
+
+def test_the_harness_itself_holds_names_that_are_looked_up_when_used():
+    docstring, typing, when_checked, names, *functions = _statements("harness")
+    assert isinstance(docstring.value, ast.Constant)
+    assert (typing.module, when_checked.test.id, names.targets[0].id) == ("typing", "TYPE_CHECKING", "__all__")
+    assert [one.name for one in functions] == ["__getattr__", "__dir__"]
+    checked = {name.name for one in when_checked.body for name in one.names}
+    assert checked == set(harness.__all__)

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +24,7 @@ from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from rich.console import Console
 
 
@@ -70,12 +71,68 @@ def comparer_of(kind: RunKind) -> Comparer:
     return TaskComparer() if isinstance(kind, Text) else RetrievalComparer()
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Compared:
+    """A comparison that was logged as a run of its own. folder: of its page and files."""
+
+    report: Report
+    run_id: str | None
+    experiment: str
+    folder: Path
+    private_peeks: int
+
+    @property
+    def comparison(self) -> Comparison:
+        """All that was found, as typed values."""
+        return self.report.comparison
+
+    @property
+    def verdicts(self) -> list[str]:
+        """One sentence for each pair of runs."""
+        return [*self.comparison.verdicts]
+
+    @cached_property
+    def differences(self) -> DataFrame:
+        """One row per pair and measure: the difference with its interval and its test. Imports pandas."""
+        import pandas
+
+        return pandas.DataFrame([one.difference_json() | one.test_json() for one in self.comparison.differences])
+
+    @property
+    def files(self) -> dict[str, str]:
+        return {name: str(self.folder / f"comparison.{name}") for name in ("md", "html", "json")}
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document of `harness compare format=json`."""
+        head = {"run_id": self.run_id, "experiment": self.experiment}
+        return head | self.comparison.to_json() | {"files": self.files, "private_peeks": self.private_peeks}
+
+    def __repr__(self) -> str:
+        title, runs = page.title(self.comparison), self.comparison.runs
+        return "\n".join([title, *(f"{one.label}: {one.run.named}" for one in runs), *self.verdicts])
+
+    def _repr_html_(self) -> str:
+        return sections.html([Section(page.title(self.comparison)), *self.report.sections(False)])
+
+
 def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Compare runs pair by pair. Returns the JSON document of `harness compare format=json`."""
+    """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`."""
+    compared = comparison(config)
+    document, title = compared.to_json(), page.title(compared.comparison)
+
+    def show(console: Console) -> None:
+        sections.show(console, title, compared.report.sections(False))
+        console.print(f"Files: {compared.files['html']}, .md, .json")
+
+    terminal.emit(config["format"], document, show)
+    return document
+
+
+def comparison(config: dict[str, Any]) -> Compared:
+    """Compare runs pair by pair, and log what was found."""
     kind = kind_of(config)
     comparer = comparer_of(kind)
     comparer.check_metric(config["metric"])
-    outputs = Path(config["outputs"]).absolute()
     tracker = recording.open_tracker(config)
     if not tracker.keeps_files:
         raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or set tracking=mlflow.")
@@ -83,24 +140,21 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
     with tempfile.TemporaryDirectory() as folder:
         report = comparer.compare(tracker, choice, Path(folder), settings)
-    comparison = report.comparison
-    record = _record(comparison, kind, settings)
-    target = recording.new_folder(outputs / "comparisons")
+    record = _record(report.comparison, kind, settings)
+    target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
-        files = {name: str(target / f"comparison.{name}") for name in ("md", "html", "json")}
-        document = {"run_id": live.run_id, "experiment": record.experiment, **comparison.to_json(), "files": files}
-        document["private_peeks"] = tracker.count_private_view(record.experiment)
-        title, details = page.title(comparison), report.sections(True)
-        write_text(live.folder / "comparison.json", json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-        write_text(live.folder / "comparison.md", sections.markdown(title, details))
-        write_text(live.folder / "comparison.html", report.page())
+        peeks = tracker.count_private_view(record.experiment)
+        compared = Compared(report, live.run_id, record.experiment, target, peeks)
+        _write(live.folder, compared)
+    return compared
 
-    def show(console: Console) -> None:
-        sections.show(console, title, report.sections(False))
-        console.print(f"Files: {files['html']}, .md, .json")
 
-    terminal.emit(config["format"], document, show)
-    return document
+def _write(folder: Path, compared: Compared) -> None:
+    title, details = page.title(compared.comparison), compared.report.sections(True)
+    document = json.dumps(compared.to_json(), ensure_ascii=False, allow_nan=False)
+    write_text(folder / "comparison.json", document + "\n")
+    write_text(folder / "comparison.md", sections.markdown(title, details))
+    write_text(folder / "comparison.html", compared.report.page())
 
 
 def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRecord:
