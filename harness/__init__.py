@@ -35,13 +35,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """A name of `__all__`, from the room `harness.api`, which knows them all."""
-    if name not in __all__:
-        raise AttributeError(f"module 'harness' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # so that type checkers find names that do not exist
 
-    return getattr(importlib.import_module("harness.api"), name)
+    def __getattr__(name: str) -> object:
+        """A name of `__all__`, from the room `harness.api`, which knows them all."""
+        if name not in __all__:
+            raise AttributeError(f"module 'harness' has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module("harness.api"), name)
 
 
 def __dir__() -> list[str]:

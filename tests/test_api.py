@@ -178,8 +178,9 @@ def test_a_result_has_its_numbers_and_a_table_by_query(folder):
 def test_without_labels_there_are_documents_and_no_scores(folder):
     (folder / "toy" / "qrels.jsonl").unlink()
     result = package.run(*QUIET)
-    assert (result.scores, result.metrics, result.losses, result.per_query, result.objective) == (None,) * 5
-    assert (result.intervals, result.absent, result.counts) == ({}, {}, None)
+    assert (result.scores, result.held_out, result.objective) == (None, None, None)
+    assert result.metrics == result.out_of_fold == result.losses == result.intervals == result.absent == {}
+    assert result.per_query.empty
     assert len(result.predictions.query_ids) == 3
     assert "No labels: nothing is scored." in repr(result)
     assert "No labels: nothing is scored." in result._repr_html_()

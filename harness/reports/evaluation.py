@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What ranked lists score.
+    """What ranked lists score. Without labels, mappings and tables are empty.
 
     scores: of the lists as they are; None without labels. `Scores` has all of it as NumPy arrays.
     held_out: the same out of fold, where a gate was fitted to labels; else None.
@@ -33,13 +33,13 @@ class Evaluation:
     objective: Objective | None
 
     @property
-    def metrics(self) -> dict[str, float | None] | None:
+    def metrics(self) -> dict[str, float | None]:
         """Measure -> mean over the queries that it applies to; None for one without a value, see `absent`."""
         return _means(self.scores)
 
     @property
-    def out_of_fold(self) -> dict[str, float | None] | None:
-        """As `metrics`, with each query decided by a gate that has not seen its label."""
+    def out_of_fold(self) -> dict[str, float | None]:
+        """As `metrics`, with each query decided by a gate that has not seen its label; empty if none has learnt."""
         return _means(self.held_out)
 
     @property
@@ -54,22 +54,22 @@ class Evaluation:
         return {name: one.note for name, one in (self.scores.summary if self.scores else {}).items() if one.note}
 
     @property
-    def losses(self) -> dict[str, float] | None:
+    def losses(self) -> dict[str, float]:
         """Kind -> mean loss; the kinds add up to 1 - modified_map@3."""
-        return dict(self.scores.losses) if self.scores else None
+        return dict(self.scores.losses) if self.scores else {}
 
     @property
-    def counts(self) -> dict[str, int] | None:
+    def counts(self) -> dict[str, int]:
         """How many queries were predicted, labelled, scored, missing, and so on."""
-        return dict(self.scores.counts) if self.scores else None
+        return dict(self.scores.counts) if self.scores else {}
 
     @cached_property
-    def per_query(self) -> DataFrame | None:
-        """One row per scored query, as in the run's `scores.csv`; None without labels. Imports pandas."""
-        if not self.scores:
-            return None
+    def per_query(self) -> DataFrame:
+        """One row per scored query, as in the run's `scores.csv`. Imports pandas."""
         import pandas
 
+        if not self.scores:
+            return pandas.DataFrame(columns=["query_id", *FLAGS]).set_index("query_id")
         table = pandas.DataFrame(table_columns(self.scores, self.held_out)).set_index("query_id")
         measured = table.columns.difference(FLAGS, sort=False)
         return table.astype(dict.fromkeys(FLAGS, bool) | dict.fromkeys(measured, float))
@@ -102,5 +102,5 @@ class Evaluation:
             yield Section(f"Parts of 1 − modified_map@3{kind}", (), ["", "loss", "meaning"], rows)
 
 
-def _means(scores: Scores | None) -> dict[str, float | None] | None:
-    return {name: plain(summary.known) for name, summary in scores.summary.items()} if scores else None
+def _means(scores: Scores | None) -> dict[str, float | None]:
+    return {name: plain(summary.known) for name, summary in scores.summary.items()} if scores else {}

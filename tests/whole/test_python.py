@@ -13,11 +13,16 @@ import harness as package
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "harness" / "sample"
 NOTEBOOK = json.loads((ROOT / "docs" / "python.ipynb").read_text("utf-8"))
+README = (ROOT / "README.md").read_text("utf-8")
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 
 
 def cells():
     return ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+
+
+def code(text):
+    return re.findall(r"```python\n(.*?)```", text, re.S)
 
 
 def shown(cells):
@@ -63,9 +68,11 @@ def test_the_notebook_is_kept_without_outputs():
 
 
 @pytest.mark.slow
-def test_the_code_of_the_page_runs_in_order(folder):
-    [*_, last] = shown(re.findall(r"```python\n(.*?)```", PAGE, re.S))
+def test_the_code_of_the_readme_and_the_page_runs_in_order(folder):
+    of_readme, *of_page = code(README) + code(PAGE)
+    [*_, last] = shown([of_readme, *of_page])
     assert "<td>ndcg@10</td>" in last
+    assert code(README) == code((ROOT / "README.ko.md").read_text("utf-8")) == [of_readme]
 
 
 def test_the_page_names_every_function_and_every_part_of_a_result():
