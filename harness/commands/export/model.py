@@ -81,8 +81,8 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) 
     if valid.dataset is None:
         raise ValueError("only retrieval runs make models")
     config, dataset = valid.config, valid.dataset
-    for name, node in config["retriever"].items():
-        steps.require_search(name, node, "A model answers new queries")
+    for retriever, node in config["retriever"].items():
+        steps.require_search(retriever, node, "A model answers new queries")
     _require_same_key(run, config, dataset, search_queries(dataset, config["query"]["text"], config["query"]["file"]))
     _register(tracker, name)
 
