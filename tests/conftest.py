@@ -112,8 +112,34 @@ def composed_once():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unwritten():
+    """Files need not reach the disk: a test kills processes, never the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(scope="session")
-def fresh_database(common):
+def unsynced():
+    """Nor do databases: SQLite would wait for the disk most of the time."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    from harness.tracking.mlflow_client import _write_lazily
+
+    def at_once(connection, _):
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous=OFF")
+
+    _write_lazily()  # sets another value, and so must come first
+    event.listen(Engine, "connect", at_once)
+    yield
+    event.remove(Engine, "connect", at_once)
+
+
+@pytest.fixture(scope="session")
+def fresh_database(common, unsynced):
     """An MLflow database without runs: making one takes seconds, copying it none."""
     folder = common / "database"
     with FileLock(common / "database.lock"):

@@ -118,7 +118,7 @@ def test_parallel_jobs_give_the_same_numbers(one_by_one, place, launcher):
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
     folder = place("killed")
-    words = [*WORDS, "gate.threshold=range(0,20)", "hydra.sweeper.trials_per_job=10"]
+    words = [*WORDS, "gate.threshold=range(0,10)", "hydra.sweeper.trials_per_job=10"]
     child = start(folder, *words, *JOBLIB)
     try:
         os.kill(_worker_at_work(child, folder), signal.SIGKILL)
@@ -130,7 +130,7 @@ def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
     assert left_of(child) == []
     found = json.loads(out)
     counts = found["trials"]
-    assert counts["finished"] + counts["failed"] == counts["asked"] == 40
+    assert counts["finished"] + counts["failed"] == counts["asked"] == 20
     assert len(found["failed"]) == counts["failed"] > 0
     assert all("its job ended without a result" in row["error"] for row in found["failed"])
     statuses = Counter(run.status for run in trials(folder))
@@ -138,11 +138,11 @@ def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
     assert statuses["FINISHED"] >= counts["finished"] > 0
     before = {run.run_id for run in trials(folder) if run.status == "FINISHED"}
     again = inside(folder, *words)  # one by one: a sweep is the same with any launcher
-    assert again["trials"]["finished"] == 40
+    assert again["trials"]["finished"] == 20
     assert again["trials"]["skipped"] == len(before)
     finished = [run for run in trials(folder) if run.status == "FINISHED"]
     assert before < {run.run_id for run in finished}
-    assert len(finished) == len({run.tags["trial_key"] for run in finished}) == 40
+    assert len(finished) == len({run.tags["trial_key"] for run in finished}) == 20
 
 
 def _worker_at_work(child: subprocess.Popen, folder: Path) -> int:

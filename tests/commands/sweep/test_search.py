@@ -22,18 +22,7 @@ TWO = [Objective("map", "maximize"), Objective("seconds", "minimize")]
 MIXED = ["w=interval(0,1)", "t=range(0,10,0.5)", "n=tag(log,int(interval(1,100)))", "k=kiwi,char_ngram"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _unsynced():
-    """SQLite does not wait for the disk: most of a test's time would be waiting."""
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    def unsynced(connection, record):
-        connection.execute("PRAGMA synchronous=OFF")
-
-    event.listen(Engine, "connect", unsynced)
-    yield
-    event.remove(Engine, "connect", unsynced)
+pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 def parsed(*words):
