@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fuzzing.beside import BESIDE
 from fuzzing.commands import COMMANDS
 from fuzzing.formats import FORMATS
 from fuzzing.mutations import Content, Odd
@@ -33,7 +34,7 @@ from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-ALL = FORMATS | COMMANDS
+ALL = FORMATS | BESIDE | COMMANDS
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from harness.config.canonical import leaves, nodes
 from harness.config.components import GROUPS, build, check_component, conf_folder, target_class
@@ -74,7 +75,7 @@ def _check_place(place: str) -> None:
 def _check_tracking(config: Mapping[str, Any]) -> None:
     """BadInput where another key refers to the tracking address, whose secrets would so be logged."""
     uri = config.get("tracking", {}).get("uri")
-    _check_place((uri or "").partition("sqlite:///")[2])
+    _check_place(unquote((uri or "").partition("sqlite:///")[2]))
     for name, value in leaves(config):
         if uri and "://" in uri and name != "tracking.uri" and uri in str(value):
             raise BadInput(f"{name} repeats tracking.uri, which may hold a secret, and would be logged. Change it.")

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config import manual
+from harness.config import manual, yaml_files
 from harness.config.components import conf_folder
 from retrievers.base import BadInput, did_you_mean
 
@@ -156,21 +156,11 @@ def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     for group, choice in pairs:
         path = manual.choices(group, folders).get(choice) if group in manual.RECIPES else None
         if path:
-            page = _recipe(path)
+            page = manual.read(path)
             chosen |= {name: entry.value for name, entry in page.groups.items()}
             given |= {*page.keys, *page.groups}
     chosen |= {key: value for key, value in pairs if key in _groups()}
     return chosen, given | {key for key, _ in pairs}
-
-
-def _recipe(path: Path) -> manual.Page:
-    """A recipe; nothing if it is damaged: Hydra, which reads it next, says what is wrong."""
-    from yaml import YAMLError
-
-    try:
-        return manual.read(path)
-    except (YAMLError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return manual.Page("", {}, {}, (), package=False)
 
 
 def _belongs(key: str, group: str) -> bool:
@@ -238,8 +228,8 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
             raise BadInput(f"{where}: {key}: {one.value!r} is not allowed here. Write the value itself.")
     try:
         value = loader.construct_object(node, deep=True)
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadInput(f"{where}: {key}: {getattr(error, 'problem', error)}.") from None
+    except (yaml.YAMLError, *yaml_files.UNREAD) as error:
+        raise BadInput(f"{where}: {key}: {yaml_files.why(error)}.") from None
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, str | int | float | bool | None):
             raise BadInput(f"{where}: {key}: put the value in quotation marks.")

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from harness.config import recipes
+from harness.config import recipes, yaml_files
 from harness.config.canonical import flatten, leaves, nodes
 from harness.config.components import conf_folder
 from harness.config.keys import Key, check_value
@@ -59,17 +59,15 @@ FREE = ("launcher", "sweeper", "mode", "verbose")
 
 
 class Repository(ConfigRepository):
-    """Where config files are found. Raises BadInput, with the name of the file, for one that is no YAML."""
+    """Where config files are found. Raises BadInput, with its name, for a file that is no YAML or has no end."""
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        try:
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        place = Path(source.path if source else "", f"{config_path.removesuffix('.yaml')}.yaml")
+        if place.is_file():  # else Hydra's own, in a package
+            yaml_files.text_of(place)
+        with yaml_files.refusing(place):
             return super().load_config(config_path)
-        except HydraException:
-            raise
-        except (yaml.YAMLError, OSError, ValueError, TypeError, RecursionError) as error:
-            source, why = self._find_object_source(config_path, ObjectType.CONFIG), " ".join(str(error).split())
-            place = Path(source.path if source else "", f"{config_path}.yaml")
-            raise BadInput(f"{place} is not a config: {why:.300}. Correct the file.") from None
 
 
 class LeashedLoader(ConfigLoaderImpl):

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.config import yaml_files
 from harness.config.components import conf_folder
+from retrievers.base import BadInput
 
 if TYPE_CHECKING:
-    from yaml import MappingNode, Node
+    from yaml import Node
 
 RECIPES = ("experiment", "sweep")  # groups whose choices set keys and choices of others
 GLOBAL = "# @package _global_"
@@ -81,15 +83,20 @@ def choices(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
     return found
 
 
-def keys_of(group: str, choice: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
-    """Dotted key in the whole config -> entry, of every key that a choice brings. {} for an unknown choice."""
+def keys_of(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
+    """Dotted key in the whole config -> entry, of every key that a choice brings. {} for an unknown choice.
+
+    above: the choices that build on this one. BadInput if it is one of them.
+    """
     path = choices(group, folders).get(choice)
     if path is None:
         return {}
+    if choice in above:
+        raise BadInput(f"{path}: this config builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
     page = read(path)
     found: dict[str, Entry] = {}
     for base in page.bases:
-        found |= keys_of(group, base.partition("@")[0], folders)
+        found |= keys_of(group, base.partition("@")[0], folders, [*above, choice])
     return found | (page.keys if page.package else {f"{group}.{key}": entry for key, entry in page.keys.items()})
 
 
@@ -103,23 +110,36 @@ def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
 
 @functools.cache
 def read(path: Path) -> Page:
-    """A file of configs with its comments."""
+    """A file of configs with its comments. BadInput, with file and line, if it is none."""
     import yaml
 
-    text = path.read_text("utf-8")
+    text = yaml_files.text_of(path)
     lines = text.splitlines()
     first = [line.lstrip("# ") for line in _leading_comments(lines) if line != GLOBAL]
     page = Page(" ".join(first), {}, {}, (), text.startswith(GLOBAL))
-    root: MappingNode | None = yaml.compose(text, yaml.SafeLoader)
-    if root is None:
-        return page
-    for key, value in root.value:
-        if key.value == "defaults":
-            page = replace(page, groups=_groups(value, text, lines), bases=_bases(value))
-    for name, entry in _entries(root, text, lines):
-        if not name.startswith("hydra.") or name.startswith(SWEPT):
-            page.keys[name.removeprefix(SWEPT)] = entry
+    with yaml_files.refusing(path):
+        root: Node | None = yaml.compose(text, yaml.SafeLoader)
+        if root is None:
+            return page
+        for key, value in _pairs(root):
+            if key.value == "defaults":
+                page = replace(page, groups=_groups(value, text, lines), bases=_bases(value))
+        for name, entry in _entries(root, text, lines):
+            if not name.startswith("hydra.") or name.startswith(SWEPT):
+                page.keys[name.removeprefix(SWEPT)] = entry
     return page
+
+
+def _pairs(node: Node) -> list[tuple[Node, Node]]:
+    """The (key, value) pairs of a mapping. MarkedYAMLError for anything else, and for a key that is no name."""
+    from yaml import MappingNode, MarkedYAMLError, ScalarNode
+
+    if not isinstance(node, MappingNode):
+        raise MarkedYAMLError(problem="`key: value` is expected here", problem_mark=node.start_mark)
+    for key, _ in node.value:
+        if not isinstance(key, ScalarNode):
+            raise MarkedYAMLError(problem="a key must be a name", problem_mark=key.start_mark)
+    return node.value
 
 
 def _leading_comments(lines: Sequence[str]) -> list[str]:
@@ -135,7 +155,7 @@ def _entries(node: Node, text: str, lines: Sequence[str], prefix: str = "") -> I
     """(dotted key, entry) of every leaf below a mapping; lists are leaves."""
     from yaml import MappingNode
 
-    for key, value in node.value:
+    for key, value in _pairs(node):
         name = f"{prefix}{key.value}"
         if name == "defaults" or key.value == "_target_":
             continue
@@ -149,7 +169,8 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
     from yaml import SequenceNode
 
     if isinstance(value, SequenceNode) and not value.flow_style:
-        written = f"[{', '.join(inner.value for inner in value.value)}]"
+        items = (text[inner.start_mark.index : inner.end_mark.index] for inner in value.value)
+        written = f"[{', '.join(' '.join(item.split()) for item in items)}]"
         line, column = key.end_mark.line, key.end_mark.column
     else:
         written = text[value.start_mark.index : value.end_mark.index]
@@ -159,7 +180,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
     """The comment that follows a place in a line, with the lines of comment right below it."""
-    place = lines[line].find("#", column)
+    place = lines[line].find("#", column) if line < len(lines) else -1  # a block of text may end below the last line
     if place < 0:
         return ""
     found = [lines[line][place:]]
@@ -171,15 +192,21 @@ def _comment(lines: Sequence[str], line: int, column: int) -> str:
 
 
 def _groups(defaults: Node, text: str, lines: Sequence[str]) -> dict[str, Entry]:
-    from yaml import MappingNode
+    from yaml import MappingNode, MarkedYAMLError, ScalarNode
 
     found = {}
     for item in defaults.value:
         if isinstance(item, MappingNode):
-            [(key, value)] = item.value
+            [(key, value), *others] = _pairs(item)
+            if others:
+                raise MarkedYAMLError(
+                    problem="write each default on its own line", problem_mark=others[0][0].start_mark
+                )
             group = re.sub(r"^override */?", "", key.value)
             if "/" not in group:
-                found[group] = _entry(key, value, text, lines)
+                if not isinstance(value, ScalarNode):
+                    raise MarkedYAMLError(problem="a choice must be a name", problem_mark=value.start_mark)
+                found[group] = replace(_entry(key, value, text, lines), value=value.value)
     return found
 
 

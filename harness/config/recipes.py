@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import manual
+from harness.config import manual, yaml_files
 from harness.config.canonical import flatten
 from harness.config.defaults import Setting, known_keys
 from retrievers.base import BadInput, did_you_mean
 
 GROUP = "experiment"
+NOTHING = ("null", "~", "")  # how YAML writes it
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
@@ -59,30 +60,32 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
 
     above: the recipes that build on this one.
     """
-    import yaml
-
     known = manual.choices(GROUP, folders)
     if choice not in known:
         near = did_you_mean(choice, known)
-        raise BadInput(f"{GROUP}={choice}: there is no such choice.{near} Known: {', '.join(known)}.")
+        where = f"{known[above[-1]]}: " if above else ""
+        raise BadInput(f"{where}{GROUP}={choice:.60}: there is no such choice.{near} Known: {', '.join(known)}.")
     path = known[choice]
     if choice in above:
         raise BadInput(f"{path}: this recipe builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
-    try:
-        page, content = manual.read(path), yaml.safe_load(path.read_text("utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise BadInput(f"{path}: this is not a config: {' '.join(str(error).split())}") from None
+    page, content = manual.read(path), yaml_files.load(path) or {}
     for base in page.bases:
         yield from _settings(base, folders, [*above, choice])
     for group, entry in page.groups.items():
-        yield Setting(group, yaml.safe_load(entry.value), entry.value, str(path))
+        yield Setting(group, None if entry.value in NOTHING else entry.value, entry.value, str(path))
     everywhere = known_keys(folders)
     for key, value in _values(content).items():
         if key not in everywhere and not any(one.startswith(f"{key}.") for one in everywhere):
             parent = key.rpartition(".")[0]
             if parent not in everywhere:
-                raise BadInput(f"{path}: no command has the key {key}.{did_you_mean(key, everywhere)}")
+                raise BadInput(f"{path}: no command has the key {key:.80}.{did_you_mean(key, everywhere)}")
+        if not _is_plain(value):
+            raise BadInput(f"{path}: {key} must be a plain value or a list of plain values, not {value!r:.60}.")
         yield Setting(key, value, str(value), str(path))
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, str | int | float | None)
 
 
 def _values(content: Any) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked if it is gzipped."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
-    if path.is_char_device():
-        raise BadInput(f"{path} is a device, but a file is expected.")
+    if path.exists() and not path.is_file():  # reading it could wait for ever
+        raise BadInput(f"{path} is a device or a pipe, but a file is expected. Save what it gives to a file.")
     try:
         file = path.open("rb")
     except FileNotFoundError:

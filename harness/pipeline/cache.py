@@ -359,8 +359,11 @@ def _delete(path: Path) -> None:
 
 def _manifest(place: Path) -> dict[str, Any]:
     """The manifest of an entry. FileNotFoundError if there is none, ValueError if it is damaged."""
+    file = place / MANIFEST
     try:
-        content = json.loads((place / MANIFEST).read_text("utf-8"))
+        if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+            raise OSError
+        content = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise
     except (OSError, RecursionError):
@@ -369,7 +372,7 @@ def _manifest(place: Path) -> dict[str, Any]:
         case {"identity": dict(), "files": dict() as files}:
             if all(isinstance(one, list) and list(map(type, one)) == [int, str] for one in files.values()):
                 return dict(content)
-    raise ValueError(f"{place / MANIFEST} is not a manifest")
+    raise ValueError(f"{file} is not a manifest")
 
 
 def _intact(place: Path) -> bool:

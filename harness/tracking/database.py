@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote
 
+SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
 TABLES = {"alembic_version", "experiments", "runs"}  # some that every version of MLflow makes
 STEPS = 100_000  # of SQLite, between two looks at the clock
 CHECK_SECONDS = 20.0  # limit of a thorough check, which reads about a gigabyte in it
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; the others are details
+
+
+def place_of(uri: str | None) -> Path | None:
+    """The file that a `sqlite:///` URI names, percent-encoded as SQLAlchemy reads it; None for another URI."""
+    return Path(unquote(uri.removeprefix(SCHEME))) if uri and uri.startswith(SCHEME) else None
+
+
+def uri_of(database: Path) -> str:
+    """The URI of a file, which SQLAlchemy reads as the same name."""
+    return SCHEME + re.sub(r"%(?=[0-9A-Fa-f]{2})|\?", lambda found: f"%{ord(found[0]):02X}", str(database))
 
 
 def fault(database: Path, thorough: bool = False) -> str | None:

@@ -83,6 +83,8 @@ def claim(outputs: Path, work: Work) -> Claim:
 def abandoned(outputs: Path) -> Iterator[Claim]:
     """The claims of this host whose processes have died, each locked until the next one is asked for."""
     for file in sorted((outputs / ".claims").glob(f"{_host()}~*")):
+        if not file.is_file():  # reading a pipe would wait for ever
+            continue
         try:
             descriptor = os.open(file, os.O_RDWR)
         except OSError:  # just released, or of another user

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.config import yaml_files
 from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, load
 from harness.data.files import field, json_file
@@ -76,12 +77,10 @@ def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
 
 def read_config(file: Path) -> dict[str, Any]:
     """A config as `provenance.resolved` writes it. BadInput, which names the file, if it is damaged."""
-    import yaml
-
     try:
-        config = yaml.safe_load(file.read_text("utf-8"))
-    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:  # ValueError: not UTF-8, or no such date
-        raise BadInput(f"{file.name} of the run is damaged: {' '.join(str(error).split())}") from None
+        config = yaml_files.load(file)
+    except BadInput as error:
+        raise BadInput(f"{file.name} of the run is damaged: {str(error).replace(str(file), file.name)}") from None
     if not isinstance(config, dict):
         raise BadInput(f"{file.name} of the run is damaged: it holds no config.")
     return config

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from harness.tracking.database import fault, is_damage
+from harness.tracking.database import fault, is_damage, uri_of
 from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def make_database(database: Path) -> None:
         leftover.unlink()
     for ending in ("-wal", "-shm"):  # of a database that was moved away: SQLite would write it into the new one
         database.with_name(database.name + ending).unlink(missing_ok=True)
-    open_client(f"sqlite:///{unfinished}")
+    open_client(uri_of(unfinished))
     unfinished.rename(database)
     # Write-ahead logging lets processes read while one writes: with many of them the worst case falls from 8 s to 5 s.
     connection = sqlite3.connect(database)

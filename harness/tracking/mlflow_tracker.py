@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from harness.tracking import mlflow_spans
+from harness.tracking.database import place_of, uri_of
 from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_charts import charts
 from harness.tracking.mlflow_client import (
@@ -58,7 +59,7 @@ PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have show
 class MlflowTracker:
     """Logs runs to an MLflow server or database.
 
-    uri: of the server or database; None: `sqlite:///<outputs>/mlflow.db`.
+    uri: of the server or database, `sqlite:///FILE` with %20 for a space; None: `sqlite:///<outputs>/mlflow.db`.
     detail: "full", or "light" for thousands of runs: without inputs, table of queries, figures, TREC run and
         metrics.json.
     """
@@ -83,8 +84,8 @@ class MlflowTracker:
 
     def exists(self, outputs: Path) -> bool:
         """Whether there can be runs to read: a local tracking store is made by the first `connect`."""
-        database = (self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}").partition("sqlite:///")[2]
-        return not database or Path(database).exists()
+        database = place_of(self.uri) if self.uri else outputs.absolute() / "mlflow.db"
+        return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
         """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good.
@@ -92,12 +93,12 @@ class MlflowTracker:
         Raises Damaged if the file of a local one is damaged, BadInput if the tracking store cannot be used.
         """
         self.outputs = outputs.absolute()
-        self.uri = without_secrets(self.uri or f"sqlite:///{outputs.absolute() / 'mlflow.db'}")
-        if not self.uri.startswith("sqlite:///"):
+        self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
+        if not (named := place_of(self.uri)):
             self._client = open_client(self.uri)
             return
-        self.database = database = Path(self.uri.removeprefix("sqlite:///")).absolute()
-        self.uri = f"sqlite:///{database}"
+        self.database = database = named.absolute()
+        self.uri = uri_of(database)
         self.artifacts = (database.parent / "artifacts").as_uri()
         database.parent.mkdir(parents=True, exist_ok=True)
         from filelock import FileLock

@@ -91,10 +91,9 @@ def _corrections(_: Path) -> None:
 
 @reads("words", {"run.words": WORDS.encode()}, COMMANDS, changes=True, named=False)
 def _words(folder: Path) -> None:
-    try:
-        text = (folder / "run.words").read_bytes().decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise BadInput(str(error)) from None
+    if not (file := folder / "run.words").is_file():
+        raise BadInput(f"{file} is no file")
+    text = file.read_bytes().decode("utf-8", "surrogateescape")
     with mock.patch.object(cli, "_function", return_value=lambda config, invocation: None):
         called("run", *(word for word in text.replace("\0", "").split("\n") if word))
 

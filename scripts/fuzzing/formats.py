@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import io
 import json
-import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ from harness.commands.export.ledger import Ledger
 from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof
 from harness.commands.sweep.trials import Context, read_journal, write_journal
-from harness.config import defaults
 from harness.data import contest, dataset, qa, run_file, submissions, tables, trec
 from harness.data.files import json_text, write_text
 from harness.data.predictions import read_predictions
@@ -38,7 +36,7 @@ from harness.gates.rule import FittedGate, Rule
 from harness.pipeline import cache as caches
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
-from harness.tracking import database, in_progress, provenance, recording, task_run
+from harness.tracking import provenance, task_run
 from harness.tracking.logged_run import in_full, read_config
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, NoTracker
@@ -392,7 +390,7 @@ def _gate(folder: Path) -> None:
         rule.shown(plain.signal(_Inputs()))  # type: ignore[arg-type]
 
 
-class _Folder(NoTracker):
+class Folder(NoTracker):
     """A tracker whose runs are folders in the working folder."""
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
@@ -440,7 +438,7 @@ _RUN = ("config.yaml", "metrics.json", "predictions.jsonl", "scores.csv")
 def _retrieval(folder: Path) -> None:
     tags = {f"data.{name}": str(sha256) for name, sha256 in toy().fingerprints.items()}
     a, b = (_run_of(name, **tags, **{"harness.verb": "run"}) for name in "ab")
-    tracker = _Folder()
+    tracker = Folder()
     config = read_config(folder / "b" / "config.yaml")
     text = provenance.resolved(config)
     with tempfile.TemporaryDirectory() as name:
@@ -472,10 +470,10 @@ def _task_files() -> Files:
 @reads("text task run", _task_files, fixed=frozenset({"a/config.yaml", "a/items.csv", "a/tallies.csv"}), named=False)
 def _task_run(folder: Path) -> None:
     with contextlib.suppress(BadInput):
-        task_run.validated(_Folder(), _run_of("b"))  # type: ignore[arg-type]
+        task_run.validated(Folder(), _run_of("b"))  # type: ignore[arg-type]
     chosen = {label: _run_of(name) for label, name in zip("AB", "ab", strict=True)}
     with tempfile.TemporaryDirectory() as name:
-        files = task_runs.read(_Folder(), chosen, Path(name))  # type: ignore[arg-type]
+        files = task_runs.read(Folder(), chosen, Path(name))  # type: ignore[arg-type]
         task_runs.comparison(files, Settings("correction_recall", 100, 0))
 
 
@@ -544,63 +542,11 @@ def _reply(folder: Path) -> None:
             response.headers = {"Retry-After": head.decode("latin-1")[:50]}
             return response
 
-    head = b""
-    with contextlib.suppress(OSError):
-        head = (folder / "head.json").read_bytes()
+    if not (folder / "reply.json").is_file() or not (folder / "head.json").is_file():
+        raise _Failed("the reply is no file")
+    head = (folder / "head.json").read_bytes()
     gate = LlmGate(model="m", base_url="http://localhost:1/v1")
-    try:
-        gate._attempt(Query.of("q", "x"), Opener())  # type: ignore[arg-type]
-    except OSError as error:  # the reply is no file
-        raise _Failed(str(error)) from None
-
-
-# What a folder of runs has beside them
-
-DEFAULTS = """dataset: contest  # as everywhere here
-dataset.path: data
-top_k: 5
-retriever: hybrid_lexical
-retriever.bm25.k1: 1.5
-metrics: [ndcg@10, mrr]
-experiment_name: "2024"
-"""
-
-
-@reads("harness.yaml", {"harness.yaml": DEFAULTS.encode()})
-def _defaults(folder: Path) -> None:
-    for word in ("top_k=3", "retriever=bm25"):
-        defaults.defaults("run", [word], folder)
-
-
-def _claims() -> Files:
-    with tempfile.TemporaryDirectory() as name:
-        claim = in_progress.claim(Path(name), in_progress.Work())
-        claim.unlock()
-        work = {"folder": "runs/2026.unfinished", "scratch": False, "experiment": "e", "store": None}
-        return {f".claims/{claim.name}": json.dumps(work).encode(), "runs/2026.unfinished/config.yaml": b"top_k: 3\n"}
-
-
-@reads("claim", _claims, fixed=frozenset({"runs/2026.unfinished/config.yaml"}), changes=True, ended=(".killed",))
-def _claim(folder: Path) -> None:
-    tracker = _Folder()
-    tracker.outputs = folder
-    recording.end_abandoned(tracker)  # type: ignore[arg-type]
-
-
-def _database() -> Files:
-    with tempfile.TemporaryDirectory() as name:
-        with contextlib.closing(sqlite3.connect(Path(name) / "x.db")) as made:
-            for table in sorted(database.TABLES):
-                made.execute(f"CREATE TABLE {table} (a TEXT)")
-                made.execute(f"INSERT INTO {table} VALUES ('x')")
-            made.commit()
-        return {"mlflow.db": (Path(name) / "x.db").read_bytes()}
-
-
-@reads("database", _database)
-def _fault(folder: Path) -> None:
-    if why := database.fault(folder / "mlflow.db", thorough=True):
-        raise BadInput(f"mlflow.db {why}")
+    gate._attempt(Query.of("q", "x"), Opener())  # type: ignore[arg-type]
 
 
 # The cache

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -24,6 +25,7 @@ class Odd(Enum):
     MISSING = "missing"
     FOLDER = "folder"
     LOOP = "a link to itself"
+    PIPE = "a pipe that nobody writes to"
 
 
 Content = bytes | Odd
@@ -36,6 +38,12 @@ TEXTS = ("", " ", "0", "-1", "d1", "null", "nan", "inf", "-inf", "1e999", "1_0",
 RAW = ("null", "true", "false", "0", "-0.0", "1e999", "-1", "NaN", "Infinity", "-Infinity", "9" * 25, "9" * 5000, "1.5",
        "[]", "{}", '""', '"\\ud800"', '"\\udc00\\ud800"', '"\\u0000"', "[" * DEEP, "[" * 900 + "]" * 900, "x", "'a'",
        '{"a":1,"a":2}', "[[[]]]", "[null]", '{"":{}}', "2147483648", "9223372036854775808")  # fmt: skip
+
+NESTED = ", ".join(f"&a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 9)}]" for i in range(9))  # 9^9 values
+YAML = ("&a [*a]", "&a {x: *a}", "*nowhere", f"[{NESTED}]", "!!bool x", "!!timestamp x", "!!int ''", "!!binary x",
+        "!!python/object/apply:os.getcwd []", "2024-01-31", "2024-02-31", "1:30:00", "0x10", "~", "???", "|", ">-",
+        "{? [a]: b}", "{<<: {a: 1}}", "{a: {b: {c: 1}}}", "[[1], {a: 1}]", "${top_k}", "${nothing:1}", "${oc.env:HOME}",
+        "9" * 5000, ".inf", ".nan", "1e999", "yes", "# x", "[" * 300 + "]" * 300)  # fmt: skip
 
 
 class Raw(str):
@@ -54,6 +62,8 @@ def place(path: Path, content: Content) -> None:
         path.mkdir()
     elif content is Odd.LOOP:
         path.symlink_to(path.name)
+    elif content is Odd.PIPE:
+        os.mkfifo(path)
 
 
 def mutated(content: bytes, syntax: str, draw: random.Random) -> Content:
@@ -150,6 +160,25 @@ def _fields(separator: str) -> Callable[[bytes, random.Random], bytes]:
         return "\n".join(separator.join(cells) for cells in rows).encode("utf-8", "surrogateescape")
 
     return mutate
+
+
+def _yaml(content: bytes, draw: random.Random) -> bytes:
+    """A value replaced, a key or a line moved into or out of a mapping, or a key that builds on another file."""
+    rows = content.decode("utf-8", "surrogateescape").split("\n")
+    at = draw.randrange(len(rows))
+    key, colon, _ = rows[at].partition(": ")
+    match draw.randrange(5):
+        case 0 | 1:
+            rows[at] = f"{key}: {draw.choice(YAML)}" if colon or key[-1:] != ":" else f"{key} {draw.choice(YAML)}"
+        case 2:
+            rows[at] = draw.choice(("  ", "- ", "? ", "&a ", "! ")) + rows[at]
+        case 3:
+            rows[at] = rows[at].removeprefix("  ")
+        case _:
+            rows.insert(
+                at, draw.choice(("defaults:", "  - mine", "  - base", "  - override /gate: none", "hydra:", key))
+            )
+    return "\n".join(rows).encode("utf-8", "surrogateescape")
 
 
 def _json(content: bytes, draw: random.Random) -> bytes:
@@ -266,7 +295,7 @@ SYNTAXES: dict[str, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
     "csv": (_fields(","), _lines),
     "tsv": (_fields("\t"), _lines),
     "trec": (_fields(" "), _lines),
-    "yaml": (_fields(": "), _fields(" "), _lines),
+    "yaml": (_yaml, _yaml, _fields(": "), _fields(" "), _lines),
     "words": (_fields("="), _fields("="), _lines),
     "parquet": (_parquet,),
     "npy": (_npy,),

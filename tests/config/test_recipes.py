@@ -70,7 +70,7 @@ def test_commands_with_recipes_of_their_own_leave_them_to_hydra(folder):
     [
         ("mien", MINE, r"experiment=mien: there is no such choice\. Did you mean 'mine'"),
         ("mine", MINE.replace("top_k", "top_kk"), r"mine\.yaml: no command has the key top_kk\. Did you mean 'top_k'"),
-        ("mine", "# @package _global_\n\tx: 1", r"mine\.yaml: this is not a config"),
+        ("mine", "# @package _global_\n\tx: 1", r"mine\.yaml:2: this is not a config"),
     ],
 )
 def test_what_no_command_has_is_refused(folder, choice, text, message):

@@ -151,3 +151,9 @@ def test_a_file_is_created_where_there_are_no_hard_links(tmp_path, monkeypatch):
     assert create_text(tmp_path / "a.csv", "a")
     assert not create_text(tmp_path / "a.csv", "b")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", "a")]
+
+
+def test_a_pipe_is_refused_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(BadInput, match=r"pipe\.jsonl is a device or a pipe"):
+        list(json_lines(tmp_path / "pipe.jsonl"))

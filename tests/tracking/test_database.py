@@ -6,6 +6,7 @@ import sqlite3
 import time
 
 import pytest
+import sqlalchemy
 
 from harness.tracking import database, mlflow_client
 from harness.tracking.database import fault
@@ -124,3 +125,22 @@ def test_text_that_is_not_utf_8_is_damage(tmp_path):
     assert fault(file) is None
     file.write_bytes(file.read_bytes().replace(b"CREATE TABLE experiments", b"CREATE TABL\xe5 experiments"))
     assert fault(file) == "is damaged (it holds text that is not UTF-8)"
+
+
+@pytest.mark.parametrize("name", ["x.db", "a b/x.db", "a%20b/x.db", "a%2/x.db", "100%/x.db", "what?/x.db", "가#1/x.db"])
+def test_a_file_has_a_uri_that_sqlalchemy_reads_as_the_same_file(tmp_path, name):
+    uri = database.uri_of(tmp_path / name)
+    assert sqlalchemy.make_url(uri).database == str(tmp_path / name)
+    assert database.place_of(uri) == tmp_path / name
+
+
+def test_a_percent_encoded_uri_names_a_file_as_sqlalchemy_reads_it(tmp_path):
+    uri = f"sqlite:///{tmp_path}/a%20b/x%2By.db"
+    assert str(database.place_of(uri)) == sqlalchemy.make_url(uri).database == f"{tmp_path}/a b/x+y.db"
+    assert database.place_of("http://host/sqlite:///x") is database.place_of(None) is None
+    tracker = MlflowTracker(uri)
+    assert not tracker.exists(tmp_path)
+    tracker.connect(tmp_path)
+    assert tracker.exists(tmp_path)
+    assert {path.name for path in (tmp_path / "a b").iterdir()} >= {"x+y.db"}
+    assert [path.name for path in tmp_path.iterdir()] == ["a b"]

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -11,7 +12,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_server import serving
 
 from harness.pipeline import steps
-from harness.tracking import mlflow_client
+from harness.tracking import mlflow_client, outbox
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold
 from harness.tracking.tracker import NoTracker, RunRecord
@@ -185,6 +186,7 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
     some = json.loads(harness("doctor sync", "format=json").out)
     assert len(some["sent"]) == 2
     assert [one["folder"] for one in some["left"]] == [str(places[0])]
+    assert some["left"][0]["why"].startswith(f"{places[0] / 'record.json'} is no saved run (JSONDecodeError: ")
 
 
 @pytest.mark.slow
@@ -238,3 +240,41 @@ def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
         hold(NoTracker(), RunRecord("e", "n", folder=folder), run_id="r", status="FINISHED", folder=tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run.unfinished"]
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "DONE"}, r"status is 'DONE'"),
+        ({"detail": None}, r"detail is None"),
+        ({"store": 5}, r"store is 5"),
+        ({"run_id": ["x"]}, r"run_id is \['x'\]"),
+        ({"mine": 1}, r"TypeError: .* unexpected keyword argument 'mine'"),
+        ({"record.metrics": {"mrr": "high"}}, r"record\.metrics is {'mrr': 'high'}"),
+        ({"record.tags": {"a": None}}, r"record\.tags is {'a': None}"),
+        ({"record.tables": {"t.json": {"a": 1}}}, r"record\.tables is"),
+        ({"record.inputs": {"qrels": ["toy"]}}, r"TypeError: .* 3 required positional arguments"),
+        ({"record.inputs": {"qrels": ["toy", "ab", "x", True]}}, r"record\.inputs is"),
+        ({"record.objective": {"name": "mrr", "value": "x"}}, r"record\.objective is"),
+        ({"record.began": 10**30}, r"record\.began is 1000"),
+        ({"record.folder": "/etc"}, r"record\.folder is '/etc'"),
+        ({"record.name": "\ud800"}, r"UnicodeEncodeError"),
+        ({"record": []}, r"TypeError"),
+    ],
+)
+def test_a_damaged_record_names_its_field(tmp_path, change, message):
+    place = hold(NoTracker(), RunRecord("e", "n"), run_id=None, status="FAILED", folder=tmp_path / "run")
+    content = json.loads((place / outbox.RECORD).read_text("utf-8"))
+    for key, value in change.items():
+        (content["record"] if "." in key else content)[key.removeprefix("record.")] = value
+    (place / outbox.RECORD).write_text(json.dumps(content), "utf-8")
+    with pytest.raises(BadInput, match=rf"record\.json is no saved run \({message}"):
+        outbox.read(place)
+
+
+def test_a_saved_run_comes_back(tmp_path):
+    record = RunRecord("e", "n", {"k": [1, None]}, metrics={"mrr": float("nan")}, tables={"t.json": {"a": ["x", 1.5]}})
+    place = hold(NoTracker(), record, run_id="r", status="KILLED", folder=tmp_path / "run")
+    held = outbox.read(place)
+    assert (held.run_id, held.status, held.store, held.detail) == ("r", "KILLED", "", "full")
+    assert repr(replace(held.record, ended=0)) == repr(record)

@@ -9,8 +9,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from fuzz import CASES, decoded, encoded, minimised, turn
+from fuzz import ALL, CASES, decoded, encoded, minimised, turn
 from fuzzing import trial as trials
+from fuzzing.beside import BESIDE
 from fuzzing.commands import COMMANDS
 from fuzzing.formats import FORMATS, Format, Wrong
 from fuzzing.mutations import Odd
@@ -25,7 +26,6 @@ READING = {"open", "read_text", "read_bytes", "loads", "reader", "safe_load", "c
 SHIPPED, VERIFIED, SAME = "a file of this package", "its checksum is verified first", "written by the same sweep"
 ELSEWHERE = {  # functions that open or parse something, and why no valid input reaches them
     "cli.py:_drop_output": "opens /dev/null",
-    "commands/doctor/sync.py:sync": "lists whatever fails for a run with that run",
     "commands/export/history.py:_refuse": "names the file that a refusal is about",
     "commands/export/ledger.py:_exported": "takes a damaged file for a foreign one",
     "commands/export/model.py:_pack": "a gate.json that has been read before",
@@ -39,8 +39,6 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "config/check.py:shipped_keys": SHIPPED,
     "config/components.py:_recorded_classes": SHIPPED,
     "config/leash.py:_shipped": SHIPPED,
-    "config/manual.py:read": "format `config`, where Hydra reads the file too",
-    "config/recipes.py:_settings": "format `config`, where Hydra reads the same files",
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
     "gates/llm.py:_message": "reads a reply with an error",
     "pipeline/cached_parts.py:CachedEncoder.encode_queries": VERIFIED,
@@ -72,7 +70,7 @@ def trial_of(tmp_path_factory):
 
     def get(name):
         if name not in made:
-            made[name] = Trial((FORMATS | COMMANDS)[name], tmp_path_factory.mktemp("fuzz") / "input")
+            made[name] = Trial(ALL[name], tmp_path_factory.mktemp("fuzz") / "input")
         return made[name]
 
     return get
@@ -88,7 +86,7 @@ def test_what_was_found_stays_mended(case, trial_of):
     assert case["says"] in outcome
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", FORMATS | BESIDE)
 def test_every_input_is_refused_or_read(name):
     done = turn(name, "suite", 0, seconds=0, known=frozenset(), limit=25)
     assert not done.findings
@@ -129,7 +127,7 @@ def test_every_reader_is_fuzzed(trial_of):
             place = frame.f_code.co_filename.rpartition("/harness/")[2]
             reached.add(f"{place}:{frame.f_code.co_qualname.partition('.<locals>')[0]}")
 
-    for name in FORMATS:
+    for name in FORMATS | BESIDE:
         trial = trial_of(name)
         os.chdir(trial.folder)
         sys.setprofile(note)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.components import build
-from harness.data.files import write_text
 from harness.progress import watch
 from harness.reports import terminal
-from harness.tracking.outbox import ENDING, FILES, RECORD
+from harness.tracking import outbox
+from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import RunRecord, Tracker
+from harness.tracking.tracker import Tracker
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -30,24 +30,26 @@ def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in invocation.overrides)
     unsent = sorted(record.parent for record in outputs.rglob(f"*{ENDING}/{RECORD}"))
     trackers = _Trackers(config, elsewhere)
-    sent, left = [], []
+    sent: list[dict[str, str | None]] = []
+    left: list[dict[str, str]] = []
     with watch("sync") as progress:
         for n, folder in enumerate(unsent):
             progress(n, len(unsent), "runs")
             try:
-                about = json.loads((folder / RECORD).read_text("utf-8"))
-                run_id = _upload(trackers.of(about), folder, about)
+                held = outbox.read(folder)
+                run_id = _upload(trackers.of(held), folder, held)
             except Exception as error:  # one failure does not stop the other uploads
-                left.append({"folder": str(folder), "why": f"{type(error).__name__}: {error}"})
+                kind = "" if isinstance(error, BadInput) else f"{type(error).__name__}: "
+                left.append({"folder": str(folder), "why": f"{kind}{error}"})
             else:
-                sent.append({"run_id": run_id, "name": about["record"]["name"], "status": about["status"]})
+                sent.append({"run_id": run_id, "name": held.record.name, "status": held.status})
     document = {"sent": sent, "left": left}
 
     def show(console: Console) -> None:
         for one in sent:
             console.print(f"Uploaded {one['run_id']}: {one['name']} ({one['status']})")
-        for one in left:
-            console.print(f"Still unsent: {one['folder']}: {one['why']}", style="red")
+        for lost in left:
+            console.print(f"Still unsent: {lost['folder']}: {lost['why']}", style="red")
         if not unsent:
             console.print(f"No unsent runs in {outputs}.")
 
@@ -67,12 +69,12 @@ class _Trackers:
         self._config, self._elsewhere = config, elsewhere
         self._opened: dict[tuple[str, str], Tracker | BadInput] = {}
 
-    def of(self, about: Mapping[str, Any]) -> Tracker:
+    def of(self, held: Held) -> Tracker:
         """The tracker for a saved run. BadInput if its tracking store cannot be used."""
-        node = dict(self._config["tracking"]) | {"detail": about["detail"]}
+        node = dict(self._config["tracking"]) | {"detail": held.detail}
         if not self._elsewhere:
-            node["uri"] = about["store"]
-        key = (str(node.get("uri")), about["detail"])
+            node["uri"] = held.store
+        key = (str(node.get("uri")), held.detail)
         if key not in self._opened:
             try:
                 self._opened[key] = open_tracker({**self._config, "tracking": node})
@@ -83,19 +85,19 @@ class _Trackers:
         return tracker
 
 
-def _upload(tracker: Tracker, folder: Path, about: dict[str, Any]) -> str:
+def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
     """Log a saved run and delete its folder; returns the run's id. After a failure it may be called again."""
-    record, files, run_id = RunRecord.from_json(about["record"]), folder / FILES, about["run_id"]
-    record.folder = files if files.is_dir() else None
-    if run_id is None or not tracker.has(run_id):
-        run_id = about["run_id"] = tracker.begin(record)
-        write_text(folder / RECORD, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-    tracker.finish(run_id, record, about["status"])
+    files = folder / FILES
+    record = replace(held.record, folder=files if files.is_dir() else None)
+    if held.run_id is None or not tracker.has(held.run_id):
+        held.run_id = tracker.begin(record)
+        outbox.write(folder, held)
+    tracker.finish(held.run_id, record, held.status)
     if record.shows_private:
         tracker.count_private_view(record.experiment)
-    ending = "" if about["status"] == "FINISHED" else f".{about['status'].lower()}"
+    ending = "" if held.status == "FINISHED" else f".{held.status.lower()}"
     final = folder.with_name(folder.name.removesuffix(ENDING) + ending)
     if record.folder and not final.exists():
         files.rename(final)
     shutil.rmtree(folder)
-    return run_id
+    return held.run_id

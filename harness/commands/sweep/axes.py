@@ -10,7 +10,7 @@ from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     import optuna
-    from hydra.core.override_parser.types import IntervalSweep, Override
+    from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,15 @@ class Interval:
 
 
 Axis = Values | Interval
+MOST = 100_000  # values of an axis, and trials of a grid: checking as many takes minutes
 
 
 def axis_of(override: Override) -> Axis:
     """The axis of a swept override, such as `top_k=1,3`, `depth=range(10,50,10)` or `gate.threshold=interval(0,9)`.
 
     Numbers that rise or fall and those of range() are ordered; other lists of values are not. BadInput for an axis
-    without values, and for an interval that is empty, infinite, or logarithmic with an end at or below 0.
+    without values or with more than MOST, and for an interval that is empty, infinite, or logarithmic with an end at or
+    below 0.
     """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
 
@@ -119,8 +121,8 @@ def axis_of(override: Override) -> Axis:
         raise BadInput(f"{key} has the tag {', '.join(sorted(tags))}: the only one is tag(log, interval(...)).")
     if isinstance(sweep, IntervalSweep):
         return _interval(key, sweep)
-    if isinstance(sweep, RangeSweep) and sweep.step == 0:
-        raise BadInput(f"{key} is a range with step 0: give another step, as in range(0,10,0.5).")
+    if isinstance(sweep, RangeSweep):
+        _check_range(key, sweep)
     # Read from the sweep itself, since shuffle() would give another order at every start.
     values: list[Any]
     if isinstance(sweep, RangeSweep):
@@ -132,6 +134,24 @@ def axis_of(override: Override) -> Axis:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     ordered = numbers and values in (sorted(values), sorted(values, reverse=True))
     return Values(tuple(dict.fromkeys(Transformer.str(value) for value in values)), ordered)
+
+
+def _check_range(key: str, sweep: RangeSweep) -> None:
+    """BadInput for a range that has no end, or too many values to list them."""
+    text = f"{key}=range({sweep.start},{sweep.stop},{sweep.step})"
+    try:
+        start, stop, step = float(sweep.start or 0), float(sweep.stop or 0), float(sweep.step)
+    except OverflowError:  # of a whole number with hundreds of digits
+        start = stop = step = math.inf
+    if not all(map(math.isfinite, (start, stop, step))):
+        raise BadInput(f"{text:.200} is not finite: give three finite numbers, as in range(0,10,0.5).")
+    if step == 0:
+        raise BadInput(f"{key} is a range with step 0: give another step, as in range(0,10,0.5).")
+    if (stop - start) / step > MOST:
+        raise BadInput(
+            f"{text} has more than {MOST:,} values, the most that a sweep takes. Give a larger step, or let a sampler "
+            f"choose from an interval: search=tpe search.trials=50 {key}=interval({sweep.start},{sweep.stop})."
+        )
 
 
 def _interval(key: str, sweep: IntervalSweep) -> Interval:

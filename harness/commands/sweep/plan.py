@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.sweep.axes import axis_of
+from harness.commands.sweep.axes import MOST, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.config import check
 from harness.config.canonical import digest
@@ -227,7 +228,13 @@ def endpoint(override: Override, last: bool = False) -> str:
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Every combination of the axes' overrides; the last axis changes fastest."""
+    """Every combination of the axes' overrides; the last axis changes fastest. BadInput for more than MOST."""
+    if (count := math.prod(map(len, axes.values()))) > MOST:
+        sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
+        raise BadInput(
+            f"This grid has {count:,} trials ({sizes}): the most is {MOST:,}. Sweep fewer values, or let a sampler "
+            "choose: search=tpe search.trials=50."
+        )
     return list(itertools.product(*axes.values()))
 
 

@@ -478,3 +478,9 @@ def test_the_last_axis_changes_fastest():
     ]  # fmt: skip
     assert plan.combinations({}) == [()]
     assert plan.combinations({"a": []}) == []
+
+
+def test_a_grid_that_is_too_large_is_not_expanded():
+    axes = {"a": range(1000), "b": range(1000), "c": range(9)}
+    with pytest.raises(BadInput, match=r"9,000,000 trials \(1,000 of a x 1,000 of b x 9 of c\): the most is"):
+        plan.combinations(axes)

@@ -104,6 +104,12 @@ def test_words_are_those_of_a_grid(word):
         ("a=tag(log,range(1,9))", "has the tag log"),
         ("a=range(3,1)", r"a=range\(3,1\) has no values"),
         ("a=range(0,5,0)", "with step 0"),
+        ("a=range(0,1e12)", r"has more than 100,000 values.* search=tpe"),
+        ("a=range(0,1000000000000)", "has more than 100,000 values"),
+        ("a=range(1,0,-1e-9)", "has more than 100,000 values"),
+        ("a=shuffle(range(0,1e12))", "has more than 100,000 values"),
+        ("a=range(0,inf)", "is not finite"),
+        (f"a=range(0,{10**400})", "is not finite"),
     ],
 )
 def test_overrides_that_are_no_axes(word, message):

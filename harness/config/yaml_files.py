@@ -1,0 +1,89 @@
+"""YAML files that a person or a stranger wrote: whatever is wrong with one is told shortly, with file and line.
+
+An alias may stand within what it refers to, or aliases of aliases for more values than any memory holds. YAML allows
+both; here both are refused before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from retrievers.base import BadInput
+
+# Beside YAMLError: of dates and numbers that do not exist, of deep nesting, and of tags such as `!!bool x`.
+UNREAD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+MOST = 10_000  # values that the aliases of a file may repeat
+
+
+def text_of(path: Path) -> str:
+    """The text of a YAML file, whose aliases are harmless. BadInput if it cannot be read."""
+    if not path.is_file():  # reading a pipe or a device could wait for ever
+        raise BadInput(f"{path}: this is not a config: it is {'a folder' if path.is_dir() else 'no file'}.")
+    with refusing(path):
+        text = path.read_text("utf-8")
+        if "&" in text and "*" in text:
+            _check_aliases(text, path)
+    return text
+
+
+def load(path: Path) -> Any:
+    """The content of a YAML file. BadInput, with file and line, if it is none."""
+    import yaml
+
+    text = text_of(path)
+    with refusing(path):
+        return yaml.safe_load(text)
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Raise BadInput, with file and line, for what reading YAML raises in the block."""
+    from yaml import YAMLError
+
+    try:
+        yield
+    except BadInput:
+        raise
+    except (YAMLError, OSError, *UNREAD) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else f"{path}"
+        raise BadInput(f"{where}: this is not a config: {why(error)}. Correct the file.") from None
+
+
+def why(error: Exception) -> str:
+    """What an error of reading YAML says, as the end of a sentence."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, LookupError | AttributeError):
+        return "a value is not what its tag says"
+    return f"{' '.join(str(getattr(error, 'problem', None) or error).split()):.300}"
+
+
+def _check_aliases(text: str, path: Path) -> None:
+    """BadInput for an alias within what it refers to, and for aliases that repeat more than MOST values."""
+    import yaml
+
+    sizes: dict[str, int] = {}  # anchor -> values below it, repeated ones counted
+    opened: list[tuple[str | None, int]] = []  # anchor of each collection around the place, values before it
+    values = repeated = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            where = f"{path}:{event.start_mark.line + 1}"
+            if event.anchor in dict(opened):
+                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}: it has no end.")
+            repeated += sizes.get(event.anchor, 1)
+            values += sizes.get(event.anchor, 1)
+            if repeated > MOST:
+                raise BadInput(f"{where}: the aliases repeat more than {MOST:,} values. Write fewer.")
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, values))
+            values += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            sizes |= {anchor: values - before} if anchor else {}
+        elif isinstance(event, yaml.ScalarEvent):
+            values += 1
+            sizes |= {event.anchor: 1} if event.anchor else {}
