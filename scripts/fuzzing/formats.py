@@ -254,9 +254,12 @@ def _scored(read: Predictions, qrels: Qrels, metrics: list[str], file: Path) -> 
 @reads("run file", {"mate.csv": ROWS})
 def _run_file(folder: Path) -> None:
     retriever, known = run_file.RunFile(str(folder / "mate.csv"), missing="empty"), toy()
+    run_file.sha256_of(folder / "mate.csv")
     with tempfile.TemporaryDirectory() as name:
         retriever.index(known.documents, Path(name))
-    retriever.search(known.queries, 3)
+        found = retriever.search(known.queries, 3)
+        retriever.load(Path(name))
+    same(found.to_dict(), retriever.search(known.queries, 3).to_dict(), "the ranking")
 
 
 @reads("stored predictions", {"predictions.jsonl": ROWS}, named=False)

@@ -40,6 +40,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "config/components.py:_recorded_classes": SHIPPED,
     "config/leash.py:_shipped": SHIPPED,
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
+    "data/run_file.py:_line_with": "finds the line that a refusal is about",
     "gates/llm.py:_message": "reads a reply with an error",
     "pipeline/cached_parts.py:CachedEncoder.encode_queries": VERIFIED,
     "pipeline/gate_inputs.py:CachedInputs.remember": VERIFIED,

@@ -154,10 +154,11 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.intp)
         public = numbers(taken(columns, "public", tallies), "public", tallies)[order] == 1
         counts = {name: numbers(cells, name, tallies)[order] for name, cells in columns.items()}
-        for name in build(config["task"], where="task").counts:
+        task: TextTask = build(config["task"], where="task")
+        for name in task.counts:
             if name not in counts:
                 taken(columns, name, tallies)
-        items = _items(texts) if texts else {}
+        items = _items(texts, task) if texts else {}
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     return ComparedFile(
@@ -172,11 +173,15 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
     )
 
 
-def _items(file: Path) -> dict[str, dict[str, str]]:
-    """id -> column -> cell, of an `items.csv`."""
+def _items(file: Path, task: TextTask) -> dict[str, dict[str, str]]:
+    """id -> column -> cell, of an `items.csv`. BadInput unless it has the columns that the task shows."""
     columns = read_columns(file)
     rows = zip(*columns.values(), strict=True)
     ids = taken_ids(dict(columns), "id", file)
+    try:
+        task.marked(dict.fromkeys(columns, ""))
+    except KeyError as error:
+        raise BadInput(f"{file}:1: there is no column {error}. {AGAIN}") from None
     return {item_id: dict(zip(columns, cells, strict=True)) for item_id, cells in zip(ids, rows, strict=True)}
 
 
