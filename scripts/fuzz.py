@@ -30,11 +30,13 @@ from fuzzing.beside import BESIDE
 from fuzzing.commands import COMMANDS
 from fuzzing.formats import FORMATS
 from fuzzing.mutations import Content, Odd
+from fuzzing.replies import REPLIES
 from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-ALL = FORMATS | BESIDE | COMMANDS
+READ = FORMATS | BESIDE | REPLIES
+ALL = READ | COMMANDS
 
 
 @dataclass

@@ -71,13 +71,17 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
     page, content = manual.read(path), yaml_files.load(path) or {}
     for base in page.bases:
         yield from _settings(base, folders, [*above, choice])
-    for group, entry in page.groups.items():
-        yield Setting(group, None if entry.value in NOTHING else entry.value, entry.value, str(path))
     everywhere = known_keys(folders)
+    for group, entry in page.groups.items():
+        value = None if entry.value in NOTHING else entry.value
+        found = manual.choices(group, folders) if group in everywhere else {}
+        if group not in everywhere or value not in (None, *found):
+            raise BadInput(f"{path}: {group:.60}={entry.value:.60} is no choice.{did_you_mean(entry.value, found)}")
+        yield Setting(group, value, entry.value, str(path))
     for key, value in _values(content).items():
         if key not in everywhere and not any(one.startswith(f"{key}.") for one in everywhere):
-            parent = key.rpartition(".")[0]
-            if parent not in everywhere:
+            parent, _, name = key.rpartition(".")
+            if parent not in everywhere or not name.isidentifier():
                 raise BadInput(f"{path}: no command has the key {key:.80}.{did_you_mean(key, everywhere)}")
         if not _is_plain(value):
             raise BadInput(f"{path}: {key} must be a plain value or a list of plain values, not {value!r:.60}.")

@@ -7,6 +7,7 @@ Line numbers start at 1.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import math
 import os
@@ -51,6 +52,18 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 yield cast(IO[bytes], unpacked)
         else:
             yield file
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 of a file's content as it is unpacked. BadInput where it cannot be read."""
+    found = hashlib.sha256()
+    try:
+        with opened(path) as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    except DAMAGED as error:
+        raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
+    return found.hexdigest()
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

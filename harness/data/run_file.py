@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -10,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.data.files import no_rows, numbered_lines, opened, some
+from harness.data.files import no_rows, numbered_lines, sha256_of, some
 from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
 from retrievers.base import BadInput, Document, Query, Ranking
 
@@ -95,15 +94,6 @@ class RunFile:
                 f"for {some(lists, 3)}. {remedy}"
             )
         return len(lacking)
-
-
-def sha256_of(path: Path) -> str:
-    """sha256 of a file's content as it is unpacked. BadInput where there is none."""
-    found = hashlib.sha256()
-    with opened(path) as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
 
 
 def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:

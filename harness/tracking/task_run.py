@@ -6,7 +6,6 @@ tasks/corrections.py); everything here is the same for all text tasks.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import check_component, recorded
-from harness.data.files import opened, write_text
+from harness.data.files import opened, sha256_of, write_text
 from harness.data.tables import csv_text
 from harness.pipeline.cache import Cache
 from harness.reports import task_page
@@ -73,17 +72,11 @@ def tags(config: Mapping[str, Any], scored: ScoredFile) -> dict[str, str]:
 
 def trial_key(config: Mapping[str, Any]) -> str:
     """sha256 of what decides the numbers: the task with its version, the settings, the two files, and packages."""
-    sha256s = [sha256_of(config[name]) for name in FILES]
+    sha256s = [sha256_of(Path(config[name])) for name in FILES]
     versions = provenance.versions(provenance.packages(config))
     settings = [config[key] for key in DECIDES[1:]]
     rules = recorded(_without_runtime(config["task"]))
     return digest([rules, task_of(config).version, settings, sha256s, versions])
-
-
-def sha256_of(path: str) -> str:
-    """sha256 of the content of a file, uncompressed."""
-    with opened(Path(path)) as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _without_runtime(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,12 +26,11 @@ from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof
 from harness.commands.sweep.trials import Context, read_journal, write_journal
 from harness.data import contest, dataset, qa, run_file, submissions, tables, trec
-from harness.data.files import json_text, write_text
+from harness.data.files import json_text, sha256_of, write_text
 from harness.data.predictions import read_predictions
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import read_table
 from harness.evaluation.scores import ShownLists, score
-from harness.gates.llm import LlmGate, _Failed
 from harness.gates.rule import FittedGate, Rule
 from harness.pipeline import cache as caches
 from harness.tasks.answers import Answers
@@ -254,7 +253,7 @@ def _scored(read: Predictions, qrels: Qrels, metrics: list[str], file: Path) -> 
 @reads("run file", {"mate.csv": ROWS})
 def _run_file(folder: Path) -> None:
     retriever, known = run_file.RunFile(str(folder / "mate.csv"), missing="empty"), toy()
-    run_file.sha256_of(folder / "mate.csv")
+    sha256_of(folder / "mate.csv")
     with tempfile.TemporaryDirectory() as name:
         retriever.index(known.documents, Path(name))
         found = retriever.search(known.queries, 3)
@@ -526,30 +525,6 @@ def _ledger(folder: Path) -> None:
     for one in ledger.submissions().values():
         assert one.about
         assert one.runs
-
-
-CHOICE = {"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}
-
-
-@reads("reply", {"reply.json": json.dumps({"choices": [CHOICE], "error": {"message": "no"}}).encode(),
-                 "head.json": json.dumps({"status": 200, "headers": {"Retry-After": "3"}}).encode()},
-       refusals=(_Failed,), named=False)  # fmt: skip
-def _reply(folder: Path) -> None:
-    class Response(io.BytesIO):
-        status, headers = 200, {"Retry-After": "3"}
-
-    class Opener:
-        def open(self, *_: Any, **__: Any) -> Response:
-            response = Response((folder / "reply.json").read_bytes())
-            response.status = 200 if b"200" in head else 500
-            response.headers = {"Retry-After": head.decode("latin-1")[:50]}
-            return response
-
-    if not (folder / "reply.json").is_file() or not (folder / "head.json").is_file():
-        raise _Failed("the reply is no file")
-    head = (folder / "head.json").read_bytes()
-    gate = LlmGate(model="m", base_url="http://localhost:1/v1")
-    gate._attempt(Query.of("q", "x"), Opener())  # type: ignore[arg-type]
 
 
 # The cache

@@ -9,11 +9,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from fuzz import ALL, CASES, decoded, encoded, minimised, turn
+from fuzz import ALL, CASES, READ, decoded, encoded, minimised, turn
 from fuzzing import trial as trials
-from fuzzing.beside import BESIDE
 from fuzzing.commands import COMMANDS
-from fuzzing.formats import FORMATS, Format, Wrong
+from fuzzing.formats import Format, Wrong
 from fuzzing.mutations import Odd
 from fuzzing.trial import Finding, Trial
 
@@ -41,7 +40,6 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "config/leash.py:_shipped": SHIPPED,
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
     "data/run_file.py:_line_with": "finds the line that a refusal is about",
-    "gates/llm.py:_message": "reads a reply with an error",
     "pipeline/cached_parts.py:CachedEncoder.encode_queries": VERIFIED,
     "pipeline/gate_inputs.py:CachedInputs.remember": VERIFIED,
     "pipeline/timing.py:_gpus": "about this machine",
@@ -52,7 +50,6 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "tracking/in_progress.py:claim": "writes",
     "tracking/provenance.py:_yaml": "parses what it has just written",
     "tracking/provenance.py:requirements": "the metadata of installed packages",
-    "tracking/task_run.py:sha256_of": "reads bytes",
 }
 
 
@@ -87,7 +84,7 @@ def test_what_was_found_stays_mended(case, trial_of):
     assert case["says"] in outcome
 
 
-@pytest.mark.parametrize("name", FORMATS | BESIDE)
+@pytest.mark.parametrize("name", READ)
 def test_every_input_is_refused_or_read(name):
     done = turn(name, "suite", 0, seconds=0, known=frozenset(), limit=25)
     assert not done.findings
@@ -128,7 +125,7 @@ def test_every_reader_is_fuzzed(trial_of):
             place = frame.f_code.co_filename.rpartition("/harness/")[2]
             reached.add(f"{place}:{frame.f_code.co_qualname.partition('.<locals>')[0]}")
 
-    for name in FORMATS | BESIDE:
+    for name in READ:
         trial = trial_of(name)
         os.chdir(trial.folder)
         sys.setprofile(note)

@@ -21,6 +21,7 @@ from harness.config.canonical import digest
 from harness.config.components import build, identity
 from harness.config.text import counted, plural
 from harness.data.dataset import load, search_queries
+from harness.data.files import sha256_of
 from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.preflight import DataFacts
@@ -125,7 +126,7 @@ class Planner:
         trial.config = scored_file.absolute(config)
         scored_file.requested_measures(scored_file.task_of(config), config)
         trial.key, trial.job_key = task_run.trial_key(trial.config), "text"
-        trial.data = task_run.sha256_of(trial.config["references"])
+        trial.data = sha256_of(Path(trial.config["references"]))
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         config = RunConfig.of(retrieval_run.absolute(document))
