@@ -19,6 +19,7 @@ PLAIN: dict[tuple[object, str], Callable] = {
     (owner, name): getattr(owner, name)
     for owner, name in (
         (ConfigLoaderImpl, "_load_configuration_impl"),
+        (ConfigLoaderImpl, "_compose_config_from_defaults_list"),
         (ConfigLoaderImpl, "_embed_result_config"),
         (ConfigRepository, "load_config"),
         (CachingConfigRepository, "__init__"),
@@ -33,6 +34,7 @@ def shortcuts(patch):
     shipped = str(conf_folder())
     quick = (
         _composing_once(shipped),
+        _merging_once(shipped),
         staticmethod(_embed),
         _reading_once({shipped, hydra.conf.__name__, ""}),
         _share,
@@ -59,8 +61,7 @@ def _composing_once(shipped):
     plain, kept = PLAIN[ConfigLoaderImpl, "_load_configuration_impl"], {}
 
     def load(self, config_name, overrides, *others, **named):
-        sources = [source.path for source in self.get_sources() if source.scheme() == "file"]
-        if sources != [shipped] or any("searchpath" in word for word in overrides):
+        if _folders(self) != [shipped] or any("searchpath" in word for word in overrides):
             return plain(self, config_name, overrides, *others, **named)
         key = config_name, *overrides, None, *others, *named.items()
         if key not in kept:
@@ -70,6 +71,25 @@ def _composing_once(shipped):
         return composed
 
     return load
+
+
+def _merging_once(shipped):
+    """The same choices are merged once; overrides of values change a copy."""
+    plain, kept = PLAIN[ConfigLoaderImpl, "_compose_config_from_defaults_list"], {}
+
+    def merge(self, defaults, repo):
+        if _folders(repo) != [shipped]:
+            return plain(self, defaults, repo)
+        key = repr(defaults)
+        if key not in kept:
+            kept[key] = plain(self, defaults, repo)
+        return copy.deepcopy(kept[key])
+
+    return merge
+
+
+def _folders(repo):
+    return [source.path for source in repo.get_sources() if source.scheme() == "file"]
 
 
 def _reading_once(shipped):

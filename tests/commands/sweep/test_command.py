@@ -511,7 +511,7 @@ def test_several_objectives_show_a_front(harness, toy):
 
 
 SEARCH = (*TOY, "gate=score", "gate.threshold=interval(0,4)", "tokenizer=char_ngram,word", "search=tpe",
-          "search.batch=4")  # fmt: skip
+          "search.batch=3")  # fmt: skip
 
 
 @pytest.fixture
@@ -522,11 +522,11 @@ def early(monkeypatch):
 
 @pytest.mark.slow
 def test_a_search_is_reproducible_and_can_be_continued(harness, toy, early):
-    whole = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=a").json
+    whole = harness("sweep", *SEARCH, *QUIET, "search.trials=6", "outputs=a").json
     tried = [[row["overrides"], row["value"]] for row in whole["top"]]
-    assert harness("sweep", *SEARCH, *QUIET, "search.trials=4", "outputs=b").json["trials"]["asked"] == 4
+    assert harness("sweep", *SEARCH, *QUIET, "search.trials=3", "outputs=b").json["trials"]["asked"] == 3
     # With tracking=none the runs are not saved, but the study is.
-    longer = harness("sweep", *SEARCH, *QUIET, "search.trials=8", "outputs=b").json
+    longer = harness("sweep", *SEARCH, *QUIET, "search.trials=6", "outputs=b").json
     assert longer["sweep_id"] == whole["sweep_id"]
     assert [[row["overrides"], row["value"]] for row in longer["top"]] == tried
 
@@ -534,13 +534,13 @@ def test_a_search_is_reproducible_and_can_be_continued(harness, toy, early):
 @pytest.mark.slow  # test_search.py stops searches without a sweep around them
 def test_a_search_that_was_interrupted_proposes_what_it_would_have(tracked, early, monkeypatch):
     harness, _, _ = tracked
-    whole = harness("sweep", *SEARCH, "search.trials=8", "outputs=whole", *QUIET).json
-    words = (*SEARCH, "search.trials=8", "format=json")
-    with interrupted(monkeypatch, 6):
+    whole = harness("sweep", *SEARCH, "search.trials=6", "outputs=whole", *QUIET).json
+    words = (*SEARCH, "search.trials=6", "format=json")
+    with interrupted(monkeypatch, 5):
         assert harness("sweep", *words).code == 130
     later = harness("sweep", *words).json
     assert [row["overrides"] for row in later["top"]] == [row["overrides"] for row in whole["top"]]
-    assert later["trials"]["asked"] == whole["trials"]["asked"] == 8
+    assert later["trials"]["asked"] == whole["trials"]["asked"] == 6
 
 
 def test_a_search_says_how_far_it_is(harness, toy):
@@ -636,18 +636,19 @@ def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
 def test_looks_at_private_scores_are_counted(tracked):
     harness, _, _ = tracked
     words = (*TOY, "format=json")
+    grid = (*TOY, "gate=score", "gate.threshold=0,1", "format=json")
     assert harness("run", *words).json["private_peeks"] == 1
     assert harness("run", *words, "tracking.detail=light").json["private_peeks"] == 2
     assert harness("run", *words, "tracking.detail=light", "select_on=public").json["private_peeks"] == 0  # none shown
-    assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 2 + 6
-    assert harness("sweep", *GRID, "format=json").json["private_peeks"] == 8  # nothing new is seen
-    public = harness("sweep", *GRID, "format=json", "select_on=public").json
-    assert public["private_peeks"] == 9  # the best alone
+    assert harness("sweep", *grid).json["private_peeks"] == 2 + 2
+    assert harness("sweep", *grid).json["private_peeks"] == 4  # nothing new is seen
+    public = harness("sweep", *grid, "select_on=public").json
+    assert public["private_peeks"] == 5  # the best alone
     assert harness("compare", "experiment_name=e", "select_on=all", "format=json").code == 0
     assert harness("run", *words, "experiment_name=f").json["private_peeks"] == 1
-    assert harness("run", *words).json["private_peeks"] == 9 + 1 + 1
+    assert harness("run", *words).json["private_peeks"] == 5 + 1 + 1
     assert harness("run", *words, "tracking=none").json["private_peeks"] == 0
-    said = harness("sweep", *GRID, "select_on=public", "experiment_name=f").out
+    said = harness("sweep", *grid[:-1], "select_on=public", "experiment_name=f").out
     assert "Private scores of experiment 'f' have been seen 2 times" in said
 
 
