@@ -178,7 +178,7 @@ def _installed(package: str, target: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         raise BadInput(
             f"{target} needs the package {package}: pip install 'retrieval-harness[dense]'. "
-            "Without it: retriever=bm25, retriever=hybrid_lexical, or encoder=lsa."
+            "Without it: retriever=bm25, hybrid_lexical or hybrid_light, or encoder=use_multilingual or lsa."
         ) from None
 
 

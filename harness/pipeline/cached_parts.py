@@ -26,7 +26,7 @@ class Caching:
     """The `wrap` argument of `config.components.build` that makes tokenizers and encoders cached.
 
     cache:    where results are cached.
-    corpus:   fingerprint of the documents, part of the identity of what an encoder learns from them.
+    corpus:   fingerprint of what an encoder learns from, part of the identity of its vectors of queries.
     progress: reports the progress of tokenizing.
     """
 
@@ -95,7 +95,7 @@ class CachedEncoder:
     cache:  where the embeddings are cached.
     node:   the encoder's config.
     make:   builds the encoder.
-    corpus: fingerprint of the documents that an encoder may learn from.
+    corpus: fingerprint of the texts that an encoder may learn from.
     """
 
     def __init__(self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:

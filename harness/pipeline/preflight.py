@@ -86,20 +86,21 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
         _require_model(build(node, where="retriever"))
     if hasattr(cls, "check_data"):
         build(node, where="retriever").check_data(facts.doc_ids, facts.queries)
-    indexed = cache.size("indexes", index) is not None
     for key, part in node.items():
         if isinstance(part, Mapping) and "_target_" in part:
             made = build(part, where=key)
             if hasattr(made, "check_size"):
                 made.check_size(len(facts.doc_ids), depth)
-            if hasattr(made, "require_model") and not _encoded(part, indexed, facts, cache, identify):
+            if hasattr(made, "require_model") and not _encoded(part, index, facts, cache, identify):
                 _require_model(made)
 
 
-def _encoded(encoder: Node, indexed: bool, facts: DataFacts, cache: Cache, identify: Identify) -> bool:
-    """Whether all vectors of documents and queries are cached. indexed: whether the documents' index is."""
+def _encoded(encoder: Node, index: Mapping[str, Any], facts: DataFacts, cache: Cache, identify: Identify) -> bool:
+    """Whether all vectors of documents and queries are cached. index: what decides the retriever's index."""
     made_by = {"encoder": identify(encoder)}
-    documents = indexed or cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
+    documents = cache.size("indexes", index) is not None
+    if not documents and not steps.cut(index):  # the texts of passages are known once they are cut
+        documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 
 

@@ -133,7 +133,7 @@ class Searcher:
         """A retriever without a cache, on an index that a caching one has built or builds now."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         with watch(name) as progress:
-            builder = build(node, Caching(cache, str(index["documents"]), progress), where)
+            builder = build(node, Caching(cache, steps.learnt_from(index), progress), where)
             builder.progress = progress
             self.folders.append(steps.index_folder(builder, index, self._dataset, cache_for(node, cache)))
         retriever: Retriever = build(node, where=where)

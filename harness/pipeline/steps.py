@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.config.canonical import digest
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
 from harness.evaluation.measures import parse
@@ -178,6 +179,17 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
     """What decides a retriever's index."""
     return {"retriever": identity(node), "documents": dataset.fingerprints["documents"]}
+
+
+def learnt_from(index: Mapping[str, Any]) -> str:
+    """Fingerprint of the texts that an encoder in a retriever learns from: the documents, or their passages."""
+    documents, how = str(index["documents"]), cut(index)
+    return digest([documents, how]) if how else documents
+
+
+def cut(index: Mapping[str, Any]) -> Any:
+    """How a retriever cuts documents into passages; None if it encodes or indexes them as they are."""
+    return index["retriever"]["arguments"].get("passages")
 
 
 def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
@@ -348,7 +360,7 @@ class _Search:
     def _opened(self, progress: Progress) -> tuple[Any, Caching]:
         """The retriever, its index built or taken from the cache, and what caches its tokens and embeddings."""
         if self._open is None:
-            wrap = Caching(self._session.cache, str(self._index["documents"]), progress)
+            wrap = Caching(self._session.cache, learnt_from(self._index), progress)
             retriever = build(self._node, wrap, f"retriever.{self._name}")
             retriever.progress = progress
             retriever.load(index_folder(retriever, self._index, self._session.dataset, self.cache))

@@ -173,7 +173,7 @@ class SentenceEncoder:
         def tokenize(chunk: np.ndarray) -> _Chunk:
             return _Chunk.of(model, chunk, [encodable(texts[row]) for row in chunk], prefix)
 
-        for chunk in _ahead(tokenize, _chunks(texts, rows, CHUNK)):
+        for chunk in ahead(tokenize, chunks(texts, rows, CHUNK)):
             waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
             for batch in self._batches(model, chunk):
                 waiting.append(batch)
@@ -229,7 +229,7 @@ class SentenceEncoder:
         most = model.max_seq_length or models.GPU_BATCH_TOKENS
         pool = model.start_multi_process_pool(devices)
         try:
-            for chunk in _chunks(texts, rows, CHUNK * SHARES * len(devices)):
+            for chunk in chunks(texts, rows, CHUNK * SHARES * len(devices)):
                 given = [encodable(texts[row]) for row in chunk]
                 longest = max(1, min(most, len(given[0])))  # a text rarely has more tokens than characters
                 batch_size = max(1, self._tokens // longest)
@@ -262,7 +262,7 @@ class _Chunk(NamedTuple):
         return cls(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
 
 
-def _chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
+def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
     """Split `rows`, sorted by descending length of their texts, into chunks of about `size` characters or one text."""
     lengths = np.array([len(texts[row]) + EACH for row in rows])
     order = np.argsort(-lengths, kind="stable")
@@ -270,13 +270,13 @@ def _chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarra
     return np.split(rows[order], np.flatnonzero(np.diff(numbers)) + 1)
 
 
-def _ahead(call: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """The results of `call` for each item; the next one is computed in the background while one is used."""
-    with ThreadPoolExecutor(1) as pool:
+def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
+    """The results of `call` for each item, in order; the next ones are computed in the background while one is used."""
+    with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
             waiting.append(pool.submit(call, item))
-            if len(waiting) > 1:
+            if len(waiting) > threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

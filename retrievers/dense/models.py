@@ -393,7 +393,8 @@ def _unavailable(model: str, revision: str | None, reason: str) -> str:
         f"(1) Run `hf download {model}{option}` on a machine that reaches the hub and copy its cache here (HF_HOME is "
         "the cache's folder); HF_ENDPOINT can name a mirror. "
         "(2) Copy the model to a folder and set path, such as encoder=local encoder.path=FOLDER or "
-        "rerank.path=FOLDER. (3) Use no model: encoder=lsa, retriever=hybrid_lexical and rerank=none need none."
+        "rerank.path=FOLDER. (3) Do without the hub: encoder=use_multilingual, encoder=lsa, retriever=hybrid_light, "
+        "retriever=hybrid_lexical and rerank=none need none."
     )
 
 
@@ -429,5 +430,6 @@ def _need(package: str) -> None:
     if find_spec(package) is None:
         raise BadInput(
             f"models need the package {package}: pip install 'retrieval-harness[dense]'. "
-            "Without it, use retriever=bm25, retriever=hybrid_lexical, or encoder=lsa, and rerank=none."
+            "Without it, use retriever=bm25, hybrid_lexical or hybrid_light, or encoder=use_multilingual or lsa, and "
+            "rerank=none."
         )

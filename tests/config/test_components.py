@@ -79,6 +79,18 @@ def test_the_identity_of_a_ranking_is_a_literal(versions):
     )
 
 
+def test_the_identity_of_dense_retrieval_is_a_literal(versions):
+    """The same with and without the arguments that came later, at the values that change nothing."""
+    lsa = {"_target_": "retrievers.dense.lsa.LSA", "low": 2, "high": 4, "dimensions": 512, "seed": 0}
+    node = {"_target_": "retrievers.dense.dense.Dense", "encoder": lsa, "index": {"_target_": "index/flat"}}
+    later = {"passages": "none", "window": 5, "overlap": 2}
+    assert (
+        digest(identity(node))
+        == digest(identity(node | later))
+        == "06f98da1305a9e1a5a9c29002d44d07583dc1ba88a150d600f8bc665ce66ee45"
+    )
+
+
 def test_a_trial_key_is_a_literal(versions):
     """If this changes, no sweep goes on where it stopped: raise it on purpose or not at all."""
     assert (

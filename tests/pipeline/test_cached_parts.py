@@ -312,3 +312,21 @@ def test_an_error_names_the_document_for_which_a_model_gives_nan(harness, toy, o
     done = harness("run", *TOY, *LOCAL, "retriever=dense")
     assert done.code == 2
     assert "d2" in done.err
+
+
+def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_documents(harness, toy, monkeypatch):
+    """The vectors of queries differ with what the encoder learned; the same run in an empty cache is the witness."""
+    long = " ".join(f"달은 지구를 {i}번 돈다고 적혀 있다." for i in range(6))
+    lines = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
+    rows = [json.dumps(row | {"content": f"{row['content']} {long}"}) for row in lines]
+    (toy / "documents.jsonl").write_text("\n".join(rows), "utf-8")
+    words = ("run", *TOY, "retriever=dense", "encoder=lsa", "tracking=none", "format=json")
+    whole = harness(*words)
+    after = harness(*words, "retriever.dense.passages=sentences")
+    monkeypatch.setenv("HARNESS_CACHE", "other")
+    alone = harness(*words, "retriever.dense.passages=sentences")
+    assert (
+        trec(after.json["files"]["folder"])
+        == trec(alone.json["files"]["folder"])
+        != trec(whole.json["files"]["folder"])
+    )

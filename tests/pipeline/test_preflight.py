@@ -59,3 +59,16 @@ def test_a_model_whose_results_are_cached_need_not_be_there(harness, toy, monkey
     monkeypatch.setattr(LSA, "require_model", missing, raising=False)
     assert harness("run", *TOY, *DENSE, "tracking=none", "top_k=1").code == 0
     assert "looked for" in harness("run", *TOY, *DENSE, "tracking=none", "encoder.dimensions=2").err
+
+
+def test_vectors_of_documents_do_not_stand_for_those_of_passages(harness, toy, monkeypatch, tmp_path):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(LSA, "learns", False)  # the vectors of the queries are the same for both
+    assert harness("run", *TOY, *DENSE, "tracking=none").code == 0
+
+    def missing(self):
+        raise BadInput("looked for")
+
+    monkeypatch.setattr(LSA, "require_model", missing, raising=False)
+    assert harness("run", *TOY, *DENSE, "index=hnsw", "tracking=none").code == 0
+    assert "looked for" in harness("run", *TOY, *DENSE, "retriever.dense.passages=sentences", "tracking=none").err

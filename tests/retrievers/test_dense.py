@@ -7,10 +7,11 @@ import pytest
 from fakes import TrigramEncoder
 
 from retrievers.base import BadInput, Document, Query
+from retrievers.dense import passages
 from retrievers.dense.dense import Dense
 from retrievers.dense.embeddings import BadVector
 from retrievers.dense.vectors import HNSW, IVFPQ, Flat, IVFFlat
-from retrievers.testing import DOCUMENTS, QUERIES, check_retriever
+from retrievers.testing import DOCUMENTS, QUERIES, check_retriever, same
 
 
 class Numbers:
@@ -66,6 +67,70 @@ def test_the_error_of_a_bad_vector_names_its_text(tmp_path):
     dense.index([Document("a", "1 0")], tmp_path)
     with pytest.raises(BadInput, match="the vector of query 'q2' is not finite"):
         dense.search([Query.of("q1", "1 0"), Query.of("q2", "0 nan")], 1)
+
+
+class Recording(Numbers):
+    """Notes the texts of documents."""
+
+    def encode_documents(self, texts, folder, progress=None):
+        self.texts = list(texts)
+        super().encode_documents(texts, folder, progress)
+        if progress:
+            progress(len(texts), len(texts), "documents")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Sentences of any length count as such."""
+    monkeypatch.setattr(passages, "SHORTEST", 1)
+
+
+def test_a_document_scores_what_its_best_passage_does(tmp_path, short):
+    encoder, calls = Recording(), []
+    dense = Dense(encoder, Flat(), passages="sentences")
+    dense.progress = lambda *call: calls.append(call)
+    documents = [Document("a", "1 0! 0 2! 1 1!"), Document("b", "0 2"), Document("c", "1 1"), Document("d", "3 0")]
+    documents = [Document(one.doc_id, one.text.replace("!", ".")) for one in documents]
+    dense.index(documents, tmp_path)
+    assert encoder.texts == ["1 0.", "0 2.", "1 1.", "0 2", "1 1", "3 0"]
+    assert calls == [(6, 6, "passages")]
+    queries = [Query.of("q", "3 1"), Query.of("r", "0 1"), Query.of("none", "0 0")]
+    ranking = dense.search(queries, 3)
+    # q: the passages of a score 3, 2 and 4, those of the others 2, 4 and 9; a comes before c, which scores the same.
+    # r: 0, 2 and 1; then 2, 1 and 0.
+    assert ranking.to_dict() == {"q": {"d": 9.0, "a": 4.0, "c": 4.0}, "r": {"a": 2.0, "b": 2.0, "c": 1.0}, "none": {}}
+    reader = Dense(Numbers(), Flat(), passages="sentences")
+    reader.load(tmp_path)
+    assert same(reader.search(queries, 3), ranking)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{"passages": "sentences"}, {"passages": "window", "window": 2}])
+def test_it_keeps_the_contract_with_passages(tmp_path, short, how):
+    check_retriever(lambda: Dense(TrigramEncoder(), Flat(), **how), tmp_path)
+
+
+def test_the_error_of_a_bad_passage_names_its_document(tmp_path, short):
+    dense = Dense(Numbers(), Flat(), passages="sentences")
+    with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
+        dense.index([Document("a", "1 0. 0 2."), Document("b", "1 1. inf 0"), Document("c", "0 1")], tmp_path)
+
+
+@pytest.mark.parametrize("index", [HNSW, IVFFlat, IVFPQ])
+def test_passages_need_an_exact_index(index):
+    with pytest.raises(BadInput, match=r"passages=sentences needs index=flat"):
+        Dense(TrigramEncoder(), index(), passages="sentences")
+    Dense(TrigramEncoder(), index())
+
+
+def test_what_is_not_cut_is_identified_as_before_there_were_passages():
+    parts = {"encoder": "e", "index": "i"}
+    assert Dense.identify(**parts) == Dense.identify(**parts, passages="none", window=9, overlap=2) == parts
+    by_sentences = Dense.identify(**parts, passages="sentences")
+    assert by_sentences == parts | {"passages": {"kind": "sentences", "version": 1}}
+    assert by_sentences == Dense.identify(**parts, passages="sentences", window=9)  # which has no say
+    windows = [Dense.identify(**parts, passages="window", window=4, overlap=n)["passages"] for n in (1, 2)]
+    assert windows[0] == {"kind": "window", "version": 1, "window": 4, "overlap": 1} != windows[1]
 
 
 @pytest.mark.parametrize("stored", [np.zeros((9, 64), np.float32), np.zeros((10, 64)), np.zeros(10, np.float32)])

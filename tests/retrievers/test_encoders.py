@@ -142,7 +142,7 @@ def test_chunks_and_batches_change_nothing(tiny, tmp_path, monkeypatch):
     texts = mixed(60)
     want = encoded(SentenceEncoder(path=tiny["mean"], device="cpu"), texts, tmp_path / "whole")
     monkeypatch.setattr(encoders, "CHUNK", 1000)
-    assert len(encoders._chunks(texts, np.arange(60), encoders.CHUNK)) > 5
+    assert len(encoders.chunks(texts, np.arange(60), encoders.CHUNK)) > 5
     found = encoded(SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=40), texts, tmp_path / "parts")
     np.testing.assert_allclose(found, want, atol=1e-5)
 

@@ -174,7 +174,7 @@ def _versions(config: Mapping[str, Any]) -> Iterator[Finding]:
             installed = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:
             if extra:
-                problem = "not installed: dense retrieval needs it, except for encoder=lsa"
+                problem = "not installed: dense retrieval needs it, except for encoder=use_multilingual and lsa"
                 yield Finding(wanted.name, "warning", problem, "pip install 'retrieval-harness[dense]'")
             else:
                 yield Finding(wanted.name, "error", "not installed", "pip install retrieval-harness")
@@ -251,6 +251,7 @@ def _hub(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "model hub",
             "warning",
-            f"{redacted(address)} cannot be reached ({type(error).__name__}); BM25 needs no hub",
+            f"{redacted(address)} cannot be reached ({type(error).__name__}); BM25 needs no hub, nor does "
+            "encoder=use_multilingual",
             "For dense models: set HF_ENDPOINT to a mirror, copy a filled hub cache here, or use a local folder.",
         )
