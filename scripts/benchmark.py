@@ -31,7 +31,12 @@ import numpy as np
 BENCHMARKS = {
     "bm25": [["benchmark_bm25.py"]],
     "metrics": [["benchmark_metrics.py"]],
-    "dense": [["benchmark_encode.py"], ["benchmark_search.py", "search"], ["benchmark_search.py", "memory"]],
+    "dense": [
+        ["benchmark_encode.py"],
+        ["benchmark_encode.py", "--light"],
+        ["benchmark_search.py", "search"],
+        ["benchmark_search.py", "memory"],
+    ],
     "gpu": [["benchmark_gpu.py"]],
     "gate": [["benchmark_gate.py"]],
     "tracking": [["benchmark_tracking.py"]],
