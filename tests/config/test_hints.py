@@ -75,7 +75,7 @@ KEYS = [
     ("run dataset.path", r"dataset=sample does not have it\. Choose dataset=autorag, beir, contest or squad\."),
     ("run gate.threshold", r"gate=none does not have it\. Choose gate=score\."),
     ("run gate.threshold gate=auto", r"gate=auto does not have it"),
-    ("run fusion.weights.bigram", r"retriever=bm25 does not have it\. Choose retriever=hybrid_lexical or hybrid_light\."),
+    ("run fusion.weights.bigram", r"Choose retriever=hybrid_lexical or hybrid_light\."),
     ("run gate.treshold", r"Did you mean 'gate\.threshold', which gate=score has\?"),
     ("run gate.treshold gate=score", r"Did you mean 'gate\.threshold'\?"),
     ("run retriever.k1", r"Did you mean 'retriever\.bm25\.k1'\?"),
