@@ -13,18 +13,19 @@ an empty folder, such as pytest's fixture:
 
 A check fails with an AssertionError that names the broken rule. `check_retriever` expects only that a document is
 found by its own text, not a particular order of different texts. The other checks are `check_encoder`, `check_fusion`
-and `check_reranker`.
+and `check_reranker`. `contract` reports each rule on documents of your own, as `harness doctor retriever=NAME` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retrievers.base import Document, Fusion, Query, Ranking, Reranker, Retriever
+from retrievers.base import BadInput, Document, Failed, Fusion, Query, Ranking, Reranker, Retriever
 
 if TYPE_CHECKING:
     from retrievers.dense.encoders import Encoder
@@ -70,6 +71,141 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
     _check_matches(ranking)
     _check_repeatable(make, ranking, folder, _new_folder(tmp_path, "second"))
     _check_few_documents(make, tmp_path)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A retriever that `contract` examines, indexed in `folder`.
+
+    queries: of the dataset. k: how many documents are asked for.
+    """
+
+    make: MakeRetriever
+    folder: Path
+    documents: Sequence[Document]
+    queries: Sequence[Query]
+    k: int = 10
+
+    def opened(self) -> Retriever:
+        """A new instance, on the index."""
+        retriever = self.make()
+        retriever.load(self.folder)
+        return retriever
+
+
+Rule = Callable[[Subject], None]
+
+
+def contract(
+    make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], folder: Path, known_only: bool = False
+) -> Iterator[tuple[str, str]]:
+    """(rule, what breaks it) of every rule, on documents and queries of your own; the empty text: it is kept.
+
+    documents: in ascending order of doc_id. folder: an empty one. known_only: whether the retriever answers no other
+    queries than these, such as one whose rankings were made elsewhere.
+    """
+    subject = Subject(make, _new_folder(folder, "indexed"), documents, queries)
+    rules = [("the documents can be indexed", _indexed), *(KNOWN_QUERIES if known_only else ANY_QUERIES).items()]
+    for name, rule in rules:
+        problem = _problem(rule, subject)
+        yield name, problem
+        if rule is _indexed and problem:
+            return
+
+
+def _problem(rule: Rule, subject: Subject) -> str:
+    try:
+        rule(subject)
+    except Exception as error:  # whatever a retriever of somebody else's raises
+        return (
+            str(error) if isinstance(error, AssertionError | BadInput | Failed) else f"{type(error).__name__}: {error}"
+        )
+    return ""
+
+
+def _indexed(subject: Subject) -> None:
+    subject.make().index(subject.documents, subject.folder)
+
+
+def _rows(subject: Subject) -> None:
+    ranking = subject.opened().search(subject.queries, subject.k)
+    expected = tuple(query.query_id for query in subject.queries)
+    assert ranking.query_ids == expected, f"rows of {ranking.query_ids[:3]}… instead of {expected[:3]}…"
+    unknown = set(ranking.doc_ids) - {document.doc_id for document in subject.documents}
+    assert not unknown, f"the dataset has no document {min(unknown)!r:.60}"
+
+
+def _at_most_k(subject: Subject) -> None:
+    retriever = subject.opened()
+    longest = retriever.search(subject.queries, subject.k)
+    for k in (1, 3):
+        top = retriever.search(subject.queries, k)
+        _same(top, longest.top(k), f"of k={k} and the first {k} of k={subject.k}")
+    everything = retriever.search(subject.queries, len(subject.documents) + 10)
+    _same(everything.top(subject.k), longest, f"of k={len(subject.documents) + 10} and k={subject.k}")
+
+
+def _repeatable(subject: Subject) -> None:
+    retriever = subject.opened()
+    first = retriever.search(subject.queries, subject.k)
+    _same(retriever.search(subject.queries, subject.k), first, "of two searches")
+    _same(subject.opened().search(subject.queries, subject.k), first, "of two instances")
+
+
+def _rebuilt(subject: Subject) -> None:
+    rebuilt = subject.make()
+    rebuilt.index(subject.documents, _new_folder(subject.folder.parent, "rebuilt"))
+    first = subject.opened().search(subject.queries, subject.k)
+    _same(rebuilt.search(subject.queries, subject.k), first, "of two indexes")
+
+
+def _independent(subject: Subject) -> None:
+    retriever = subject.opened()
+    together = retriever.search(subject.queries, subject.k)
+    for row, query in enumerate(subject.queries[:5]):
+        alone = [doc_id for doc_id, _ in retriever.search([query], subject.k).row(0)]
+        assert alone == [doc_id for doc_id, _ in together.row(row)], f"query {query.query_id:.60} alone finds others"
+
+
+def _no_queries(subject: Subject) -> None:
+    assert subject.opened().search([], subject.k).query_ids == (), "rows without queries"
+
+
+def _odd_queries(subject: Subject) -> None:
+    texts = ("", " \n\t ", "…!?", "달" * 1000)
+    odd = [Query.of(f"odd-{number}", text) for number, text in enumerate(texts)]
+    for query in odd:
+        found = subject.opened().search([query], subject.k)
+        assert len(found.query_ids) == 1, f"no row for the query {query.text:.10}"
+
+
+def _found_by_text(subject: Subject) -> None:
+    some = [document for document in subject.documents if document.indexed_text.strip()][:5]
+    queries = [Query.of(f"text-{document.doc_id}", document.indexed_text) for document in some]
+    ranking = subject.opened().search(queries, subject.k)
+    for row, document in enumerate(some):
+        found = [doc_id for doc_id, _ in ranking.row(row)]
+        assert document.doc_id in found, f"the text of {document.doc_id:.60} finds {found[:3]}"
+
+
+def _same(one: Ranking, other: Ranking, what: str) -> None:
+    for row, query_id in enumerate(one.query_ids):
+        first, second = one.row(row), other.row(row)
+        assert first == second, f"the lists {what} differ for query {query_id:.60}: {first[:3]} and {second[:3]}"
+
+
+KNOWN_QUERIES: dict[str, Rule] = {
+    "each query has a row, in the order given, of documents of the dataset": _rows,
+    "at most k documents, and fewer are the first of more": _at_most_k,
+    "the same ranking from each search and each instance": _repeatable,
+    "the same ranking from a second index": _rebuilt,
+    "a query's documents do not depend on the other queries": _independent,
+    "no queries, no rows": _no_queries,
+}
+ANY_QUERIES: dict[str, Rule] = KNOWN_QUERIES | {
+    "queries without a word, and long ones, are answered": _odd_queries,
+    "a document is found by its own text": _found_by_text,
+}
 
 
 def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:

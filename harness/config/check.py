@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from harness.config import plugins
 from harness.config.canonical import leaves, nodes
-from harness.config.components import GROUPS, build, check_component, conf_folder, target_class
+from harness.config.components import GROUPS, build, check_component, target_class
+from harness.config.folders import conf_folder
 from harness.config.keys import KEYS, Key, check_value
 from retrievers.base import BadInput, did_you_mean
 
@@ -40,6 +42,7 @@ def check(config: Mapping[str, Any], name: str) -> None:
 
     config: the composed config as plain dicts and lists. name: of its primary config.
     """
+    plugins.check_allowed(config)
     for where, node in nodes(config):
         if "_target_" in node:
             target_class(node, where)
@@ -51,6 +54,8 @@ def check(config: Mapping[str, Any], name: str) -> None:
                 "`harness score task=NAME predictions=FILE references=FILE`."
             )
         expected = expected | dict.fromkeys(("task", "predictions", "references"))
+    if name == "doctor" and "retriever" in config:  # which examines none by default
+        expected = expected | {"retriever": None}
     _check_names(config, expected)
     for key_name, value in leaves(config):
         if key := KEYS.get(f"{name}.{key_name}") or KEYS.get(key_name):
@@ -88,6 +93,8 @@ def _check_retrieval(config: Mapping[str, Any]) -> None:
         raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
     for name, node in retrievers.items():
         check_component(node, f"retriever.{name}")
+    if "gate" not in config:
+        return
     build(config["gate"], where="gate").check(retrievers)
     if len(retrievers) > 1:
         build(config["fusion"], where="fusion").check(retrievers)

@@ -1,12 +1,13 @@
 """The components that a config names: finding their classes, checking and building them, and their identities.
 
-A component is a mapping with a `_target_`: a class of `retrievers.` or `harness.` that declares the name under which
-it is recorded, nothing else. Its other keys are the constructor's arguments. Those under `runtime:` (workers, device,
-batch size) are arguments too, but they change no result and so do not enter its identity.
+A component is a mapping with a `_target_`: a class of `retrievers.`, `harness.` or a plug-in that declares the name
+under which it is recorded, nothing else. Its other keys are the constructor's arguments. Those under `runtime:`
+(workers, device, batch size) are arguments too, but they change no result and so do not enter its identity.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -14,9 +15,10 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
+from harness.config import plugins
+from harness.config.folders import conf_folder
 from harness.config.keys import Key, check_value
 from retrievers.base import AtMost, BadInput, did_you_mean
 
@@ -34,22 +36,22 @@ KINDS = {"Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index",
 GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)
 
 
-def conf_folder() -> Path:
-    """The shipped configs: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
-
-
 def target_class(node: Mapping[str, Any], where: str) -> type:
-    """The class that `_target_` names by its path or its recorded name: a public one of `retrievers.` or `harness.`."""
+    """The class that `_target_` names by its path or its recorded name: a public one of `retrievers.`, `harness.` or
+    an installed plug-in."""
     target = node["_target_"]
     if isinstance(target, str) and RECORDED.fullmatch(target):
         return _recorded_class(target, where)
-    if not isinstance(target, str) or not target.startswith(LEASH) or "._" in target:
+    plugin = plugins.owner(target) if isinstance(target, str) and not target.startswith(LEASH) else None
+    if not isinstance(target, str) or not (target.startswith(LEASH) or plugin) or "._" in target:
         raise BadInput(
             f"{where}._target_: {target!r} is not allowed. A config may only name public classes of "
-            "`retrievers.` and `harness.`."
+            "`retrievers.`, `harness.` and installed plug-ins; a function of yours is retriever=python."
         )
+    return _plugin_class(target, where, plugin) if plugin else _own_class(target, where)
+
+
+def _own_class(target: str, where: str) -> type:
     module_name, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module_name), name)
@@ -64,6 +66,28 @@ def target_class(node: Mapping[str, Any], where: str) -> type:
         raise BadInput(f"{where}._target_: {target} is not a class of this project.")
     if "recorded_as" not in vars(found):
         raise BadInput(f"{where}._target_: {target} is not a component: it does not declare `recorded_as`.")
+    return found
+
+
+def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
+    """A class of a plug-in. BadInput, which names the plug-in, if it cannot be used."""
+    if plugin.problem:
+        raise plugin.broken(plugin.problem)
+    module_name, _, name = target.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        problem = f"{module_name} cannot be imported: {type(error).__name__}: {error}"
+        raise plugin.broken(problem) from error
+    found = getattr(module, name, None)
+    if not inspect.isclass(found):
+        near = did_you_mean(name, [one for one in vars(module) if not one.startswith("_")])
+        raise BadInput(f"{where}._target_: {module_name} of the plug-in {plugin} has no class {name!r}.{near}")
+    declared = vars(found).get("recorded_as")
+    if not isinstance(declared, str) or not RECORDED.fullmatch(declared):
+        raise plugin.broken(f"{target} does not declare `recorded_as = 'group/name'`")
+    if declared in _recorded_classes():
+        raise plugin.broken(f"{target} is recorded as {declared!r}, as a class of the harness is")
     return found
 
 
@@ -105,8 +129,12 @@ def build(node: Mapping[str, Any], wrap: Wrap | None = None, where: str = "confi
             made[key] = wrap(key, value, make) if wrap else make()
         else:
             made[key] = value
+    cls = target_class(node, where)
+    named: str | None = getattr(cls, "imports", None)
+    if named and isinstance(place := made.get(named), str):
+        plugins.require_allowed(place, f"{where}.{named}")
     try:
-        return target_class(node, where)(**made)
+        return cls(**made)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from None
 
@@ -125,7 +153,7 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
         decides = cls.identify(**bound.arguments)
     else:
         decides = {k: v for k, v in bound.arguments.items() if k not in runtime}
-    return ({} if reusable(node) else {"cache": False}) | {
+    found = {
         "target": recorded_name(cls),
         "version": getattr(cls, "version", 1),
         "packages": {name: _installed(name, node["_target_"]) for name in getattr(cls, "packages", ())},
@@ -135,6 +163,8 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
             if k != "cache"
         },
     }
+    plugin = plugin_of(cls)
+    return found | ({} if reusable(node) else {"cache": False}) | (plugin.identity if plugin else {})
 
 
 def reusable(node: Mapping[str, Any]) -> bool:
@@ -156,10 +186,37 @@ def active_groups(config: Mapping[str, Any]) -> list[str]:
 
 def _recorded_class(name: str, where: str) -> type:
     known = _recorded_classes()
-    if name not in known:
+    if (found := known.get(name) or plugin_class(name)) is None:
         near = did_you_mean(name, known)
-        raise BadInput(f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}.")
-    return known[name]
+        raise BadInput(
+            f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}. If it is of a "
+            "plug-in, install that: `harness doctor` lists those that are."
+        )
+    return found
+
+
+def plugin_of(cls: type) -> plugins.Plugin | None:
+    """The plug-in that a component's class is of; None for those of the harness."""
+    return None if cls.__module__.startswith(LEASH) else plugins.owner(cls.__module__)
+
+
+def plugin_class(name: str) -> type | None:
+    """The class of a plug-in that is recorded under a name; None if there is none."""
+    for plugin in plugins.plugins():
+        for target in plugin_targets(plugin, name.partition("/")[0]):
+            with contextlib.suppress(BadInput):  # of another plug-in, which may be broken
+                if recorded_name(cls := target_class({"_target_": target}, "conf")) == name:
+                    return cls
+    return None
+
+
+def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
+    """The dotted paths of the plug-in's own classes that its configs name, those of one group or all."""
+    if plugin.problem:
+        return []
+    files = [path for path in plugin.files if not group or path.parent.name == group]
+    named = {one for path in files for one in re.findall(r"_target_: *([\w.]+)", path.read_text("utf-8"))}
+    return sorted(one for one in named if plugins.owner(one) == plugin)
 
 
 @functools.cache
@@ -223,7 +280,8 @@ def _kind_in(hint: Any) -> str | None:
 
 def _choices(kind: str) -> str:
     """What may stand where a component of a group is expected."""
-    files = sorted(path.stem for path in (conf_folder() / kind).glob("*.yaml"))
+    folders = [folder / kind for folder in (conf_folder(), *plugins.folders())]
+    files = sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
     if files:
         return f"Choose one as {kind}=NAME does: {', '.join(files)}."
     return f"Choose one of {', '.join(name for name in _recorded_classes() if name.startswith(f'{kind}/'))}."

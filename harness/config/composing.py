@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.components import conf_folder
+from harness.config.folders import conf_folder
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import manual, yaml_files
-from harness.config.components import conf_folder
+from harness.config.folders import conf_folder
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
     from yaml import Node
 
 FILE = "harness.yaml"
-# They let others reach this machine, or say where a secret is sent: for the person at the command line to decide.
+# They let others reach this machine, run code, or say where a secret is sent: for the command line to decide.
 NOT_HERE = (
-    "hydra", "host", "open", "gate.base_url", "gate.runtime.api_key_env", "retriever.*.url",
+    "hydra", "host", "open", "plugins", "gate.base_url", "gate.runtime.api_key_env", "retriever.*.url",
     "retriever.*.runtime.headers_env",
 )  # fmt: skip
 SIZE_LIMIT = 100_000  # bytes
@@ -251,11 +251,11 @@ def _check(one: Setting, folders: tuple[Path, ...]) -> None:
             )
         return
     known_here = known_keys(folders)
-    if one.key not in known_here and not _free(one.key, folders):
+    if one.key not in known_here and not is_free(one.key, folders):
         raise BadInput(f"{one.where}: no command has the key {one.key}.{did_you_mean(one.key, known_here)}")
 
 
-def _free(key: str, folders: tuple[Path, ...]) -> bool:
+def is_free(key: str, folders: tuple[Path, ...]) -> bool:
     """Whether a key lies in a mapping whose names are free, such as fusion.weights."""
     parent, _, name = key.rpartition(".")
     entry = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.config import manual
 from harness.config.check import primary
-from harness.config.defaults import chosen, commands_with, config_folders, file_settings
+from harness.config.defaults import chosen, commands_with, config_folders, file_settings, is_free
 from retrievers.base import BadInput, did_you_mean
 
 # Flags of Hydra that take a value, and the others.
@@ -86,6 +86,8 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     if having := _having(key, own, folders):
         group, found = having
         return f"{start}: {group}={choices[group]} does not have it. Choose {group}={_any_of(found)}."
+    if is_free(key, folders) and own.has(key):
+        return f"{start}: names are free there, so a new one needs a plus: +{key}=VALUE."
     others = [one.replace("_", " ") for one in commands_with(key)]
     if others:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."

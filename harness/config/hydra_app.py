@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.config import plugins
 from harness.config.check import Invocation, check, primary
-from harness.config.components import conf_folder
 from harness.config.defaults import Setting, config_folders, defaults
+from harness.config.folders import conf_folder
 from harness.config.recipes import unfolded
 from retrievers.base import BadInput
 
@@ -25,7 +26,7 @@ PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 # Keys whose value is always text: `experiment_name=2024` stays "2024".
 TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|references|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
-    r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name|retriever\.[^.]+\.(url|version))"
+    r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name|retriever\.[^.]+\.(url|version|path))"
 )
 
 Function = Callable[[dict[str, Any], Invocation], Any]
@@ -36,19 +37,21 @@ class Request:
     """What Hydra is asked to compose for a command.
 
     options: its flags. before: the overrides of `harness.yaml` and of recipes. given: those of the words, as Hydra's
-    lexer reads them.
+    lexer reads them. allowed: the modules that the words allow.
     """
 
     command: str
     options: list[str]
     before: list[str]
     given: list[str]
+    allowed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, command: str, flags: Namespace) -> Request:
         """BadInput for bad defaults and recipes. flags: the parsed words of the command line."""
         from harness.config.leash import options_of
 
+        plugins.permit(allowed := tuple(plugins.allowed_by(flags.overrides)))
         options = options_of(flags)
         alone = flags.shell_completion or command == "init"
         before = [] if alone else _defaults(command, [*options, *flags.overrides])
@@ -57,13 +60,14 @@ class Request:
         if flags.shell_completion:
             return cls(command, options, before, flags.overrides)
         multirun = command == "sweep" or flags.multirun
-        return cls(command, options, before, [quoted(word, multirun) for word in overrides])
+        return cls(command, options, before, [quoted(word, multirun) for word in overrides], allowed)
 
     def checked(self, composed: Any, job: Any) -> tuple[dict[str, Any], Invocation]:
         """The config as plain values, checked, and what it was made of. job: Hydra's own section."""
         from omegaconf import OmegaConf
 
         config: Any = OmegaConf.to_container(composed, resolve=True)
+        plugins.permit(self.allowed)  # this may be a worker
         check(config, primary(self.command))
         choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)

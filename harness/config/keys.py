@@ -75,6 +75,7 @@ KEYS: dict[str, Key] = {
     "fresh": Key(bool),
     **{f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa")},
     "model": Key(bool),
+    "plugins.allow": Key(list[str]),
     "model_name": replace(NAME, hint=str | None),
     "open": Key(bool),
     **dict.fromkeys(

@@ -20,7 +20,7 @@ import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.utils import get_args_parser
-from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -30,9 +30,9 @@ from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from harness.config import recipes, yaml_files
+from harness.config import plugins, recipes, yaml_files
 from harness.config.canonical import flatten, leaves, nodes
-from harness.config.components import conf_folder
+from harness.config.folders import conf_folder
 from harness.config.keys import Key, check_value
 from retrievers.base import BadInput
 
@@ -77,6 +77,8 @@ class LeashedLoader(ConfigLoaderImpl):
     """
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        for folder in plugins.folders():
+            config_search_path.prepend(plugins.PROVIDER, f"file://{folder}", SearchPathQuery(provider="schema"))
         self.config_search_path = config_search_path
         self.repository = Repository(config_search_path)
 
@@ -107,7 +109,7 @@ class LeashedLoader(ConfigLoaderImpl):
 
     def _load_single_config(self, default: Any, repo: Any) -> Any:
         loaded = super()._load_single_config(default, repo)
-        if loaded.provider == "command-line":  # of --config-dir
+        if loaded.provider in ("command-line", plugins.PROVIDER):  # of --config-dir
             content = OmegaConf.to_container(loaded.config, resolve=False)
             _check_file(content, f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml")
             if default.config_path.startswith(f"{recipes.GROUP}/"):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.config import yaml_files
-from harness.config.components import conf_folder
+from harness.config import plugins, yaml_files
+from harness.config.folders import conf_folder
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def manual(name: str) -> Manual:
 def choices(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
     """Choice -> its file. folders: further folders of configs, which come first."""
     found: dict[str, Path] = {}
-    for folder in (conf_folder(), *folders):
+    for folder in (conf_folder(), *plugins.folders(), *folders):
         found |= {path.stem: path for path in sorted((folder / group).glob("*.yaml"))}
     return found
 

@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Sequence
 
+from harness.config import plugins
 from harness.config.check import OTHERS
 from harness.config.hints import unknown_key
 from retrievers.base import BadInput, Failed, did_you_mean
@@ -57,6 +58,8 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     if choice:
         group, known = choice.group(2), choice.group(3).split()
         given = choice.group(1).rpartition("/")[2]
+        if plugin := plugins.broken_with(group, given):
+            return str(plugin.broken(plugin.problem))
         return f"{group}={given}: there is no such choice.{did_you_mean(given, known)} Known: {', '.join(known)}."
     missing_group = re.search(r"Could not override '([^']+)'|Could not find '([^']+)'", text)
     hint = "" if missing_group else f"\nSee `harness {command} --help`."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from harness.data.files import no_rows, numbered_lines, sha256_of, some
 from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
 from retrievers.base import BadInput, Document, Query, Ranking
+from retrievers.external.results import descending
 
 log = logging.getLogger(__name__)
 LISTS = "lists.json"
@@ -47,7 +48,7 @@ class RunFile:
 
     @classmethod
     def identify(cls, path: str, scores: str, missing: str) -> dict[str, Any]:
-        return {"sha256": sha256_of(Path(path)), "scores": scores, "missing": missing}
+        return {"sha256": _known_sha256(Path(path)), "scores": scores, "missing": missing}
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Read the file and keep its lists in `folder`. BadInput for documents that are not among `documents`."""
@@ -96,6 +97,20 @@ class RunFile:
         return len(lacking)
 
 
+def _known_sha256(path: Path) -> str:
+    """sha256 of a file's content, which is read again only if the file has changed: each trial of a sweep asks."""
+    try:
+        about = path.stat()
+    except OSError:
+        return sha256_of(path)  # says what is wrong
+    return _sha256(path.absolute(), about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _sha256(path: Path, *version: int) -> str:
+    return sha256_of(path)
+
+
 def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
     """query_id -> documents with descending scores, no two of them equal. by_rank: whatever scores the file has."""
     number, line = next(numbered_lines(path), (0, ""))
@@ -105,7 +120,7 @@ def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
         return dict(_contest_lists(path, by_rank))
     run = trec_scores(path)
     return {
-        query_id: _descending(order := trec_order(scores), None if by_rank else [scores[one] for one in order])
+        query_id: descending(order := trec_order(scores), None if by_rank else [scores[one] for one in order])
         for query_id, scores in run.items()
     }
 
@@ -125,7 +140,7 @@ def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
                     "or do without them: retriever.NAME.scores=rank."
                 )
             _check_order(where, topk, scores)
-        yield query_id, _descending(topk, None if by_rank else scores)
+        yield query_id, descending(topk, None if by_rank else scores)
 
 
 def _check_order(where: str, topk: Sequence[str], scores: Sequence[float] | None) -> None:
@@ -136,18 +151,6 @@ def _check_order(where: str, topk: Sequence[str], scores: Sequence[float] | None
                 f"{where}: {topk[place]!r:.60} scores {scores[place]}, more than {topk[place - 1]!r:.60} above it. "
                 "Correct the order, or use it without the scores: retriever.NAME.scores=rank."
             )
-
-
-def _descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> Scored:
-    """doc_id -> score in this order, each below the one before; scores: None: 1 / rank."""
-    if scores is None:
-        return {doc_id: 1 / rank for rank, doc_id in enumerate(doc_ids, start=1)}
-    found: Scored = {}
-    limit = math.inf
-    for doc_id, score in zip(doc_ids, scores, strict=True):
-        found[doc_id] = score if score < limit else math.nextafter(limit, -math.inf)
-        limit = found[doc_id]
-    return found
 
 
 def _line_with(path: Path, doc_id: str) -> str:

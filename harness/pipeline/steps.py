@@ -19,6 +19,7 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
+from harness.data.files import some
 from harness.evaluation.measures import parse
 from harness.evaluation.objective import Objective, objective_of
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
@@ -32,7 +33,7 @@ from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
-from retrievers.base import BadInput, Query, Ranking
+from retrievers.base import BadInput, Failed, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Reranker, Retriever
@@ -300,6 +301,22 @@ def reranked(
     return candidates.rescored(scores)
 
 
+def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
+    """Failed where a retriever, which may be of somebody else's, has not returned what the others build upon."""
+    unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
+    broken = {
+        "other rows than one for each query, in their order": ranking.query_ids
+        != tuple(query.query_id for query in session.queries),
+        f"{ranking.docs.shape[1]} documents, more than depth={depth}": ranking.docs.shape[1] > depth,
+        f"documents that the dataset does not have: {some(unknown)}": bool(unknown),
+    }
+    for what, found in broken.items():
+        if found:
+            raise Failed(
+                f"retriever.{name} returned {what}. `harness doctor retriever=...` examines a retriever rule by rule."
+            )
+
+
 def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, cache: Cache) -> Path:
     """The folder of a retriever's index in the cache, built on a miss."""
 
@@ -327,6 +344,7 @@ class _Search:
             with self._session.clock.stage("search", f"{self._name}: searching"):
                 self._computed = True
                 ranking: Ranking = retriever.search(self._session.queries, depth)
+        _require_contract(self._name, ranking, self._session, depth)
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:

@@ -6,10 +6,10 @@ import functools
 import importlib.metadata
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.config.components import active_groups, identity, recorded, target_class
+from harness.config.components import active_groups, identity, plugin_of, recorded, target_class
 from harness.evaluation import measures
 
 
@@ -28,6 +28,9 @@ def requirements() -> str:
 PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run uses
 
 
+PLUGINS = "plugins"  # tag: the plug-ins that a run's components are of
+
+
 def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Tags with what a run was made of: data, code, versions.
 
@@ -39,8 +42,7 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(measures.VERSION)}
-    tags |= sources(config or {})
-    tags |= versions(PACKAGES) | (versions(packages(config)) if config and {"retriever", "task"} & set(config) else {})
+    tags |= versions(PACKAGES) | (of_components(config) if config and {"retriever", "task"} & set(config) else {})
     try:
         commit, changed = (
             subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603, S607
@@ -50,6 +52,14 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     except (OSError, subprocess.SubprocessError):
         tags["git.commit"] = "none"  # not a checkout, or git is missing
     return tags
+
+
+def of_components(config: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with what a run's components are made of: versions of packages, plug-ins, files and code of the user."""
+    nodes = [*_components(config), *filter(None, [config.get("dataset")])]
+    found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
+    installed = {PLUGINS: ", ".join(sorted(found))} if found else {}
+    return versions(packages(config)) | installed | sources(config)
 
 
 def sources(config: Mapping[str, Any]) -> dict[str, str]:
@@ -64,6 +74,16 @@ def sources(config: Mapping[str, Any]) -> dict[str, str]:
 
 def packages(config: Mapping[str, Any]) -> set[str]:
     """The packages that compute the results of a run's components, as their classes declare them."""
+    names: set[str] = set()
+    for node in _components(config):
+        cls = target_class(node, "config")
+        plugin = plugin_of(cls)
+        names |= {*getattr(cls, "packages", ()), *([plugin.distribution] if plugin else [])}
+    return names | ({"torch"} if "transformers" in names else set())
+
+
+def _components(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The configs of the components that have a say in a run, those inside others included."""
     if "task" in config:
         components = [config["task"]]
     else:
@@ -72,12 +92,9 @@ def packages(config: Mapping[str, Any]) -> set[str]:
             config["gate"],
             *(config[group] for group in active_groups(config)),
         ]
-    names: set[str] = set()
     while components:
-        node = components.pop()
-        names |= set(getattr(target_class(node, "config"), "packages", ()))
+        yield (node := components.pop())
         components += [inner for inner in node.values() if isinstance(inner, Mapping) and "_target_" in inner]
-    return names | ({"torch"} if "transformers" in names else set())
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
 # Keys that decide where output goes and how it looks, but no result.
-ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace")
+ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace", "plugins")
 OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that not every run uses
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
@@ -101,7 +101,9 @@ def run_name(config: RunConfig, invocation: Invocation) -> str:
     chosen = "-".join(invocation.choices[group] for group in ("retriever", *config.active, "gate"))
     known = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
     others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
-    return " ".join([chosen, *(word for word in others if not word.startswith(("dataset.", "tracking.", "store.")))])
+    return " ".join(
+        [chosen, *(word for word in others if not word.startswith(("dataset.", "tracking.", "store.", "plugins.")))]
+    )
 
 
 def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:

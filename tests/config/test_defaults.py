@@ -30,7 +30,7 @@ def test_a_command_takes_the_keys_that_it_has(taken):
     assert words == ["dataset=contest", "dataset.path='data'", "experiment_name='first'"]
     assert note == "Defaults: harness.yaml"
     assert taken(FIRST + "port: 5050\n", "ui")[0] == ["experiment_name='first'", "port=5050"]
-    assert taken(FIRST, "doctor") == ([], "")
+    assert taken(FIRST, "doctor_cache") == ([], "")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ ALSO = {
     ("gate", "llm"): ["gate.model=tiny"],
     ("encoder", "local"): ["encoder.path=model"],
     ("retriever", "http"): ["retriever.http.ids=results[*].id", 'retriever.http.body={query: "{query}", k: "{k}"}'],
+    ("retriever", "file"): ["retriever.file.path=mate.trec"],
+    ("retriever", "python"): ["retriever.python.function=conf_search:search", "plugins.allow=[conf_search]"],
     ("index", "ivf_pq"): ["index.bits=4", "encoder.dimensions=32"],
 }
 
@@ -92,6 +94,8 @@ def models(hub, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
 def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, stack, tmp_path, group, choice):
     (tmp_path / "gate.json").write_text(json.dumps(LEARNT))
+    (tmp_path / "mate.trec").write_text("7 Q0 d1 1 2 x\n3 Q0 d2 1 2 x\n5 Q0 d3 1 2 x\n")
+    (tmp_path / "conf_search.py").write_text("def search(queries, k):\n    return [[('d1', 1)] for _ in queries]\n")
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
     if choice == "llm":
         words += [f"gate.base_url={chat.url}"]

@@ -12,8 +12,10 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from harness.commands.doctor import examination
+from harness.commands.doctor.finding import Finding
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.pipeline.cache import Cache, Entry
@@ -30,20 +32,13 @@ FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check. about: what was checked. said: what was found."""
-
-    about: str
-    state: Literal["ok", "warning", "error"]
-    said: str
-    remedy: str = ""
-
-
 def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Check versions, tracking store, cache, disk, fonts and model hub. Exit code 1 if something is broken."""
+    """Check versions, plug-ins, tracking store, cache, disk, fonts and model hub, and examine retrievers.
+
+    Exit code 1 if something is broken.
+    """
     checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (
-        _versions, _tracking, _cache, _disk, _fonts, _hub,
+        _versions, examination.plugins, _tracking, _cache, _disk, _fonts, _hub, examination.retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
     document = {"findings": [asdict(finding) for finding in findings]}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import digest_texts, flatten
-from harness.config.components import build, identity, reusable
+from harness.config.components import build, identity, reusable, target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
@@ -83,6 +83,8 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) 
     config, dataset = valid.config, valid.dataset
     for retriever, node in config["retriever"].items():
         steps.require_search(retriever, node, "A model answers new queries")
+        if hasattr(target_class(node, "retriever"), "imports"):
+            raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
     _require_same_key(run, config, dataset, search_queries(dataset, config["query"]["text"], config["query"]["file"]))
     _register(tracker, name)
 

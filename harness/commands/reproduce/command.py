@@ -111,8 +111,11 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
         _require_sources(run, merged)
         return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config["data"])})
     except BadInput as error:
+        used = run.tags.get(provenance.PLUGINS)
+        needs = f" The run used plug-ins, which must be installed here: {used}." if used else ""
         raise BadInput(
             f"The config of run {run.short_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
+            f"{needs}"
         ) from None
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from harness.commands.sweep.plan import Job, Trial
 from harness.commands.sweep.work import trial_runner
+from harness.config import plugins
 from harness.config.canonical import digest
 from harness.evaluation.objective import Objective
 from harness.tracking import provenance, recording
@@ -102,6 +103,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.context: Context | None = None
+        self._allowed = plugins.permitted()
 
     def write(self, context: Context, jobs: Mapping[int, Job]) -> None:
         """Write the trials of each job, by its number, to the sweep's folder."""
@@ -119,6 +121,7 @@ class Jobs:
 
         if self.context is None:
             raise RuntimeError("write() comes first")
+        plugins.permit(self._allowed)
         tracking = OmegaConf.to_container(config.tracking, resolve=True)
         if digest(tracking) != self.context.tracking:
             raise RuntimeError(
@@ -286,7 +289,7 @@ def _record(trial: Trial, context: Context) -> RunRecord:
         params = kind_of(trial.config).params(trial.config, trial.choices)
     tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
     if trial.key:
-        tags |= {"trial_key": trial.key} | provenance.versions(provenance.packages(trial.config))
+        tags |= {"trial_key": trial.key} | provenance.of_components(trial.config)
     tags |= dict(context.tags) | {"sweep.trial": str(trial.number)}
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 

@@ -1,0 +1,179 @@
+"""What other distributions bring, and which modules of the user may be imported.
+
+A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`:
+its yaml files are choices of config groups, and its classes are components. It is found without importing it. What is
+wrong with one is told where it is used, and by `harness doctor`; it disturbs no other command.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.config import yaml_files
+from harness.config.folders import conf_folder
+from retrievers.base import BadInput, did_you_mean
+from retrievers.external.modules import spec_of
+
+GROUP = "retrieval_harness.components"
+GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")  # that may be added to
+PROVIDER = "plug-in"  # what Hydra calls their folders of configs
+ALLOW = "plugins.allow"  # the key with the modules that a config may name functions of
+OURS = ("harness", "retrievers")
+
+_allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An installed plug-in.
+
+    name: of the entry point. package: that has its configs and classes. folder: of its configs.
+    problem: why it cannot be used, a sentence without its end; empty if nothing is wrong with its configs.
+    """
+
+    name: str
+    package: str
+    distribution: str
+    version: str
+    folder: Path = Path()
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.distribution} {self.version})"
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.yaml")) if self.folder != Path() else []
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        """(group, choice) of each of its files."""
+        return [(path.relative_to(self.folder).parent.as_posix(), path.stem) for path in self.files]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of the plug-in is part of the identity of its components."""
+        return {"distribution": {"name": self.distribution, "version": self.version}}
+
+    def broken(self, problem: str) -> BadInput:
+        """The error for whoever uses it."""
+        remedy = f"Mend it, or remove it: pip uninstall {self.distribution}"
+        return BadInput(f"The plug-in {self} is broken: {problem}. {remedy}")
+
+
+@functools.cache
+def plugins() -> tuple[Plugin, ...]:
+    """All installed plug-ins, broken ones included."""
+    entries = importlib.metadata.entry_points(group=GROUP)
+    found = [_described(entry) for entry in sorted(entries, key=lambda entry: (entry.name, entry.value))]
+    names = Counter(plugin.name for plugin in found)
+    bring = Counter(choice for plugin in found for choice in plugin.choices)
+    return tuple(_without_clash(plugin, names, bring, found) for plugin in found)
+
+
+def folders() -> list[Path]:
+    """The folders of configs of the plug-ins that can be used."""
+    return [plugin.folder for plugin in plugins() if not plugin.problem]
+
+
+def owner(target: str) -> Plugin | None:
+    """The plug-in whose package has a class or module, by its dotted path."""
+    return next((plugin for plugin in plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
+
+
+def broken_with(group: str, choice: str) -> Plugin | None:
+    """The broken plug-in that would bring a choice."""
+    return next((plugin for plugin in plugins() if plugin.problem and (group, choice) in plugin.choices), None)
+
+
+def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
+    about = entry.dist
+    plugin = Plugin(entry.name, entry.module, about.name if about else "?", about.version if about else "?")
+    if entry.attr:
+        return replace(plugin, problem=f"its entry point names {entry.value!r}, but must name a package")
+    if entry.module.partition(".")[0] in OURS:
+        return replace(plugin, problem=f"the package {entry.module} is the harness's own")
+    spec = spec_of(entry.module)
+    if spec is None or not spec.submodule_search_locations:
+        return replace(plugin, problem=f"there is no package {entry.module!r}")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "conf"
+    if not folder.is_dir():
+        return replace(plugin, problem=f"{folder}: there is no such folder of configs")
+    plugin = replace(plugin, folder=folder)
+    return replace(plugin, problem=next(filter(None, map(_problem, plugin.files, plugin.choices)), ""))
+
+
+def _problem(path: Path, choice: tuple[str, str]) -> str:
+    """What is wrong with a config file; empty if nothing is."""
+    if choice[0] not in GROUPS:
+        return f"{path}: a plug-in may bring choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
+    try:
+        content = yaml_files.load(path)
+    except BadInput as error:
+        return str(error).removesuffix(".")
+    return "" if isinstance(content, dict) else f"{path} is not a config: it holds no keys"
+
+
+def _without_clash(
+    plugin: Plugin, names: Mapping[str, int], bring: Mapping[tuple[str, str], int], found: Sequence[Plugin]
+) -> Plugin:
+    """The plug-in, broken if it brings what another one or the harness has."""
+    if plugin.problem:
+        return plugin
+    if names[plugin.name] > 1:
+        return replace(plugin, problem=f"another plug-in is called {plugin.name}, too")
+    for group, choice in plugin.choices:
+        if (conf_folder() / group / f"{choice}.yaml").exists():
+            return replace(plugin, problem=f"{group}={choice} is shipped with the harness. Give it another name")
+        if bring[group, choice] > 1:
+            other = next(one for one in found if one != plugin and (group, choice) in one.choices)
+            return replace(plugin, problem=f"the plug-in {other} brings {group}={choice}, too")
+    return plugin
+
+
+def permit(modules: Iterable[str]) -> None:
+    """Let configs name functions of these modules, and of no others, in this thread."""
+    _allowed.set(tuple(modules))
+
+
+def permitted() -> tuple[str, ...]:
+    return _allowed.get()
+
+
+def allowed_by(overrides: Sequence[str]) -> Iterator[str]:
+    """The modules that the overrides of a command line allow; whatever else is there is refused when it is checked."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    for word in overrides:
+        if word.lstrip("+").partition("=")[0] != ALLOW:
+            continue
+        try:
+            value = OverridesParser.create().parse_override(word).value()
+        except HydraException:
+            continue
+        yield from (str(one) for one in value) if isinstance(value, list) else ()
+
+
+def check_allowed(config: Mapping[str, Any]) -> None:
+    """BadInput where a recipe or a file allows modules: that is for the person at the command line."""
+    given = (config.get("plugins") or {}).get("allow") or []
+    if isinstance(given, list) and not {*map(str, given)} <= {*permitted()}:
+        raise BadInput(f"{ALLOW} can only be given on the command line, not in a recipe or harness.yaml.")
+
+
+def require_allowed(place: str, where: str) -> None:
+    """BadInput unless the module of `module:name` is allowed, itself or a package around it."""
+    module = place.partition(":")[0]
+    if not any(f"{module}.".startswith(f"{one}.") for one in permitted()):
+        raise BadInput(
+            f"{where}={place}: the module {module} is not allowed. A config runs no code that nobody has allowed by "
+            f"name: add {ALLOW}=[{module}] to the command line, if you trust it."
+        )

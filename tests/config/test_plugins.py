@@ -1,0 +1,204 @@
+"""Components of other distributions: found, checked, identified, and named where they are broken."""
+
+import subprocess
+import sys
+
+import plugin_wheels
+import pytest
+
+from harness.config import components, help, manual, plugins
+from harness.config.components import identity, recorded_name, target_class
+from retrievers.base import BadInput
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json")
+OVERLAP = {"_target_": "overlap_search.retriever.Overlap", "least": 1}
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder on the import path; install(files, name=...) puts a plug-in there."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    before = set(sys.modules)
+
+    def install(files=None, **about):
+        plugin_wheels.unpack(plugin_wheels.wheel(tmp_path, files, **about), folder)
+        plugins.plugins.cache_clear()
+
+    yield install
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
+    monkeypatch.undo()
+    plugins.plugins.cache_clear()
+
+
+def changed(**texts):
+    """The files of the plug-in with some of them changed: by the end of its path -> text."""
+    files = dict(plugin_wheels.FILES)
+    for name, text in texts.items():
+        path = next(path for path in files if path.endswith(name.replace("__", ".")))
+        files[path] = text
+    return files
+
+
+def test_no_plugin_is_installed_here():
+    assert plugins.plugins() == ()
+
+
+def test_a_plugin_is_found_without_importing_it(site):
+    site()
+    [found] = plugins.plugins()
+    assert (found.name, found.distribution, found.version, found.problem) == ("overlap", "overlap-search", "1.0", "")
+    assert found.choices == [("retriever", "overlap")]
+    assert "overlap" in manual.choices("retriever")
+    assert "overlap_search" not in sys.modules
+
+
+def test_its_class_is_a_component_identified_by_name_version_and_distribution(site):
+    site()
+    cls = target_class(OVERLAP, "retriever.overlap")
+    assert recorded_name(cls) == "retriever/overlap"
+    assert target_class({"_target_": "retriever/overlap"}, "x") is cls
+    assert identity(OVERLAP) == {
+        "target": "retriever/overlap",
+        "version": 1,
+        "packages": {},
+        "arguments": {"least": 1},
+        "distribution": {"name": "overlap-search", "version": "1.0"},
+    }
+
+
+def test_help_and_hints_list_its_choices(site, tmp_path, monkeypatch):
+    site()
+    monkeypatch.chdir(tmp_path)
+    page = help.page("run", ["retriever=overlap"], "harness run")
+    assert "* overlap" in page
+    assert "retriever.overlap.least=1" in page
+    with pytest.raises(BadInput, match=r"Choose one as retriever=NAME does: .*hybrid_lexical, .*overlap"):
+        components.check_component({"_target_": "encoder/lsa"}, "retriever")
+
+
+def test_it_runs_sweeps_caches_and_reproduces(site, harness, toy, tracker):
+    site()
+    run = harness("run", *TOY, "retriever=overlap", "experiment_name=e").json
+    again = harness("run", *TOY, "retriever=overlap", "experiment_name=e", "tracking=none", "top_k=1")
+    assert again.code == 0
+    logged = tracker.run(run["run_id"])
+    assert logged.tags["plugins"] == "overlap (overlap-search 1.0)"
+    assert logged.tags["version.overlap-search"] == "1.0"
+    swept = harness("sweep", *TOY, "retriever=bm25,overlap", "top_k=1,2", "experiment_name=e").json
+    assert swept["trials"]["finished"] == 4
+    both = harness("run", *TOY, "retriever=[bm25,overlap]", "gate=auto", "tracking=none")
+    assert both.code == 0, both.err
+    assert harness("reproduce", f"run={run['run_id']}", "format=json").json["reproduced"]
+
+
+def test_without_the_plugin_reproduce_says_what_is_missing_and_compare_works(site, harness, toy, monkeypatch):
+    site()
+    run_id = harness("run", *TOY, "retriever=overlap", "experiment_name=e").json["run_id"]
+    harness("run", *TOY, "experiment_name=e")
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if not one.endswith("site")])
+    plugins.plugins.cache_clear()
+    done = harness("reproduce", f"run={run_id}")
+    assert done.code == 2
+    assert "no component is recorded as 'retriever/overlap'" in done.err
+    assert "The run used plug-ins, which must be installed here: overlap (overlap-search 1.0)" in done.err
+    assert harness("compare", "experiment_name=e", "top=2", "format=json").json
+    assert harness("run", *TOY, "retriever=overlap").code == 2
+
+
+BROKEN = [
+    # files, what is used, message
+    ({"entry": "overlap = nowhere"}, {}, "there is no package 'nowhere'"),
+    ({"entry": "overlap = overlap_search:Overlap"}, {}, "must name a package"),
+    ({"entry": "overlap = retrievers.lexical"}, {}, "the package retrievers.lexical is the harness's own"),
+    ({}, {"files": {"overlap_search/__init__.py": ""}}, "there is no such folder of configs"),
+    ({}, {"overlap__yaml": "overlap: [1"}, "this is not a config: expected"),
+    ({}, {"overlap__yaml": "- 1"}, "overlap.yaml is not a config: it holds no keys"),
+    ({}, {"more": "retriever/bm25.yaml"}, "retriever=bm25 is shipped with the harness"),
+    ({}, {"more": "run.yaml"}, "a plug-in may bring choices of dataset, retriever"),
+    ({}, {"more": "hydra/launcher/x.yaml"}, "a plug-in may bring choices of dataset, retriever"),
+    ({}, {"more": "retrievers/x.yaml"}, "Did you mean 'retriever'?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("about", "how", "problem"), BROKEN)
+def test_a_broken_plugin_is_named_and_harms_nobody(site, harness, toy, about, how, problem):
+    files = how.get("files") or changed(**{key: text for key, text in how.items() if "__" in key})
+    if "more" in how:
+        files[f"overlap_search/conf/{how['more']}"] = "x: {_target_: overlap_search.retriever.Overlap}"
+    site(files, **about)
+    [found] = plugins.plugins()
+    assert problem in found.problem
+    assert plugins.folders() == []
+    with pytest.raises(BadInput, match=r"The plug-in overlap \(overlap-search 1\.0\) is broken: .* pip uninstall ov"):
+        raise found.broken(found.problem)
+    if ("retriever", "overlap") in found.choices:
+        done = harness("run", *TOY, "retriever=overlap", "tracking=none")
+        assert done.code == 2
+        assert problem in done.err
+    assert harness("run", *TOY, "tracking=none", "retriever=bm25", "--cfg=job").code == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"retriever__py": "import nothing_like_it"}, "No module named 'nothing_like_it'"),
+        ({"retriever__py": "def ("}, "SyntaxError"),
+        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "retriever/bm25")}, "as a class of the"),
+        ({"retriever__py": plugin_wheels.OVERLAP.replace("recorded_as", "name")}, "does not declare `recorded_as"),
+        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "X")}, "does not declare `recorded_as"),
+        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/", "encoder/")}, "Overlap is no retriever"),
+        ({"retriever__py": "x = 1"}, "has no class 'Overlap'"),
+        ({"overlap__yaml": "overlap: {_target_: os.getcwd}"}, "'os.getcwd' is not allowed"),
+        ({"overlap__yaml": "# @package _global_\nhydra: {verbose: true}\nretriever: {}"}, "sets hydra.verbose"),
+        ({"overlap__yaml": "# @package _global_\nplugins: {allow: [os]}\nretriever:\n  x: {_target_: retriever/python, "
+                           "function: 'os:getcwd'}"}, "the module os is not allowed"),
+    ],
+)  # fmt: skip
+def test_a_plugin_that_breaks_when_it_is_used_is_named_and_harms_nobody(site, harness, toy, files, message):
+    site(changed(**files))
+    done = harness("run", *TOY, "retriever=overlap", "tracking=none")
+    assert done.code == 2, done.err
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert harness("run", *TOY, "tracking=none", "--cfg=job").code == 0
+
+
+def test_two_plugins_with_the_same_choice_are_both_named(site):
+    site()
+    files = {path.replace("overlap_search", "second"): text for path, text in plugin_wheels.FILES.items()}
+    site(files, name="second-search", entry="second = second")
+    problems = [plugin.problem for plugin in plugins.plugins()]
+    assert problems == [
+        "the plug-in second (second-search 1.0) brings retriever=overlap, too",
+        "the plug-in overlap (overlap-search 1.0) brings retriever=overlap, too",
+    ]
+
+
+@pytest.mark.slow
+def test_a_wheel_that_pip_installs_runs_in_a_new_process(tmp_path, toy):
+    made = plugin_wheels.wheel(tmp_path)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]
+    subprocess.run([*pip, str(tmp_path / "site"), str(made)], check=True)
+    command = "from harness.cli import main; import sys; main(sys.argv[1:])"
+    words = ["run", *TOY, "retriever=overlap", "tracking=none"]
+    environment = {"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"modified_map@3"' in done.stdout
+
+
+def test_a_plugin_brings_components_of_every_kind(site, harness, toy, tracker):
+    site(plugin_wheels.every_kind(), name="every-kind", entry="every = every_kind")
+    groups = list(plugin_wheels.EVERY_YAML)
+    words = ["retriever=hybrid", "format=json", "experiment_name=e", *(f"{group}=mine" for group in groups)]
+    run = harness("run", *words).json
+    logged = tracker.run(run["run_id"])
+    assert {logged.params[group] for group in groups} == {"mine"}
+    assert logged.tags["plugins"] == "every (every-kind 1.0)"
+    assert harness("reproduce", f"run={run['run_id']}", "format=json").json["reproduced"]
