@@ -210,3 +210,14 @@ def test_what_needs_a_search_is_refused(harness, toy, mate, words, message):
     done = harness(verb, *shared, "retriever=file", f"retriever.file.path={mate}", *others)
     assert done.code == 2
     assert message in done.err
+
+
+def test_a_run_of_another_system_scores_as_trec_eval_says(harness, real_data):
+    """The classic standard run of Cranfield, with the results of trec_eval beside it."""
+    folder = real_data / "cranfield"
+    words = (f"dataset.path={folder}", "dataset=beir", "tracking=none", "format=json", "metrics=[map,mrr@10,ndcg@10]")
+    run = folder / "runs" / "standard_classic.run"
+    ours = harness("run", *words, "objective=map", "retriever=file", f"retriever.file.path={run}", "depth=50")
+    theirs = harness("score", *words, "objective=map", f"predictions={run}")
+    for name in ("map", "mrr@10", "ndcg@10"):
+        assert ours.json["metrics"][name] == pytest.approx(theirs.json["metrics"][name], abs=1e-12), name
