@@ -85,7 +85,10 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
                 raise BadInput(f"{path}: no command has the key {key:.80}.{did_you_mean(key, everywhere)}")
         if not _is_plain(value):
             raise BadInput(f"{path}: {key} must be a plain value or a list of plain values, not {value!r:.60}.")
-        yield Setting(key, value, str(value), str(path))
+        setting = Setting(key, value, str(value), str(path))
+        if setting.is_choice:
+            raise BadInput(f"{path}: {key} is chosen in the list `defaults`, by a line `- override /{key}: NAME`.")
+        yield setting
 
 
 def _is_plain(value: Any) -> bool:
