@@ -38,6 +38,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "commands/ui.py:_announce": "opens a browser",
     "config/check.py:shipped_keys": SHIPPED,
     "config/components.py:_recorded_classes": SHIPPED,
+    "config/components.py:plugin_targets": "the files of an installed package",
     "config/leash.py:_shipped": SHIPPED,
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
     "data/run_file.py:_line_with": "finds the line that a refusal is about",
