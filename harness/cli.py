@@ -149,7 +149,7 @@ def call(command: str, words: Sequence[str]) -> int:
         else:
             if words[:1] != ["-sc"]:
                 check_words(command, words, COMMANDS)
-            with stage(f"starting harness {command}"):
+            with stage(f"harness {command}"):
                 run_app(command, words, lambda: _function(command))
         sys.stdout.flush()
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import load_dataset
 from harness.reports import terminal
+from harness.reports.next_steps import flag
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -33,9 +35,10 @@ def init(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     settings = _settings(config, invocation)
     path = Path(defaults.FILE)
     text = HEADER + "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items())
-    defaults.parse(text, path)
+    folders = [Path(folder) for folder in [invocation.config_dir] if folder]
+    defaults.parse(text, path, folders)
     rows = _rows(config, invocation)
-    if path.exists() and {one.key: one.value for one in defaults.read(path)} != settings:
+    if path.exists() and {one.key: one.value for one in defaults.read(path, folders)} != settings:
         raise BadInput(
             f"{path} is there already and says something else: edit it, or delete it and repeat this command."
         )
@@ -50,10 +53,11 @@ def init(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             console.print(f"  {key}: {_yaml(value)}")
         console.print("Next:")
         if "task" in config:
-            console.print("  harness score predictions=FILE references=FILE")
+            commands = [["score", "predictions=FILE", "references=FILE"]]
         else:
-            console.print("  harness run")
-            console.print("  harness sweep retriever=bm25,hybrid_lexical" if rows["labelled"] else "  harness ui")
+            commands = [["run"], ["sweep", "retriever=bm25,hybrid_lexical"] if rows["labelled"] else ["ui"]]
+        for verb, *words in commands:
+            console.print(f"  {shlex.join(['harness', verb, *flag(invocation.config_dir), *words])}")
 
     terminal.emit(config["format"], document, show)
     return document

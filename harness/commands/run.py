@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
-from harness.evaluation.objective import Objective
+from harness.config.text import short_id
 from harness.evaluation.scores import plain
 from harness.pipeline import preflight, steps
 from harness.pipeline.run_config import RunConfig
@@ -20,7 +20,7 @@ from harness.reports.evaluation import Evaluation
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.ranking import leader
-from harness.tracking.tracker import LoggedRun, RunRecord, short_id
+from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def show(console: Console, result: Result) -> None:
     else:
         console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
     if result.objective and (best := result.best_before) and best.objective:
-        console.print(standing(result.objective, best.objective, best.short_id))
+        console.print(terminal.standing(result.objective, best.objective, best.short_id))
     if result.private_peeks and result.config.split.select_on == "public":
         console.print(terminal.peeked(result.experiment, result.private_peeks))
     terminal.show_measured(console, result.measured)
@@ -206,20 +206,13 @@ def show(console: Console, result: Result) -> None:
             console.print(line)
 
 
-def standing(one: Objective, before: Objective, run: str) -> str:
-    """How an objective stands to that of the best run before, in one sentence. run: its short id."""
-    kind = "" if before.kind == one.kind else f", {before.kind}"
-    so_far = f"the best so far (run {run}{kind})."
-    difference = one.value - before.value
-    return f"{difference:+.4f} against {so_far}" if difference else f"As good as {so_far}"
-
-
 def next_lines(run_id: str, result: Result) -> Iterator[str]:
     """The commands that show and export a run, and those that may win back what loses most."""
     config, invocation = result.config, result.invocation
-    place = Place(config.document, invocation.choices)
+    place = Place.of(config.document, invocation)
     yield f"  {place.command('ui')}"
-    yield f"  {place.command('export', f'run={run_id}')}"
+    yield f"  {place.command('export', f'run={run_id}', metric=config.objective)}"
     if scores := result.held_out or result.scores:
-        proposals = Proposals(invocation, list(config.retriever), config.depth)
+        documents = result.record.inputs["documents"].rows
+        proposals = Proposals(invocation, list(config.retriever), config.depth, documents)
         yield from proposals.lines(scores.losses, scores.counts["needs_no_retrieval"])

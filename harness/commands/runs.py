@@ -138,7 +138,7 @@ def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         elif (name := _experiment(tracker, config, invocation)) is not None:
             title, groups = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
         else:
-            return _show_experiments(tracker, config, Place(config, invocation.choices))
+            return _show_experiments(tracker, config, Place.of(config, invocation))
     top = config["top"]
     document = {"title": title, "groups": [group.to_json(top) for group in groups]}
     titles = [group.title for group in groups]
@@ -146,7 +146,7 @@ def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         group.section(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
         for group in groups
     ]
-    next_steps = _next(groups, Place(config, invocation.choices))
+    next_steps = _next(groups, Place.of(config, invocation))
     _show(config, document, f"{title}: {_count(groups)}", shown, next_steps)
     return document
 
@@ -247,7 +247,8 @@ def _next(groups: Sequence[Group], place: Place) -> list[str]:
         for run in (row.shown for row in groups[0].rows):
             different.setdefault(run.tags.get("trial_key", run.run_id), run.short_id)
         best = list(different.values())[:2]
-        said += [place.command("compare", f"runs=[{','.join(best)}]")] if len(best) > 1 else []
+        runs = f"runs=[{','.join(best)}]"
+        said += [place.command("compare", runs, metric=groups[0].measure)] if len(best) > 1 else []
     return said
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
+from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
 from harness.data.predictions import read_predictions
@@ -24,9 +25,9 @@ from harness.reports.next_steps import Place
 from harness.reports.run_note import RunScores
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording, retrieval_run
-from harness.tracking.mlflow_client import redacted
+from harness.tracking.ranking import leader
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
-from harness.tracking.tracker import NOTE, Input, RunRecord, as_note, short_id
+from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def score(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "private_peeks": peeks,
         "seconds": round(time.perf_counter() - began, 3),
     }
-    place = Place(config, invocation.choices)
+    place = Place.of(config, invocation)
     terminal.emit(config["format"], document, lambda console: _show(console, scored, document, place))
     recording.exit_if_unsent(record)
     return document
@@ -111,11 +112,11 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], pla
         console.print(f"Intervals: {note}.", style="dim")
     console.print(f"Files: {document['files']['folder']}")
     if document["run_id"]:
-        name = document["experiment"]
+        name, run = document["experiment"], f"run={document['run_id']}"
         console.print(f"Run {short_id(document['run_id'])} of experiment {name!r}. Next:")
-        metric = f"metric={scored.shown}"
-        for words in (("ui",), ("compare", metric), ("export", metric, f"run={document['run_id']}")):
-            console.print(f"  {place.command(*words)}")
+        console.print(f"  {place.command('ui')}")
+        console.print(f"  {place.command('compare', metric=scored.shown)}")
+        console.print(f"  {place.command('export', run, metric=scored.shown)}")
 
 
 def _measures_table(scored: ScoredFile) -> Table:
@@ -166,12 +167,15 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         source = {"Predictions": path.name, "Labels": where}
         shown = RunScores(scores, None, config["objective"], objective)
         record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, shown, source))
-    if not record.unsent:
+    best = None
+    if live.run_id and not record.unsent:
         tracker.count_private_view(config["experiment_name"])
+        best = leader(tracker, record, live.run_id)
     content = scores.to_json()
-    document = {
+    document: dict[str, Any] = {
         "run_id": live.run_id,
         "experiment": config["experiment_name"],
+        "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
         "objective": objective and objective.to_json(),
     }
     # By the definition of the reference values: 0 for a ratio without a denominator, whose summary has n = 0.
@@ -183,11 +187,16 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
             if ids:
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
+        if objective and best and best.objective:
+            console.print(terminal.standing(objective, best.objective, best.short_id))
         console.print(f"Files: {live.folder}")
         if live.run_id:
-            console.print(
-                f"Run {short_id(live.run_id)} of experiment {config['experiment_name']!r} in {redacted(tracker.uri)}"
-            )
+            console.print(f"Run {short_id(live.run_id)} of experiment {config['experiment_name']!r}. Next:")
+            place = Place.of(config, invocation)
+            console.print(f"  {place.command('ui')}")
+            if best:
+                runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
+                console.print(f"  {place.command('compare', runs, metric=config['objective'])}")
 
     terminal.emit(config["format"], document, show)
     recording.exit_if_unsent(record)

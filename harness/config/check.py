@@ -25,11 +25,13 @@ class Invocation:
 
     choices: config group -> the choice, such as retriever -> bm25.
     overrides: the arguments key=value. defaults: what `harness.yaml` adds to them, in the same form.
+    config_dir: the folder of `--config-dir`; None without one.
     """
 
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
     defaults: tuple[str, ...] = ()
+    config_dir: str | None = None
 
 
 def primary(command: str) -> str:

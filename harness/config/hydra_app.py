@@ -71,7 +71,9 @@ class Request:
         check(config, primary(self.command))
         choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
-        return config, Invocation(choices, tuple(words[len(self.before) :]), tuple(self.before))
+        words, before = tuple(words[len(self.before) :]), tuple(self.before)
+        folder = next(map(str, config_folders(self.options)), None)
+        return config, Invocation(choices, words, before, folder)
 
 
 def run_app(command: str, words: Sequence[str], function: Callable[[], Function]) -> None:

@@ -111,7 +111,9 @@ class LeashedLoader(ConfigLoaderImpl):
         loaded = super()._load_single_config(default, repo)
         if loaded.provider in ("command-line", plugins.PROVIDER):  # of --config-dir
             content = OmegaConf.to_container(loaded.config, resolve=False)
-            _check_file(content, f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml")
+            file = f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml"
+            _check_file(content, file)
+            recipes.tell_of_senders(content, file)
             if default.config_path.startswith(f"{recipes.GROUP}/"):
                 loaded = copy.copy(loaded)
                 loaded.config = OmegaConf.create(recipes.own(content, self._name))

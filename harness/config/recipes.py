@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from retrievers.base import BadInput, did_you_mean
 
 GROUP = "experiment"
 NOTHING = ("null", "~", "")  # how YAML writes it
+# Last parts of keys that decide which servers get runs, queries and a secret; a file of somebody else's says so on the terminal.
+SENDERS = ("uri", "url", "base_url", "api_key_env")
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
@@ -55,6 +59,18 @@ def own(content: Any, name: str) -> Any:
     return {key: value for key, value in kept.items() if value != {} or content[key] == {}}
 
 
+def tell_of_senders(content: Any, file: str) -> None:
+    """Say, once for each file, that it decides where data go."""
+    values = _values(content)
+    if found := [key for key in values if key.rpartition(".")[2] in SENDERS and values[key] is not None]:
+        _say(f"Note: {file} sets {' and '.join(found)}, so it decides where your data go.")
+
+
+@functools.cache
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)  # noqa: T201
+
+
 def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -> Iterator[Setting]:
     """What a recipe sets, those that it builds on first. BadInput for a key that no command has.
 
@@ -71,6 +87,8 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
     page, content = manual.read(path), yaml_files.load(path) or {}
     for base in page.bases:
         yield from _settings(base, folders, [*above, choice])
+    if path.parent.parent in folders:
+        tell_of_senders(content, str(path))
     everywhere = known_keys(folders)
     for group, entry in page.groups.items():
         value = None if entry.value in NOTHING else entry.value

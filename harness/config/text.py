@@ -13,3 +13,8 @@ def plural(noun: str) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 trial`, `2 trials`, `1,000 labelled queries`."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
+def short_id(run_id: str) -> str:
+    """An id as tables and sentences show it: its first 8 digits. Commands take it for the whole."""
+    return run_id[:8]

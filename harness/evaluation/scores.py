@@ -19,6 +19,12 @@ from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
 Lists = Ranking | Predictions
 RESAMPLES = 2000
+NO_QUERY = {  # why a ratio of abstention has the denominator 0
+    "abstention_precision": "no list is empty",
+    "abstention_recall": "every query needs retrieval",
+    "abstention_f1": "no list is empty and every query needs retrieval",
+}
+DEEP = 100  # documents from which on a list that may be cut counts as whole: what a run retrieves by default
 
 
 @dataclass(frozen=True)
@@ -155,12 +161,15 @@ class ShownLists:
             raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Standard measure -> why it is unknown: of a file that is shallower than a cut-off, those that read deeper."""
+        """Standard measure -> why it is unknown: of a file that may be cut, those that read deeper than it goes.
+
+        A measure without a cut-off reads whole lists.
+        """
         if self.complete:
             return {}
         longest = self._longest
         standard = [measure for measure in measures if measure.family is Family.STANDARD]
-        deeper = [measure.name for measure in standard if measure.k is not None and measure.k > longest]
+        deeper = [measure.name for measure in standard if (measure.k or DEEP) > longest]
         return dict.fromkeys(deeper, f"the longest list has {counted(longest, 'document')}")
 
     @property
@@ -316,9 +325,9 @@ def _summaries(
 
 
 def _reason(measure: Measure, judged: Judged) -> str:
-    if measure.name != "abstention_auroc":
-        return f"denominator 0: none of the {measure.family.value}"
-    return "no gate signal" if judged.signal is None else "all queries are of one kind"
+    if measure.name == "abstention_auroc":
+        return "no gate signal" if judged.signal is None else "all queries are of one kind"
+    return NO_QUERY.get(measure.name, "no query needs retrieval")
 
 
 def _with_intervals(

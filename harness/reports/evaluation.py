@@ -93,8 +93,7 @@ class Evaluation:
         if not self.scores:
             return
         rows = [*terminal.score_rows(self.scores, self.held_out)]
-        notes = [f"{', '.join(names)}: {note}." for note, names in terminal.notes_of(self.scores).items()]
-        yield Section("Measures", notes, terminal.SCORE_HEADER, rows)
+        yield Section("Measures", terminal.notes_of(self.scores), terminal.SCORE_HEADER, rows)
         lost = (self.held_out or self.scores).losses
         if lost:
             rows = [[name, number(value), LOSSES[name]] for name, value in lost.items()]

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from harness.config.text import counted
 from harness.evaluation.objective import Objective
 
 ABSENT = "–"
@@ -73,3 +74,15 @@ def result(one: Objective) -> str:
 def description(parts: Iterable[str]) -> str:
     """Paragraphs, without the empty ones."""
     return "\n\n".join(filter(None, parts))
+
+
+def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
+    """How many documents a gate shows: `3 documents from 3.821, below that none`. levels, thresholds: as in a Rule."""
+    steps: list[str] = []
+    for level, threshold in zip(levels, thresholds, strict=False):
+        if threshold < math.inf:
+            rest = "for all others" if steps else "for every query"
+            steps.append(f"{counted(level, 'document')} {f'from {threshold:.4g}' if threshold > -math.inf else rest}")
+    if steps and thresholds[-1] > -math.inf:
+        steps.append("below that none")
+    return ", ".join(steps) or "withholds all documents"

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ LOST = {
 }
 ONCE = ("run_name", "trace", "format")  # of one run alone
 LEARNT = ("auto", "depth", "classifier")  # gates that learn from labels
+TOKENIZERS = ("kiwi", "char_ngram", "word")  # worth trying
 RETRIEVAL = "retrieval"
 
 
@@ -31,29 +33,38 @@ RETRIEVAL = "retrieval"
 class Place:
     """Where the runs of a command are.
 
-    config: of the command, resolved. choices: config group -> choice.
+    config: of the command, resolved. choices: config group -> choice. config_dir: the folder of `--config-dir`.
     """
 
     config: Mapping[str, Any]
     choices: Mapping[str, str | None]
+    config_dir: str | None = None
 
-    def command(self, verb: str, *words: str) -> str:
+    @classmethod
+    def of(cls, config: Mapping[str, Any], invocation: Invocation) -> Place:
+        return cls(config, invocation.choices, invocation.config_dir)
+
+    def command(self, verb: str, *words: str, metric: str | None = None) -> str:
         """`harness VERB` with these words and with what it needs to find the same, quoted for the shell.
 
         What `harness.yaml` or the command's own default says already is left out.
+
+        metric: the measure that the command is to go by.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)
         said = [f"task={task}"] if task != RETRIEVAL and "task" in own.groups else []
         known = {key: entry.value for key, entry in own.keys.items()}
         known |= {key: entry.value for key, entry in (manual.keys_of("task", task) if said else {}).items()}
-        file = {one.key: one.text for one in defaults(name, said).settings}
+        file = {one.key: one.text for one in defaults(name, [*flag(self.config_dir), *said]).settings}
         known |= file
+        if metric not in (None, known.get("metric") if "metric" in file else known.get("objective")):
+            words = (f"metric={metric}", *words)
         given = {word.partition("=")[0] for word in words}
         for key, value in self._values(file).items():
             if own.has(key) and key not in given and value is not None and value != known.get(key):
                 said.append(f"{key}={value}")
-        return shlex.join(["harness", *verb.split(), *said, *words])
+        return shlex.join(["harness", *verb.split(), *flag(self.config_dir), *said, *words])
 
     def _values(self, file: Mapping[str, str]) -> dict[str, str | None]:
         """Key -> value that decides where runs are; None where the command finds it by itself."""
@@ -70,6 +81,11 @@ class Place:
         }
 
 
+def flag(config_dir: str | None) -> list[str]:
+    """The words that name a `--config-dir` again."""
+    return [f"--config-dir={config_dir}"] if config_dir else []
+
+
 def _has_password(uri: str | None) -> bool:
     return bool(uri and urlsplit(uri).password)
 
@@ -79,11 +95,13 @@ class Proposals:
     """What to try after a retrieval run.
 
     invocation: of the run. retrievers: names of its component rankings. depth: documents retrieved for a query.
+    documents: how many there are.
     """
 
     invocation: Invocation
     retrievers: Sequence[str]
     depth: int
+    documents: int
 
     def lines(self, losses: Mapping[str, float], needless: int) -> Iterator[str]:
         """The two greatest losses, and the commands that may win them back; nothing where there is none.
@@ -103,11 +121,14 @@ class Proposals:
             yield from self._ranking()
         elif kind == "not_found":
             if any(name in ("bm25", "bigram") for name in self.retrievers):
-                yield from self._with("sweep", "tokenizer", "kiwi,char_ngram,word")
-            yield from self._with("run", "depth", str(3 * self.depth))
-        elif needless and choices["gate"] in LEARNT:
+                yield from self._with("sweep", "tokenizer", ",".join(_tokenizers(choices.get("tokenizer"))))
+            if self.depth < self.documents:
+                yield from self._with("run", "depth", str(min(3 * self.depth, self.documents)))
+        elif not needless:
+            yield from self._with("run", "gate", "none")
+        elif choices["gate"] in LEARNT:
             yield from self._with("sweep", "gate", ",".join(("none", *LEARNT)))
-        elif needless:
+        else:
             yield from self._with("run", "gate", "auto")
 
     def _ranking(self) -> Iterator[str]:
@@ -127,14 +148,23 @@ class Proposals:
         """The command line of the run with another value of a key; nothing where a recipe says that, too."""
         kept = [word for word in self._words() if not _inside(word.partition("=")[0].lstrip("+~"), key)]
         recipe = next((word.partition("=")[2] for word in kept if word.startswith("experiment=")), None)
-        path = manual.choices("experiment").get(recipe or "")
+        path = manual.choices("experiment", [Path(one) for one in [self.invocation.config_dir] if one]).get(
+            recipe or ""
+        )
         if recipe and (path is None or any(_inside(one, key) for one in manual.read(path).keys)):
             return
-        yield shlex.join(["harness", verb, *kept, *further, f"{key}={value}"])
+        folder = flag(self.invocation.config_dir)
+        yield shlex.join(["harness", verb, *folder, *kept, *further, f"{key}={value}"])
 
     def _words(self) -> list[str]:
         words = [typed(word) for word in self.invocation.overrides]
         return [word for word in words if word.partition("=")[0] not in ONCE]
+
+
+def _tokenizers(current: str | None) -> list[str]:
+    """Those to try: the run's own first, so that it is among the trials, and no Korean one after one for English."""
+    others = [name for name in TOKENIZERS if (name, current) != ("kiwi", "snowball")]
+    return list(dict.fromkeys([current or others[0], *others]))
 
 
 def _inside(key: str, group: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.config.text import counted
+from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
 from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
@@ -16,7 +16,7 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores, Summary
 from harness.pipeline.run_config import RunConfig
 from harness.reports.gate_view import GateView
-from harness.reports.markup import bullets, description, grid, interval, marked, result, snippet
+from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, result, snippet
 
 # The measures listed first where a run has them, in this order, and how many measures the description lists.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
@@ -118,9 +118,8 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
         parts.append(_confusion(table))
     parts.append(bullets(map(marked, run.notes)))
     if run.run_id and table:
-        parts.append(
-            f"Run it again: `harness reproduce run={run.run_id}`  \nSubmit it: `harness export run={run.run_id}`"
-        )
+        run_id = short_id(run.run_id)
+        parts.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
     others = set(files) - {"report.html"}
     return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in others)])
 
@@ -147,16 +146,7 @@ def gate_text(view: GateView) -> str:
     """`bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
         return f"none, every query gets its documents (the signal shown is {view.name})"
-    steps = [
-        f"{counted(level, 'document')} {f'from {threshold:.4g}' if threshold > -math.inf else 'for all others'}"
-        for level, threshold in zip(view.levels, view.thresholds, strict=False)
-        if threshold < math.inf
-    ]
-    none = ["below that none"] if view.thresholds[-1:] > (-math.inf,) else []
-    if steps:
-        rule = ", ".join([*steps, *none])
-    else:
-        rule = "withholds all documents" if view.thresholds else "no threshold on the signal"
+    rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"
     return f"{view.name}: {rule}" + (f"; fitted on labels of {counted(view.counts[0], 'query')}" if view.learnt else "")
 
 

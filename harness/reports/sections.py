@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading, and what follows it; all but the heading may be empty.
@@ -38,8 +41,9 @@ def show(console: Console, title: str, sections: Sequence[Section]) -> None:
         for line in section.lines:
             console.print(f"  {line}")
         if section.rows:
-            folded = {*long_columns(section.header, section.rows), section.header[-1]}  # the last one is often a name
-            table = bare_table(section.header, left=section.header, folded=folded, header_style="dim")
+            header = [name.replace("_", "_\n") if len(name) > BROKEN else name for name in section.header]
+            folded = {*long_columns(header, section.rows), header[-1]}  # the last one is often a name
+            table = bare_table(header, left=header, folded=folded, header_style="dim")
             for row in section.rows:
                 table.add_row(*row)
             console.print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +14,7 @@ from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores
 from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
-from harness.reports.markup import interval, number
+from harness.reports.markup import interval, levels_text, number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +66,9 @@ def bare_table(
 def long_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The columns that are wider than a number, an id or the name of a measure."""
     columns = zip(header, *rows, strict=True)
-    return [name for name, *cells in columns if max(map(len, (name, *cells))) > WHOLE]
+    return [
+        name for name, *cells in columns if max(len(one) for cell in (name, *cells) for one in cell.split("\n")) > WHOLE
+    ]
 
 
 def show_measured(console: Console, measured: Mapping[str, float]) -> None:
@@ -105,14 +108,15 @@ def show_scores(
         _show_losses(console, held_out or scores, "out of fold" if held_out else "")
     console.print()
     console.print(counted_queries(scores))
-    for note, names in notes_of(scores).items():
-        console.print(f"{', '.join(names)}: {note}.", style="dim")
+    for note in notes_of(scores):
+        console.print(note, style="dim")
 
 
 def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[str]]:
-    """The cells of each measure under SCORE_HEADER; a measure out of fold follows the same in sample."""
+    """The cells of each measure with a value under SCORE_HEADER; a measure out of fold follows the same in sample."""
     for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
-        summary = of.summary[name]
+        if not (summary := of.summary[name]).n:
+            continue
         yield [
             f"{OOF}{name}" if of is held_out else name,
             number(summary.known),
@@ -122,19 +126,27 @@ def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[
         ]
 
 
-def notes_of(scores: Scores) -> dict[str, list[str]]:
-    """Why there is no value or no interval -> the measures that this is true of."""
-    notes: dict[str, list[str]] = {}
+def notes_of(scores: Scores) -> list[str]:
+    """Why measures have no value or no interval, in sentences."""
+    notes: dict[tuple[bool, str], list[str]] = {}
     for name, summary in scores.summary.items():
         if summary.note:
-            notes.setdefault(summary.note, []).append(name)
-    return notes
+            notes.setdefault((summary.n > 0, summary.note), []).append(name)
+    return [f"{'' if known else 'Absent: '}{', '.join(names)}: {note}." for (known, note), names in notes.items()]
 
 
 def ranked_by(one: Objective) -> str:
     """What ranks a run, in one line."""
     ends = interval(one.low, one.high, absent="")
     return f"Ranked by {one.title}: {number(one.value)}{f' (95 % interval {ends})' if ends else ''}"
+
+
+def standing(one: Objective, before: Objective, run: str) -> str:
+    """How an objective stands to that of the best run before, in one sentence. run: its short id."""
+    kind = "" if before.kind == one.kind else f", {before.kind}"
+    so_far = f"the best so far (run {run}{kind})."
+    difference = one.value - before.value
+    return f"{difference:+.4f} against {so_far}" if difference else f"As good as {so_far}"
 
 
 def peeked(experiment: str, peeks: int) -> str:
@@ -152,14 +164,10 @@ def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
     console.print()
     queries = counted(learnt["queries"], "query")
     console.print(f"Gate, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval):")
-    levels = ", ".join(
-        f"{level} from {_end(threshold)}" for level, threshold in zip(rule["levels"], rule["thresholds"], strict=False)
-    )
-    console.print(f"  {signal}: documents shown: {levels}; below that none.")
+    console.print(f"  {signal}: {levels_text(rule['levels'], [float(one) for one in rule['thresholds']])}.")
     for name, meaning in RANGES.items():
-        if name in fitted:
-            low, high = map(_end, fitted[name])
-            console.print(f"  {meaning}: {low} to {high}")
+        if name in fitted and (ends := _ends(*map(float, fitted[name]))):
+            console.print(f"  {meaning}: {ends}")
     for note in fitted["notes"]:
         console.print(f"  Note: {note}.")
 
@@ -178,8 +186,12 @@ def _show_losses(console: Console, scores: Scores, kind: str) -> None:
         console.print(f"  {name:<26} {value:.4f}")
 
 
-def _end(value: float | str) -> str:
-    return f"{float(value):.4g}"
+def _ends(low: float, high: float) -> str:
+    """An interval of thresholds in words; "" where none of them withholds anything, or none shows anything."""
+    if math.isinf(low) or math.isinf(high):
+        words = [f"from {low:.4g}"] * math.isfinite(low) + [f"up to {high:.4g}"] * math.isfinite(high)
+        return "".join(words)
+    return f"{low:.4g} to {high:.4g}"
 
 
 def counted_queries(scores: Scores) -> str:

@@ -20,6 +20,7 @@ from harness.tracking.mlflow_client import (
     reaching,
     redacted,
     require_sound,
+    uncollected,
     without_secrets,
 )
 from harness.tracking.tracker import (
@@ -190,11 +191,15 @@ class MlflowTracker:
         if (found := self.client.get_experiment_by_name(experiment)) is None:
             return []
         wanted = " AND ".join(_has_tags(tags) + ([f"attributes.status = '{status}'"] if status else []))
-        page = self.client.search_runs([found.experiment_id], wanted, max_results=1000)
-        runs = [self._logged(run, experiment) for run in page]
-        while page.token:
-            page = self.client.search_runs([found.experiment_id], wanted, max_results=1000, page_token=page.token)
-            runs += [self._logged(run, experiment) for run in page]
+        runs: list[LoggedRun] = []
+        with uncollected():
+            token: str | None = ""
+            while token is not None:
+                page = self.client.search_runs(
+                    [found.experiment_id], wanted, max_results=1000, page_token=token or None
+                )
+                runs += [self._logged(run, experiment) for run in page]
+                token = page.token or None
         return runs
 
     @reaching
@@ -255,8 +260,12 @@ class MlflowTracker:
 
     @reaching
     def experiments(self) -> list[str]:
-        """The names of all experiments, the latest first."""
-        return [one.name for one in self.client.search_experiments()]
+        """The names of all experiments, the latest first; without the empty one that MLflow makes by itself."""
+        found = self.client.search_experiments()
+        own = next((one for one in found if one.experiment_id == "0"), None)
+        if own and not self.client.search_runs([own.experiment_id], max_results=1):
+            found = [one for one in found if one is not own]
+        return [one.name for one in found]
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:

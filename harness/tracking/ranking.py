@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.config.text import counted
 from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
@@ -134,8 +135,8 @@ def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
     counts = Counter(run.select_on for run in runs if run.score(wanted.metric, run.select_on))
     if len(counts) > 1:
         raise BadInput(
-            f"{counts['public']} runs of experiment {wanted.experiment!r} are ranked by the public queries alone, "
-            f"{counts['all']} by all: these scores do not compare. Rank all of them by the same queries: "
+            f"Experiment {wanted.experiment!r} has {counted(counts['public'], 'run')} ranked by the public queries "
+            f"alone and {counts['all']} by all: these scores do not compare. Rank all of them by the same queries: "
             "select_on=public or select_on=all."
         )
     return "public" if counts["public"] else "all"
@@ -146,15 +147,16 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
     if tracker.uri is None:
         return BadInput(NO_RUNS)
     names, experiment = tracker.experiments(), wanted.experiment
+    command = "run" if wanted.task == RETRIEVAL else f"score task={wanted.task} predictions=FILE references=FILE"
+    make = f"Make one with `harness {command} experiment_name={experiment}`."
     if experiment not in names:
+        there = f"Known: {', '.join(names)}." if names else f"There is none yet. {make}"
         return BadInput(
             f"experiment_name={experiment!r}: no such experiment in {redacted(tracker.uri)}."
-            f"{did_you_mean(experiment, names)} Known: {', '.join(names)}."
+            f"{did_you_mean(experiment, names)} {there}"
         )
     known = [name.replace("_at_", "@") for name in runs[-1].metrics] if runs else []
-    command = "run" if wanted.task == RETRIEVAL else f"score task={wanted.task} predictions=FILE references=FILE"
     return BadInput(
         f"metric={wanted.metric}: no finished run of experiment {experiment!r} has it."
-        f"{did_you_mean(wanted.metric, known)} "
-        f"Make one with `harness {command} experiment_name={experiment}`."
+        f"{did_you_mean(wanted.metric, known)} {make}"
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from harness.config.text import short_id
 from harness.evaluation.objective import Kind, Objective, kind_of, logged_name
 from retrievers.base import BadInput
 
@@ -20,11 +21,6 @@ METRICS = "metrics.json"  # every number of a run that is logged in full; MLflow
 RETRIEVAL = "retrieval"  # stands for the task of runs that have no tag `task`
 OBJECTIVE = "objective"  # name of the metric that ranks a run, and beginning of the names of its ends and tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
-
-
-def short_id(run_id: str) -> str:
-    """An id as tables and sentences show it: its first 8 digits. Commands take it for the whole."""
-    return run_id[:8]
 
 
 def member_tag(sweep_id: str) -> str:

@@ -1,6 +1,7 @@
 """`harness init`: the file of defaults."""
 
 import json
+import shlex
 
 WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "experiment_name=007")
 
@@ -56,3 +57,17 @@ def test_a_text_task_may_have_defaults_too(harness, files, tmp_path):
     done = harness("init", "task=corrections", "task.scheme=span")
     assert done.code == 0, done.err
     assert "task.scheme: span" in (tmp_path / "harness.yaml").read_text()
+
+
+def test_choices_of_a_config_dir_are_known_and_named_again(harness, toy, tmp_path):
+    (tmp_path / "mine" / "dataset").mkdir(parents=True)
+    (tmp_path / "mine" / "dataset" / "ours.yaml").write_text("defaults: [contest]\npath: toy\n")
+    done = harness("init", "--config-dir=mine", "dataset=ours")
+    assert done.code == 0, done.err
+    commands = [line.strip() for line in done.out.splitlines() if line.startswith("  harness ")]
+    assert commands[0] == "harness run --config-dir=mine"
+    run = harness(*commands[0].split()[1:], "tokenizer=char_ngram")
+    assert run.code == 0, run.err
+    printed = [shlex.split(line, comments=True) for line in run.out.splitlines() if line.startswith("  harness ")]
+    assert {words[2] for words in printed} == {"--config-dir=mine"}
+    assert harness(*next(words for words in printed if words[1] == "export")[1:]).code == 0

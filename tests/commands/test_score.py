@@ -1,6 +1,7 @@
 """`harness score` for text tasks: its numbers, its run and files, and what it refuses."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -183,13 +184,13 @@ def test_a_file_of_lists_shows_what_is_unknown_and_where_its_run_is(harness, toy
     (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3"]}\n{"eval_id": 3, "topk": ["d1"]}\n')
     words = ("score", "predictions=p.jsonl", "dataset=contest", "dataset.path=toy", "experiment_name=e")
     shown = harness(*words)
-    assert re.search(r"^recall@10 +– +0 +– +–$", shown.out, re.M)
-    assert re.search(r"^abstention_precision +– +0 +– +–$", shown.out, re.M)
+    assert not re.search(r"^(recall@10|mrr|abstention_precision) ", shown.out, re.M)
+    assert "Absent: abstention_precision: no list is empty." in shown.out
     assert re.search(r"^  not_found_or_misranked +0\.5000 ", shown.out, re.M)
-    assert "recall@10, " in shown.out
-    assert ": the longest list has 1 document." in shown.out
+    [absent] = re.findall(r"^Absent: (.*): the longest list has 1 document\.$", shown.out, re.M)
+    assert {"recall@10", "mrr", "map", "ndcg"} <= {*absent.split(", ")}
     [run] = tracker.runs("e", {"harness.verb": "score"}, "FINISHED")
-    assert f"Run {run.run_id[:8]} of experiment 'e' in sqlite:///{tmp_path}/outputs/mlflow.db" in shown.out
+    assert shown.out.endswith(f"Run {run.short_id} of experiment 'e'. Next:\n  harness ui experiment_name=e\n")
     found = harness(*words, "format=json").json
     assert (found["losses"]["not_found_or_misranked"], "misranked" in found["losses"]) == (0.5, False)
     assert found["metrics"]["recall@10"] is None
@@ -201,6 +202,19 @@ def test_a_file_of_lists_shows_what_is_unknown_and_where_its_run_is(harness, toy
     note = run.tags["mlflow.note.content"]
     assert "not&#95;found&#95;or&#95;misranked" in note
     assert "abstention&#95;precision" not in note
+
+
+def test_a_scored_file_is_compared_with_the_best_run(harness, toy, tmp_path):
+    words = ("dataset=contest", "dataset.path=toy", "experiment_name=e")
+    best = harness("run", "tokenizer=char_ngram", *words, "objective=mrr@3", "format=json").json
+    (tmp_path / "p.jsonl").write_text("".join(f'{{"eval_id": {n}, "topk": ["d2", "d1", "d3"]}}\n' for n in (7, 3, 5)))
+    done = harness("score", "predictions=p.jsonl", *words, "objective=mrr@3")
+    assert re.search(rf"^-0\.\d{{4}} against the best so far \(run {best['run_id'][:8]}\)\.$", done.out, re.M)
+    line = done.out.splitlines()[-1].strip()
+    assert line.startswith("harness compare experiment_name=e metric=mrr@3 'runs=[")
+    compared = harness(*shlex.split(line)[1:])
+    assert compared.code == 0, compared.err
+    assert "p.jsonl" in compared.out
 
 
 def test_a_run_and_its_file_are_scored_on_the_same_queries(harness, toy, tracker):

@@ -5,6 +5,7 @@ import yaml
 
 from harness import cli
 from harness.cli import COMMANDS
+from harness.config import recipes
 from harness.config.check import primary
 from harness.config.manual import manual
 from harness.config.recipes import unfolded
@@ -103,3 +104,25 @@ def test_a_recipe_that_builds_on_itself_is_refused(folder):
     (folder / "experiment" / "base.yaml").write_text("# @package _global_\ndefaults: [mine]\n", "utf-8")
     with pytest.raises(BadInput, match=r"mine\.yaml: this recipe builds on itself, by mine -> base -> mine"):
         unfolded(primary("compare"), ["experiment=mine"], [folder])
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_file_that_decides_where_data_go_is_named(command, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    recipes._say.cache_clear()
+    file = folder / "experiment" / "away.yaml"
+    file.write_text("# @package _global_\ntracking: {uri: 'http://127.0.0.1:1'}\ngate: {base_url: null}\n", "utf-8")
+    assert cli.call(command, [f"--config-dir={folder}", "experiment=away", "--cfg=job"]) == 0
+    assert capsys.readouterr().err == f"Note: {file} sets tracking.uri, so it decides where your data go.\n"
+    assert cli.call(command, [f"--config-dir={folder}", "experiment=mine", "--cfg=job"]) == 0
+    assert "Note:" not in capsys.readouterr().err
+
+
+def test_a_choice_of_a_gate_that_sends_queries_elsewhere_is_named(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    recipes._say.cache_clear()
+    (folder / "gate").mkdir()
+    (folder / "gate" / "theirs.yaml").write_text("defaults: [llm]\nbase_url: http://127.0.0.1:1/v1\n", "utf-8")
+    assert cli.call("run", [f"--config-dir={folder}", "gate=theirs", "--cfg=job"]) == 0
+    err = capsys.readouterr().err
+    assert err == f"Note: {folder}/gate/theirs.yaml sets gate.base_url, so it decides where your data go.\n"

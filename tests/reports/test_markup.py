@@ -28,6 +28,21 @@ def test_an_interval_needs_both_ends():
     assert markup.interval(None, None, absent="") == ""
 
 
+@pytest.mark.parametrize(
+    ("levels", "thresholds", "text"),
+    [
+        ((3, 0), (2.5694,), "3 documents from 2.569, below that none"),
+        ((3, 1, 0), (5.0, 2.0), "3 documents from 5, 1 document from 2, below that none"),
+        ((3, 1, 0), (5.0, -math.inf), "3 documents from 5, 1 document for all others"),
+        ((3, 1, 0), (math.inf, 2.0), "1 document from 2, below that none"),
+        ((3, 0), (-math.inf,), "3 documents for every query"),
+        ((3, 0), (math.inf,), "withholds all documents"),
+    ],
+)
+def test_what_a_gate_shows(levels, thresholds, text):
+    assert markup.levels_text(levels, thresholds) == text
+
+
 def test_json_gets_finite_numbers_alone():
     assert [markup.finite(value) for value in (1 / 3, math.nan, -math.inf)] == [0.333333, None, None]
 

@@ -68,9 +68,9 @@ def test_the_environment_and_passwords_are_not_printed(monkeypatch):
 NONE = dict.fromkeys(next_steps.LOST, 0.0)
 
 
-def proposed(kind, *overrides, needless=10, retrievers=("bm25",), **choices):
-    invocation = Invocation({"gate": "none", "rerank": "none"} | choices, overrides)
-    head, *lines = list(Proposals(invocation, retrievers, 100).lines(NONE | {kind: 0.2}, needless)) or [""]
+def proposed(kind, *overrides, needless=10, retrievers=("bm25",), documents=1000, config_dir=None, **choices):
+    invocation = Invocation({"gate": "none", "rerank": "none"} | choices, overrides, config_dir=config_dir)
+    head, *lines = list(Proposals(invocation, retrievers, 100, documents).lines(NONE | {kind: 0.2}, needless)) or [""]
     assert next_steps.LOST[kind] in head or not lines
     return [line.strip() for line in lines]
 
@@ -96,12 +96,55 @@ def test_documents_that_are_not_found_ask_for_tokens_and_depth():
     assert proposed("not_found", retrievers=("dense",)) == ["harness run depth=300"]
 
 
+@pytest.mark.parametrize(
+    ("own", "tried"),
+    [
+        ("kiwi", "kiwi,char_ngram,word"),
+        ("word", "word,kiwi,char_ngram"),
+        ("whitespace", "whitespace,kiwi,char_ngram,word"),
+        ("snowball", "snowball,char_ngram,word"),
+    ],
+)
+def test_the_tokenizer_of_the_run_is_among_those_to_try(own, tried):
+    assert proposed("not_found", tokenizer=own)[0] == f"harness sweep tokenizer={tried}"
+
+
+def test_no_list_can_be_deeper_than_the_corpus():
+    assert proposed("not_found", retrievers=("dense",), documents=120) == ["harness run depth=120"]
+    assert proposed("not_found", retrievers=("dense",), documents=100) == []
+
+
+def test_a_config_dir_is_named_again(tmp_path):
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "deep.yaml").write_text("# @package _global_\ndepth: 50\n")
+    assert proposed("wrongly_returned", "experiment=deep", config_dir="mine") == [
+        "harness run --config-dir=mine experiment=deep gate=auto"
+    ]
+    assert proposed("not_found", "experiment=deep", retrievers=("dense",), config_dir="mine") == []  # it sets depth
+    there = Place(place().config, {}, "my conf")
+    assert there.command("export", "run=a1") == "harness export '--config-dir=my conf' run=a1"
+
+
+def test_commands_go_by_the_measure_that_ranked(tmp_path):
+    assert place().command("export", "run=a1", metric="modified_map@3") == "harness export run=a1"
+    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
+    assert place("corrections").command("compare", metric="correction_recall") == "harness compare task=corrections"
+    (tmp_path / "harness.yaml").write_text("objective: ndcg@10\n")
+    assert place().command("compare", metric="ndcg@10") == "harness compare"
+    assert place().command("compare", metric="modified_map@3") == "harness compare metric=modified_map@3"
+    (tmp_path / "harness.yaml").write_text("objective: ndcg@10\nmetric: mrr\n")
+    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
+    assert place().command("compare", metric="mrr") == "harness compare"
+
+
 def test_a_gate_is_proposed_only_where_something_needs_none():
     assert proposed("wrongly_returned", "gate=score", "gate.threshold=2", "top_k=3", gate="score") == [
         "harness run top_k=3 gate=auto"
     ]
     assert proposed("wrongly_returned", gate="auto") == ["harness sweep gate=none,auto,depth,classifier"]
-    assert proposed("wrongly_withheld", needless=0, gate="score") == []
+    assert proposed("wrongly_withheld", "gate=score", "gate.threshold=3", needless=0, gate="score") == [
+        "harness run gate=none"
+    ]
 
 
 def test_what_a_recipe_says_too_is_not_replaced():
@@ -111,7 +154,7 @@ def test_what_a_recipe_says_too_is_not_replaced():
 
 
 def test_the_two_greatest_losses_are_named_the_greatest_first():
-    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["dense"], 100)
+    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["dense"], 100, 1000)
     losses = NONE | {"wrongly_returned": 0.2, "not_found": 0.3, "misranked": 0.1}
     assert list(proposals.lines(losses, 10)) == [
         "Most is lost to relevant documents that were not found (0.3000), then to documents returned where none are "
@@ -122,7 +165,7 @@ def test_the_two_greatest_losses_are_named_the_greatest_first():
 
 
 def test_little_loss_asks_for_nothing():
-    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["bm25"], 100)
+    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["bm25"], 100, 1000)
     assert list(proposals.lines(NONE | {"misranked": 0.004}, 10)) == []
 
 

@@ -226,8 +226,8 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tmp_path)
     assert "| needs retrieval | 2 | 0 |\n| needs none | 0 | 1 |" in text
     assert "| **wrongly_withheld** | 0.0000 | 0 | needs retrieval, yet the gate withheld the documents |" in text
     assert "- **Data**: contest: 3 documents, 3 queries, 3 labelled (1 need no retrieval)" in text
-    assert f"`harness reproduce run={logged.run_id}`" in text
-    assert f"`harness export run={logged.run_id}`" in text
+    assert f"`harness reproduce run={logged.short_id}`" in text
+    assert f"`harness export run={logged.short_id}`" in text
     report = re.search(r"\n\n\[report.html\]\((#/experiments/\d+/runs/(\w+)/artifacts/report.html)\)", text)
     assert report[2] == logged.run_id
     assert report.start() < text.index("**Data**")

@@ -18,3 +18,14 @@ def test_numbers_ids_and_measures_are_whole_in_80_columns():
     assert lines[3].split() == ["id", "modified_map@3", "kind", "as", "written", "run"]
     assert [line[3:11] for line in lines if "0.7480" in line] == ["3f2a91b0", "3f2a91b1"]
     assert console.file.getvalue().count("hybrid_lexical-kiwi") == 6
+
+
+def test_the_names_of_long_measures_break_between_words():
+    header = ["", "id", "correction_recall", "correction_precision", "public", "private", "run"]
+    row = ["A", "3f2a91b0", "0.5978", "0.4911", "0.6250 (1)", "0.5769 (2)", "eager.csv"]
+    console = Console(file=io.StringIO(), width=80)
+    sections.show(console, "Title", [Section("Submissions", (), header, [row])])
+    lines = console.file.getvalue().splitlines()
+    assert lines[3].split() == ["correction_", "correction_"]
+    assert lines[4].split() == ["id", "recall", "precision", "public", "private", "run"]
+    assert lines[5].split() == " ".join(row).split()

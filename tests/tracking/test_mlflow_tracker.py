@@ -1,6 +1,7 @@
 """What MLflow holds of a run, and that the store survives many processes."""
 
 import functools
+import gc
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
+from harness.tracking.ranking import Wanted, best
 from harness.tracking.tracker import RunRecord
 from retrievers.base import BadInput
 
@@ -221,6 +223,23 @@ def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
     assert sorted(run.run_id for run in tracker.runs("e", {"harness.verb": "run"})) == sorted(ids)
 
 
+def test_runs_are_read_without_garbage_collection(tracker, monkeypatch):
+    log(tracker, all=0.5)
+    search, collects = tracker.client.search_runs, []
+
+    def watched(*args, **kwargs):
+        collects.append(gc.isenabled())
+        if len(collects) > 1:
+            raise ValueError("no")
+        return search(*args, **kwargs)
+
+    monkeypatch.setattr(tracker.client, "search_runs", watched)
+    assert len(tracker.runs("e", {})) == 1
+    with pytest.raises(ValueError, match="no"):
+        tracker.runs("e", {})
+    assert (collects, gc.isenabled()) == ([False, False], True)
+
+
 @pytest.mark.stored
 def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
     assert [
@@ -277,3 +296,13 @@ def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
     with pytest.raises(BadInput, match=r"several runs begin so.*\n  abcd[12]0+ \([달물]\)\n  abcd"):
         tracker.run("abcd")
     assert tracker.run("abcd2").name == "물"
+
+
+def test_the_experiment_that_mlflow_makes_counts_once_it_has_runs(tracker):
+    assert "Default" not in tracker.experiments()
+    with pytest.raises(
+        BadInput, match=r"experiment_name='e': no such experiment in .* There is none yet\. Make one with"
+    ):
+        best(tracker, Wanted("e", "mrr"))
+    tracker.finish(tracker.begin(RunRecord("Default", "mine")), RunRecord("Default", "mine"), "FINISHED")
+    assert tracker.experiments() == ["Default"]

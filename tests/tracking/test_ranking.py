@@ -96,7 +96,7 @@ def test_runs_of_the_public_part_are_ranked_by_it_unless_asked_otherwise():
     assert rank(Store(*runs), Wanted("e", METRIC)).select_on == "public"
     assert (first(*runs), first(*runs, select_on="all")) == ("b", "a")
     mixed = [*runs, logged("c", objective=Objective(METRIC, 0.6), all=0.6, public=0.45)]
-    with pytest.raises(BadInput, match="2 runs of experiment 'e' are ranked by the public queries alone, 1 by all"):
+    with pytest.raises(BadInput, match="Experiment 'e' has 2 runs ranked by the public queries alone and 1 by all"):
         first(*mixed)
     assert (first(*mixed, select_on="public"), first(*mixed, select_on="all")) == ("b", "a")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import progress
+from harness import cli, progress
 
 
 @pytest.fixture
@@ -74,6 +74,12 @@ def test_a_slow_stage_is_announced_once_and_says_how_long_it_took(looking, capsy
     with progress.stage("scoring"):
         looking(3)
     assert capsys.readouterr().err == "scoring ...\n"
+
+
+def test_a_command_is_announced_by_its_name(looking, capsys, monkeypatch):
+    monkeypatch.setattr("harness.config.hydra_app.run_app", lambda *given: looking(12))
+    assert cli.call("runs", []) == 0
+    assert capsys.readouterr().err == "harness runs ...\nharness runs: took 12 s\n"
 
 
 def test_of_nested_stages_the_inner_one_is_announced(looking, capsys):

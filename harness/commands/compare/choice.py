@@ -84,7 +84,7 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
             f"'runs=[ID,ID]'. {' '.join(notes)}".rstrip()
         )
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
-    if len(ranked) > 2 and ranking.select_on == "all":
+    if len(ranked) > len(best) and ranking.select_on == "all":
         notes.append(
             f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."

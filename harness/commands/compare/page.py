@@ -83,7 +83,7 @@ def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Se
     metric, several = comparison.metric, comparison.several
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
     columns = DETAILED if details else (Column("", (PAIR if several else MEASURE).text), *SHORT)
-    found = [_runs(comparison, details), *_settings(comparison), _verdict(comparison)]
+    found = [_runs(comparison), *_settings(comparison), _verdict(comparison)]
     if several:
         heading, figures = f"Differences in {metric}", ["differences"]
         found.append(_differences(heading, comparison.in_metric, columns, figures=figures))
@@ -112,7 +112,7 @@ def file_tables(comparison: TaskComparison, details: bool = True) -> list[Sectio
     """What is said of the submissions as wholes. details: as for `file_sections`."""
     wanted = comparison.differences if details or not comparison.several else comparison.in_metric
     found = [
-        _submissions(comparison, details),
+        _submissions(comparison),
         *_settings(comparison),
         _verdict(comparison),
         _differences("Differences", wanted, OF_FILES, figures=["differences"]),
@@ -122,27 +122,36 @@ def file_tables(comparison: TaskComparison, details: bool = True) -> list[Sectio
     return found
 
 
-def _runs(comparison: RetrievalComparison, details: bool) -> Section:
+def _runs(comparison: RetrievalComparison) -> Section:
     metric = comparison.metric
     fitted = any(run.out_of_fold for run in comparison.runs)
     header = ["", "id", metric, "kind", *(["as written"] if fitted else []), "run"]
     rows = []
     for run in comparison.runs:
         written = [number(run.as_written[metric])] if fitted else []
-        run_id = run.run.run_id if details else run.run.short_id
-        rows.append([run.label, run_id, number(run.metrics[metric]), run.kind, *written, run.run.name])
+        rows.append([run.label, run.run.short_id, number(run.metrics[metric]), run.kind, *written, run.run.name])
     return Section("Runs", (), header, rows)
 
 
-def _submissions(comparison: TaskComparison, details: bool) -> Section:
+def _submissions(comparison: TaskComparison) -> Section:
     names = list(comparison.runs[0].metrics)
-    header = ["", "id", *names, "kind", "public", "rank", "private", "rank", "run"]
+    kinds = list(dict.fromkeys(run.kind for run in comparison.runs))
+    header = ["", "id", *names, *(["kind"] if len(kinds) > 1 else []), "public", "private", "run"]
     rows = []
     for run in comparison.runs:
         means = [number(run.metrics[name]) for name in names]
-        run_id = run.run.run_id if details else run.run.short_id
-        rows.append([run.label, run_id, *means, run.kind, *_board(run.board), run.run.name])
-    return Section("Submissions", [f"Public and private: {comparison.metric}."], header, rows)
+        rows.append(
+            [
+                run.label,
+                run.run.short_id,
+                *means,
+                *([run.kind] if len(kinds) > 1 else []),
+                *_board(run.board),
+                run.run.name,
+            ]
+        )
+    lines = [f"{' or '.join(kinds).capitalize()}. Public and private: {comparison.metric}, and ranks in brackets."]
+    return Section("Submissions", lines, header, rows)
 
 
 def _settings(comparison: Comparison) -> list[Section]:
@@ -154,8 +163,8 @@ def _settings(comparison: Comparison) -> list[Section]:
 
 def _board(board: Board | None) -> list[str]:
     if board is None:
-        return [ABSENT] * 4
-    return [number(board.public), str(board.public_rank), number(board.private), str(board.private_rank)]
+        return [ABSENT] * 2
+    return [f"{number(board.public)} ({board.public_rank})", f"{number(board.private)} ({board.private_rank})"]
 
 
 def _verdict(comparison: Comparison) -> Section:
@@ -171,9 +180,10 @@ def _differences(
 ) -> Section:
     """A table with one row per difference; below `lines`, each note with the differences that it is about."""
     notes: dict[str, list[str]] = {}
+    several = len({one.measure for one in differences}) > 1
     for one in differences:
         if one.found.note:
-            notes.setdefault(one.found.note, []).append(f"{one.pair} {one.measure}")
+            notes.setdefault(one.found.note, []).append(f"{one.pair} {one.measure}" if several else str(one.pair))
     noted = [f"{', '.join(at[:PLACES])}{' …' if len(at) > PLACES else ''}: {note}." for note, at in notes.items()]
     rows = [[column.text(one) for column in columns] for one in differences]
     return Section(title, [*lines, *noted], [column.title for column in columns], rows, figures)

@@ -190,8 +190,8 @@ def _tracking(config: Mapping[str, Any]) -> Iterator[Finding]:
     if tracker.uri is None:
         yield Finding("tracking", "ok", "none: runs are not logged")
     else:
-        count = len(tracker.client.search_experiments())
-        yield Finding("tracking", "ok", f"{redacted(tracker.uri)}, {count} experiments")
+        experiments = counted(len(tracker.experiments()), "experiment")
+        yield Finding("tracking", "ok", f"{redacted(tracker.uri)}, {experiments}")
 
 
 def _cache(config: Mapping[str, Any]) -> Iterator[Finding]:

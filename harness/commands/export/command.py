@@ -65,7 +65,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if config["model"]:
         cache = Cache(Path(config["store"]["path"]))
         document["model"] = log_model(tracker, run, valid, cache, _model_name(config, run))
-    place = Place(config, invocation.choices)
+    place = Place.of(config, invocation)
     terminal.emit(
         config["format"], document, lambda console: _show(console, document, run, submission, kind.unit, place)
     )

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
 from harness.config.check import Invocation
+from harness.config.text import short_id
 from harness.data.files import json_file
 from harness.reports import terminal
 from harness.reports.markup import interval, number
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import measured, short_id
+from harness.tracking.tracker import measured
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.config.text import short_id
 from harness.data.files import create_text, json_file, json_lines, required, write_text
 from harness.data.files import field as entry
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import RunRecord, Tracker, short_id
+from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)

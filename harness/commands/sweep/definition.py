@@ -39,6 +39,7 @@ class HydraLauncher:
     compose: overrides -> whole config. is_group: whether a key is a config group. parse: texts -> overrides.
     launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`.
     serial: whether jobs run one after the other. trials_per_job: at most; None: the sweep decides.
+    config_dir: the folder of `--config-dir`; None without one.
     """
 
     overrides: Sequence[str]
@@ -49,6 +50,7 @@ class HydraLauncher:
     jobs: Jobs
     serial: bool
     trials_per_job: int | None
+    config_dir: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,10 @@ class Sweep:
         """The first one is the objective of the runs."""
         names = self.settings["objectives"] or [self.settings["objective"]]
         if names[0] != self.settings["objective"]:
-            raise BadInput(f"objectives={names} must begin with the objective, which is {self.settings['objective']}.")
+            raise BadInput(
+                f"objectives=[{','.join(names)}] must begin with what ranks the trials, which is objective="
+                f"{self.settings['objective']}. Put that first, or set objective={names[0]}."
+            )
         for name in names:
             self.kind.check_objective(self.settings, name)
         return [Objective(name, "minimize" if name.startswith(LESS_IS_BETTER) else "maximize") for name in names]

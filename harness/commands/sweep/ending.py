@@ -64,7 +64,7 @@ class Ending:
         unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
         document = self._document(summary, best, len(unsent))
         style = self.execution.sweep.settings["format"]
-        there = Place(self.execution.sweep.settings, {})
+        there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
         terminal.emit(style, document, lambda console: show(console, summary, document, there))
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])

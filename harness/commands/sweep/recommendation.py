@@ -110,7 +110,7 @@ def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
     depth = [min(_depth(points, trial, key) for key in keys) for trial in tied]
     chosen = min(range(len(tied)), key=lambda row: (-depth[row], off[row], tied[row]))
     named = " ".join(f"{key}={points.texts[tied[chosen]][key]}" for key in keys)
-    return tied[chosen], [f"{named}, in the middle"]
+    return tied[chosen], [f"{named}, {'in the middle' if len(tied) > 2 else 'the first of them'}"]
 
 
 def _depth(points: Points, trial: int, key: str) -> int:

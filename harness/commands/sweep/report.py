@@ -17,13 +17,12 @@ import numpy as np
 from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.summary import SHOWN, Summary
 from harness.commands.sweep.trials import Context, Result, read_journal
-from harness.config.text import counted
+from harness.config.text import counted, short_id
 from harness.data.files import write_text
 from harness.data.tables import csv_text
 from harness.reports import markup
 from harness.reports.next_steps import Place
 from harness.reports.terminal import bare_table, peeked
-from harness.tracking.tracker import short_id
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,6 +63,8 @@ def _show_ranking(console: Console, summary: Summary) -> None:
     if kinds := summary.kinds(SHOWN):
         console.print(f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}.")
     console.print(_best_trials(summary))
+    if (more := len(summary.finished) - SHOWN) > 0:
+        console.print(f"{more:,} more in trials.csv")
     if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
         console.print("* reused: a run that was there before")
     for text in [*summary.notes, *([summary.optimism.sentence()] if summary.optimism else [])]:
@@ -115,7 +116,7 @@ def _show_next(console: Console, summary: Summary, place: Place) -> None:
         if part.best is not None and (run_id := part.results[part.best].run_id):
             of = f"  # the best with {part.label}" if part.apart else ""
             there = replace(place, choices=part.trials[part.best].choices)
-            console.print(f"  {there.command('export', f'run={run_id}')}{of}")
+            console.print(f"  {there.command('export', f'run={run_id}', metric=part.objectives[0].name)}{of}")
 
 
 def write_files(summary: Summary, folder: Path) -> Path:

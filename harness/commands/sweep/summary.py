@@ -15,7 +15,7 @@ from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.trials import Result
-from harness.config.text import counted
+from harness.config.text import counted, short_id
 from harness.evaluation.objective import Objective as Ranked
 from harness.pipeline.timing import MS
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
@@ -247,7 +247,7 @@ class Summary:
         note = (
             f"Best of {counted(len(self.trials), 'trial')}{where}: {self.objectives[0].name}, {self.kind(best)}, "
             f"**{self.values(best)[0]:.4f}**{interval} with `{' '.join(self.trials[best].overrides)}`, "
-            f"run {self.results[best].run_id}."
+            f"run {short_id(self.results[best].run_id or '')}."
         )
         listed = f"[The runs, best first]({page})." if page else ""
         luck = self.optimism.sentence() if self.optimism else ""

@@ -26,7 +26,7 @@ function fill(one, attributes, inside) {
 const dot = (colour) => make("span", { class: "dot", style: { background: colour } });
 const number = (value, digits = 4) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const grouped = (value) => value.toLocaleString("en-US");
-const spaced = (name) => name.replaceAll("_", " ");
+const spaced = (name) => (name.includes("@") ? name : name.replaceAll("_", " ")); // measures keep their names
 const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
 
 // A name that a narrow column may break after each underscore.

@@ -58,6 +58,13 @@ def test_files_alone_are_compared_on_the_queries_of_most_of_them():
         chosen(file("easy", 0.9, "easy", queries=2), file("a", 0.5))
 
 
+def test_a_choice_flatters_only_where_something_was_left():
+    """Of three runs, three are no choice."""
+    runs = Store(run("a", 0.5), run("b", 0.4), run("c", 0.3))
+    said = [" ".join(choose(runs, CONFIG | {"top": top}, Retrieval()).notes) for top in (3, 2)]
+    assert ["flatters" in notes for notes in said] == [False, True]
+
+
 def test_a_run_of_an_earlier_version_does_not_name_its_queries():
     assert chosen(run("old", 0.5, None), file("x", 0.6)) == (["x", "old"], "")
     assert chosen(run("new", 0.5), file("old", 0.6, None)) == (["old", "new"], "")

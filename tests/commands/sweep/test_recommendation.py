@@ -32,6 +32,11 @@ def test_the_middle_of_a_plateau():
     assert found.reason == "3 trials tie at 0.7000: k 2 to 4. Recommended: k=3, in the middle."
 
 
+def test_two_trials_have_no_middle():
+    found = recommend(line(0.1, 0.7, 0.7, 0.2))
+    assert (found.trial, found.reason) == (1, "2 trials tie at 0.7000: k 2, 3. Recommended: k=2, the first of them.")
+
+
 def test_the_widest_of_several_plateaus():
     # k = 1 alone, then 2 is worse, then 3 to 5.
     found = recommend(line(0.7, 0.1, 0.7, 0.7, 0.7, 0.1))

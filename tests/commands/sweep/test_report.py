@@ -183,7 +183,8 @@ def test_what_is_shown():
     assert lines[11][-1] == "run2"
     assert "failed: k=12 name='[b]한글': ValueError: no" in text
     assert "harness ui experiment_name=e" in text
-    assert text.splitlines()[-1].strip() == "harness export experiment_name=e run=run11"
+    assert text.splitlines()[-1].strip() == "harness export experiment_name=e metric=mrr run=run11"
+    assert "2 more in trials.csv" in text
 
 
 def test_numbers_and_ids_are_whole_on_a_narrow_terminal():
@@ -244,9 +245,18 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     for said in ("Trials that differ in set do not compare", "0.5500 with k=2", "](#/a)", "](#/b)"):
         assert said in tags["mlflow.note.content"]
     lines = shown(found).splitlines()
-    assert ["harness", "export", "experiment_name=e", "run=run3", "#", "the", "best", "with", "set=B"] in [
-        line.split() for line in lines
-    ]
+    assert [
+        "harness",
+        "export",
+        "experiment_name=e",
+        "metric=mrr",
+        "run=run3",
+        "#",
+        "the",
+        "best",
+        "with",
+        "set=B",
+    ] in [line.split() for line in lines]
     assert ["0.8000", "0.3000", "0.5500", "k=2"] in [line.split() for line in lines]
 
 

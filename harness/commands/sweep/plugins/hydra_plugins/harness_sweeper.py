@@ -4,6 +4,8 @@
 `harness.commands.sweep.trials.Jobs`, not this class.
 """
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -49,5 +51,15 @@ class PlannedSweeper(Sweeper):
                 jobs=jobs,
                 serial=type(launcher).__name__ == "BasicLauncher",
                 trials_per_job=self.trials_per_job,
+                config_dir=_config_dir(self.master.hydra.runtime.config_sources),
             )
         )
+
+
+def _config_dir(sources: Iterable[Any]) -> str | None:
+    """The folder of `--config-dir` among the sources of a config; None without one."""
+    for one in sources:
+        if one.provider == "command-line":
+            folder, here = Path(one.path.removeprefix("file://")), Path.cwd()
+            return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+    return None
