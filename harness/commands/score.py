@@ -101,9 +101,9 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], pla
         console.print(terminal.ranked_by(one), style="bold")
     console.print(", ".join(f"{name} {count:,}" for name, count in scored.counts.items()) + ".")
     for kind, means in scored.by_kind.items():
-        defined = [name for name, one in means.items() if one.mean == one.mean]
-        name = scored.shown if scored.shown in defined or not defined else defined[0]
-        console.print(f"  {kind} ({scored.judged.kinds.count(kind)}): {name} {number(means[name].mean)}")
+        console.print(
+            f"  {kind} ({scored.judged.kinds.count(kind)}): {scored.shown} {number(means[scored.shown].mean)}"
+        )
     for name, reason in scored.judged.absent.items():
         console.print(f"{name} is absent: {reason}", style="bold")
     for note in scored.judged.notes:

@@ -154,7 +154,7 @@ def _line_of(path: Path | None, wanted: str) -> str:
 def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Qrels | None) -> Iterable[str]:
     empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
     if empty:
-        yield f"{len(empty)} of {len(documents)} documents are empty: {some(empty)}."
+        yield f"{len(empty):,} of {len(documents):,} documents are empty: {some(empty)}."
     blank = [query.query_id for query in queries if not query.text.strip()]
     if blank:
         yield f"{len(blank)} of {len(queries)} queries are empty: {some(blank)}."

@@ -121,7 +121,7 @@ def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[
             f"{OOF}{name}" if of is held_out else name,
             number(summary.known),
             interval(summary.low, summary.high, absent=""),
-            str(summary.n),
+            f"{summary.n:,}",
             *(number(part[name].known if name in part else None) for part in (of.public, of.private)),
         ]
 

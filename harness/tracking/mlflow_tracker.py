@@ -261,7 +261,7 @@ class MlflowTracker:
     @reaching
     def experiments(self) -> list[str]:
         """The names of all experiments, the latest first; without the empty one that MLflow makes by itself."""
-        found = self.client.search_experiments()
+        found = list(self.client.search_experiments())
         own = next((one for one in found if one.experiment_id == "0"), None)
         if own and not self.client.search_runs([own.experiment_id], max_results=1):
             found = [one for one in found if one is not own]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.run import standing
 from harness.evaluation.objective import Objective
+from harness.reports.terminal import standing
 
 QUIET = ("tracking=none", "format=json")
 

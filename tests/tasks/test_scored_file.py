@@ -95,6 +95,9 @@ def test_the_recall_of_a_kind_without_a_wanted_edit_is_absent(harness, files):
     assert found["by_kind"]["오류 없음"] == {"items": 1, "correction_recall": None, "correction_precision": 0}
     kinds_on_page = data_of((Path(found["files"]["folder"]) / "report.html").read_text("utf-8"))["kinds"]
     assert ["오류 없음", [1, None], [1, 0.0]] in kinds_on_page["rows"]
+    assert (
+        "오류 없음 (1): correction_recall –" in harness(*(word for word in WORSE_SCORED if word != "format=json")).out
+    )
     other = harness(*BETTER_SCORED).json
     assert other["by_kind"]["오류 없음"]["correction_recall"] is None
     assert other["metrics"]["correction_recall"] == 3 / 4  # the rule for sentences alone and for all is as it was

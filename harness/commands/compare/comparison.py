@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from harness.config import manual
+from harness.config.components import GROUPS
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.evaluation.objective import Kind
 from harness.evaluation.scores import plain
@@ -45,8 +48,8 @@ class Settings:
             return []
         count = int(judges.sum())
         return [
-            f"select_on=public: the {len(judges) - count} public {unit} choose and have no part in what follows; the "
-            f"{count} private ones judge."
+            f"select_on=public: the {len(judges) - count:,} public {unit} choose and have no part in what follows; the "
+            f"{count:,} private ones judge."
         ]
 
     def judging(self, public: np.ndarray, unit: str) -> np.ndarray:
@@ -58,7 +61,7 @@ class Settings:
             return np.ones(len(public), bool)
         if public.all():
             raise BadInput(
-                f"select_on=public: all {len(public)} {unit} of these runs are public, so that none are left to "
+                f"select_on=public: all {len(public):,} {unit} of these runs are public, so that none are left to "
                 "judge. Score the runs with a smaller share: public=0.4."
             )
         judges: np.ndarray = ~public
@@ -377,14 +380,14 @@ def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -
     """
     a, b = pair.first, pair.second
     if found.n < 2:
-        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n} of the {unit}."
+        return f"{a} and {b} cannot be told apart: {metric} applies to {found.n:,} of the {unit}."
     if found.wins + found.losses == 0:
-        return f"{a} and {b} have the same {metric} on each of {found.n} {unit}."
+        return f"{a} and {b} have the same {metric} on each of {found.n:,} {unit}."
     p = f"p {'< 0.001' if found.p_holm < 0.001 else f'= {found.p_holm:.2g}'}"
     p += f" after Holm over {pairs} pairs" if pairs > 1 else ""
     if found.p_holm > ALPHA:
         return (
-            f"No difference between {a} and {b} can be told on {found.n} {unit}: {metric} of {a} − {b} is "
+            f"No difference between {a} and {b} can be told on {found.n:,} {unit}: {metric} of {a} − {b} is "
             f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
         )
     if found.mean < 0:
@@ -395,11 +398,34 @@ def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -
 
 
 def changed_settings(runs: Sequence[RunScores]) -> dict[str, list[str | None]]:
-    """The logged params in which the runs differ: name -> the value of each run, None where it has none or null."""
+    """The logged params in which the runs differ: name -> the value of each run, None where it has none or null.
+
+    What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
+    the others bring, such as `fusion.k` 60 beside `fusion` rrf.
+    """
     names = dict.fromkeys(name for run in runs for name in run.run.params)
     logged = {name: [run.run.params.get(name) for run in runs] for name in names}
     found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
-    return {name: values for name, values in found.items() if len(set(values)) > 1}
+    brought = [_brought(run.run.params) for run in runs]
+    return {
+        name: values
+        for name, values in found.items()
+        if len(set(values)) > 1
+        and (
+            None not in values
+            or any(value is not None and value != own.get(name) for value, own in zip(values, brought, strict=True))
+        )
+    }
+
+
+def _brought(params: Mapping[str, str]) -> dict[str, str]:
+    """Key -> value as it is logged, of all that the choices among a run's params bring."""
+    import yaml
+
+    chosen = [(group, params[group]) for group in ("retriever", *GROUPS) if group in params]
+    entries = [pair for group, choice in chosen for pair in manual.keys_of(group, choice).items()]
+    values = {key: yaml.safe_load(entry.value) for key, entry in entries}
+    return {key: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for key, one in values.items()}
 
 
 def most_changed(gaps: np.ndarray) -> list[int]:

@@ -54,7 +54,7 @@ P_HOLM = Column("p (Holm)", lambda one: p_value(one.found.p_holm))
 P = Column("p", lambda one: p_value(one.found.p))
 COUNTS = Column("win/tie/loss", lambda one: f"{one.found.wins}/{one.found.ties}/{one.found.losses}")
 
-QUERIES = Column("queries", lambda one: str(one.found.n))
+QUERIES = Column("queries", lambda one: f"{one.found.n:,}")
 P_T = Column("p of t-test", lambda one: p_value(one.found.p_t))
 EFFECT = Column("Cohen's d", _effect)
 
@@ -65,7 +65,7 @@ OF_FILES = (PAIR, MEASURE, DIFFERENCE, INTERVAL, P_HOLM, P, COUNTS)
 
 def title(comparison: Comparison) -> str:
     runs, experiment = comparison.runs, comparison.runs[0].run.experiment
-    return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count} {comparison.judges}{comparison.unit}"
+    return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
 
 
 def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section]:
@@ -192,7 +192,7 @@ def _differences(
 def _splits(metric: str, splits: Sequence[PartDifference]) -> Section:
     """One row per pair, one column per part."""
     parts = list(dict.fromkeys(one.part for one in splits))
-    cells = {(one.pair, one.part): f"{signed(one.mean)} ({one.n})" for one in splits}
+    cells = {(one.pair, one.part): f"{signed(one.mean)} ({one.n:,})" for one in splits}
     rows = [[str(pair), *(cells[pair, part] for part in parts)] for pair in dict.fromkeys(pair for pair, _ in cells)]
     heading = f"Differences in {metric} by kind of query"
     return Section(heading, ["Mean difference (queries), not tested."], ["", *parts], rows)
@@ -200,7 +200,7 @@ def _splits(metric: str, splits: Sequence[PartDifference]) -> Section:
 
 def _short_splits(metric: str, splits: Sequence[PartDifference]) -> Section:
     """One pair's differences in one sentence."""
-    words = [f"{one.part} {signed(one.mean)} ({one.n})" for one in splits]
+    words = [f"{one.part} {signed(one.mean)} ({one.n:,})" for one in splits]
     heading = f"{splits[0].pair} in {metric} by kind of query (queries), not tested"
     return Section(heading, [", ".join(words)])
 
@@ -210,7 +210,7 @@ def _by_kind(metric: str, splits: Sequence[PartDifference]) -> Section:
     pairs = list(dict.fromkeys(str(one.pair) for one in splits))
     rows: dict[str, list[str]] = {}
     for one in splits:
-        rows.setdefault(f"{one.part} ({one.n})", []).append(signed(one.mean))
+        rows.setdefault(f"{one.part} ({one.n:,})", []).append(signed(one.mean))
     heading = f"Differences in {metric} by kind of item"
     return Section(heading, ["Items in brackets; not tested."], ["", *pairs], [[k, *v] for k, v in rows.items()])
 

@@ -56,16 +56,16 @@ class Optimism:
     def sentence(self) -> str:
         """What the numbers mean."""
         held_out = (
-            f"On the {self.private} private queries, which had no part in the choice, it scores {self.unseen:.4f}."
+            f"On the {self.private:,} private queries, which had no part in the choice, it scores {self.unseen:.4f}."
             if self.private
             else f"Chosen on nine tenths of the queries and scored on the rest, the best scores {self.unseen:.4f}: "
             "expect this score on new queries."
         )
         kind = "public queries" if self.private else "queries"
         return (
-            f"The best of {self.trials} trials has {self.objective} {self.best:.4f} on the {self.queries} {kind} that "
-            f"chose it. If all trials were equally good, the best would still seem better by {self.luck:.4f}, by luck "
-            f"alone. {held_out}"
+            f"The best of {self.trials:,} trials has {self.objective} {self.best:.4f} on the {self.queries:,} {kind} "
+            f"that chose it. If all trials were equally good, the best would still seem better by {self.luck:.4f}, by "
+            f"luck alone. {held_out}"
         )
 
     def to_json(self) -> dict[str, Any]:
