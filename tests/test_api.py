@@ -353,7 +353,7 @@ def test_lists_score_as_their_file_does_by_command(harness, toy, data, tmp_path)
         assert (found.losses, found.counts) == (done.json["losses"], done.json["counts"])
         assert found.absent["recall@10"] == "the longest list has 2 documents"
     # Query 7: d3 of two relevant first, (1/1)/2; query 3: the only relevant one second; 5: rightly nothing.
-    assert package.evaluate(LISTS, data, ["map"]).metrics == {"map": (1 / 2 + 1 / 2) / 2}
+    assert package.evaluate(LISTS, data, ["map@2"]).metrics == {"map@2": (1 / 2 + 1 / 2) / 2}
 
 
 def test_scores_are_ordered_as_trec_eval_orders_a_file(harness, toy, data, tmp_path):
@@ -373,9 +373,9 @@ def test_scores_are_ordered_as_trec_eval_orders_a_file(harness, toy, data, tmp_p
 
 
 def test_a_function_scores_as_the_lists_that_it_finds(data):
-    found = package.evaluate(two_words, data, ["ndcg@3", "mrr", "recall@10"])
+    found = package.evaluate(two_words, data, ["ndcg@3", "mrr@3", "recall@10"])
     lists = dict(zip(("7", "3", "5"), two_words([query.text for query in data.queries], 100), strict=True))
-    same = package.evaluate({key: [doc for doc, _ in one] for key, one in lists.items()}, data, ["ndcg@3", "mrr"])
+    same = package.evaluate({key: [doc for doc, _ in one] for key, one in lists.items()}, data, ["ndcg@3", "mrr@3"])
     assert found.metrics == same.metrics | {"recall@10": 1.0}  # it was asked for 100, and found no more than 3
     assert found.objective.name == "ndcg@3"
     cut = package.evaluate(two_words, data, ["recall@1", "recall@10"], k=1)

@@ -204,11 +204,14 @@ class MlflowTracker:
 
     @reaching
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
-        """The two finished runs of an experiment with these tags and params that have the highest objective."""
+        """The two finished runs of an experiment with these tags and params that have the highest objective.
+
+        The earlier of equal ones comes first.
+        """
         experiment_id = self._experiment_id(experiment)
         wanted = [*_has_tags(tags), *(f"params.`{name}` = '{_param(value)}'" for name, value in params.items())]
         wanted.append("attributes.status = 'FINISHED'")
-        best_first = [f"metrics.`{OBJECTIVE}` DESC"]
+        best_first = [f"metrics.`{OBJECTIVE}` DESC", "attributes.start_time ASC"]
         page = self.client.search_runs([experiment_id], " AND ".join(wanted), max_results=2, order_by=best_first)
         return [self._logged(run, experiment) for run in page]
 

@@ -154,6 +154,8 @@ def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):
     assert run(0.9, "public")[1] is None
     assert run(0.8, "public", seed=1)[1] is None, "another public part"
     assert run(0.1)[1] == second
+    run(0.7)
+    assert run(0.1)[1] == second, "the earlier of equal ones"
 
 
 def test_nothing_leads_without_a_store_or_an_objective():

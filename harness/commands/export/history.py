@@ -45,7 +45,7 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         known = ledger.submissions()
         if sha256 not in known:
             _refuse(file, sha256, ledger)
-        scores = _fractions(given, config["scale"], known[sha256].metric)
+        scores = _fractions(given, config["scale"], known[sha256].exports[0]["metric"])
         before = known[sha256].answers
         replaced = {part: before[part] for part, score in scores.items() if before.get(part, score) != score}
         if any(before.get(part) != score for part, score in scores.items()):
@@ -59,7 +59,7 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     def show(console: Console) -> None:
         console.print(f"{submission.about.capitalize()}:")
         for part, score in submission.answers.items():
-            console.print(f"  leaderboard, {part} part: {score:.4f}{_drift(row, submission.metric, part)}")
+            console.print(f"  leaderboard, {part} part: {score:.4f}{_drift(row, part)}")
         for part, score in replaced.items():
             console.print(f"The previous {part} score, {score:.4f}, is replaced.")
 
@@ -79,7 +79,7 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     rows = [_row(one, known[-1]) for one in known]
     document: dict[str, Any] = {
         "ledger": str(ledger.file),
-        "metric": known[-1].metric if known else None,
+        "metric": known[-1].exports[0]["metric"] if known else None,
         "submissions": rows,
         "agreement": {part: _agreement(rows, part) for part in PARTS},
         "picture": None,
@@ -135,15 +135,15 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
 def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     """One submission as `export history` shows it.
 
-    local: our mean over all labelled queries by the measure of the latest submission's last export, out of fold where a
-        gate was fitted on labels; None if the run lacks the measure or used other queries than the latest submission.
+    local: our mean over all labelled queries by the measure of the latest submission, out of fold where a gate was
+        fitted on labels; None if the run lacks the measure or used other queries than the latest submission.
     local_low, local_high: its interval.
     value: the score that ranked the run when it was exported.
     drift: part of the leaderboard -> its score minus `local`.
     """
-    first = submission.exports[0]
-    numbers = submission.metrics if first["queries"] == latest.exports[0]["queries"] else {}
-    score, public = (measured(numbers, latest.metric, part) for part in ("all", "public"))
+    first, newest = submission.exports[0], latest.exports[0]
+    numbers = first["metrics"] if first["queries"] == newest["queries"] else {}
+    score, public = (measured(numbers, newest["metric"], part) for part in ("all", "public"))
     local = score.value if score else None
     shown = score.to_json() if score else {}
     answers = {part: submission.answers.get(part) for part in PARTS}
@@ -255,10 +255,12 @@ def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> l
     return sentences
 
 
-def _drift(row: Row, metric: str, part: str) -> str:
+def _drift(row: Row, part: str) -> str:
     """Our own score and the drift, as shown beside a leaderboard's score."""
     drift = row["drift"][part]
-    return "" if drift is None else f", here {row['local']:.4f} ({metric}, {row['local_kind']}): drift {drift:+.4f}"
+    return (
+        "" if drift is None else f", here {row['local']:.4f} ({row['metric']}, {row['local_kind']}): drift {drift:+.4f}"
+    )
 
 
 def _fitted(row: Row) -> bool:

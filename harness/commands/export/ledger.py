@@ -63,17 +63,6 @@ class Submission:
         return {line["run_id"]: line for line in self.exports}
 
     @property
-    def metric(self) -> str:
-        """The measure that it is exported by; that of the last export."""
-        return str(self.exports[-1]["metric"])
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """All numbers of its run that the exports have, by MLflow's names."""
-        own = [line["metrics"] for line in self.exports if line["run_id"] == self.exports[0]["run_id"]]
-        return {name: value for metrics in own for name, value in metrics.items()}
-
-    @property
     def about(self) -> str:
         """How messages refer to the submission."""
         first = self.exports[0]

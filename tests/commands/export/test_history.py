@@ -59,14 +59,6 @@ def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, 
     assert harness("export history", "format=json").json["submissions"][0]["public"] == 0.9
 
 
-def test_the_last_export_says_which_measure_counts(harness, submitted, tmp_path):
-    """The same content, exported by another measure."""
-    again = harness("export", "experiment_name=e", "metric=recall@3", "submission=best.csv", "format=json").json
-    assert (again["new"], again["number"]) == (False, 1)
-    assert "here 1.0000 (recall@3, in sample)" in harness(*RECORD, "public=0.81").out
-    assert harness("export history", "format=json").json["metric"] == "recall@3"
-
-
 def test_a_changed_file_is_refused(harness, submitted, tmp_path):
     """In its place, and when it was moved with its provenance; a file that was never exported is another matter."""
     with (tmp_path / "best.csv").open("a") as file:
