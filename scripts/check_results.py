@@ -103,8 +103,9 @@ def agrees(printed: str, value: float | None) -> bool:
 
 
 def computed(command: str, outputs: Path) -> Mapping[str, float]:
-    """The metrics that a `harness` command logs, under MLflow's names."""
+    """The numbers of the run that a `harness` command logs, under MLflow's names."""
     from harness.cli import call
+    from harness.tracking.logged_run import in_full
     from harness.tracking.mlflow_tracker import MlflowTracker
 
     verb, *words = shlex.split(command)
@@ -115,7 +116,7 @@ def computed(command: str, outputs: Path) -> Mapping[str, float]:
         raise RuntimeError(f"harness {command} exited with {code}")
     tracker = MlflowTracker()
     tracker.connect(outputs)
-    return tracker.run(json.loads(text.getvalue())["run_id"]).metrics
+    return in_full(tracker, tracker.run(json.loads(text.getvalue())["run_id"])).metrics
 
 
 def compare(check: Check, metrics: Mapping[str, float]) -> list[str]:

@@ -18,7 +18,7 @@ from retrievers.base import BadInput, did_you_mean
 
 GROUP = "experiment"
 NOTHING = ("null", "~", "")  # how YAML writes it
-# Last parts of keys that decide which servers get runs, queries and a secret; a file of somebody else's says so on the terminal.
+# Last parts of keys that decide which servers get runs, queries and a secret.
 SENDERS = ("uri", "url", "base_url", "api_key_env")
 
 

@@ -76,3 +76,10 @@ def test_a_wrong_digit_is_found_and_missing_data_are_skipped(harness, tmp_path, 
     document.write_text(mark + f"| `seed=1` | {right + 0.0001:.4f} |\n", "utf-8")
     assert check_results.main(tmp_path, [], document) == 1
     assert f"mrr is printed as {right + 0.0001:.4f} and is {right}" in capsys.readouterr().out
+
+
+def test_intervals_and_parts_are_known_too(toy, tmp_path, monkeypatch):
+    """MLflow has them of the objective alone."""
+    monkeypatch.chdir(tmp_path)
+    found = check_results.computed("run dataset=contest dataset.path=toy tokenizer=char_ngram", tmp_path / "outputs")
+    assert {"interval_low/modified_map_at_3", "private/modified_map_at_3", "mrr_at_10"} <= found.keys()
