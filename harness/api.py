@@ -138,7 +138,7 @@ def _is_where(word: str) -> bool:
 
 def _logged_id(result: Result) -> str:
     if result.run_id is None:
-        raise BadInput(f"{result.name} is not logged, so that it cannot be compared. Leave tracking=none out.")
+        raise BadInput(f"{result.name} is not in MLflow, so that it cannot be compared. Run it with tracking=mlflow.")
     return result.run_id
 
 

@@ -166,7 +166,7 @@ def test_a_result_has_its_numbers_and_a_table_by_query(folder):
     assert table["needs"].tolist() == written.needs.tolist()
     for name, values in (written.values | {f"oof/{name}": of for name, of in written.oof.items()}).items():
         np.testing.assert_array_equal(table[name].to_numpy(), values)
-    assert repr(result).splitlines()[0] == "<b>mine</b> (not logged, experiment 'retrieval')"
+    assert repr(result).splitlines()[0] == "<b>mine</b> (not in MLflow, experiment 'retrieval')"
     assert "Ranked by modified_map@3, out of fold" in repr(result)
     shown = result._repr_html_()
     assert "&lt;b&gt;mine&lt;/b&gt;" in shown
@@ -279,7 +279,7 @@ def test_a_run_whose_server_is_down_is_returned_and_says_where_it_waits(harness,
     result = package.run(*TOY)
     assert (result.run_id, result.unsent.suffix) == (None, ".unsent")
     assert result.metrics["modified_map@3"] == 1.0
-    with pytest.raises(package.BadInput, match="is not logged"):
+    with pytest.raises(package.BadInput, match="is not in MLflow"):
         package.compare(result, result)
 
 
@@ -386,7 +386,9 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
     result = package.run(*QUIET)
     found = package.evaluate(result.predictions, data, ["modified_map@3", "hit@1"])
     assert found.metrics == {name: result.metrics[name] for name in ("modified_map@3", "hit@1")}
-    assert repr(found).startswith("Ranked by modified_map@3, in sample")
+    first, *others = repr(found).splitlines()
+    assert first.startswith("Ranked by modified_map@3, in sample")
+    assert others == ["3 labelled queries scored, 1 of them need no retrieval.", "modified_map@3 1.0000, hit@1 1.0000"]
 
 
 @pytest.mark.parametrize(

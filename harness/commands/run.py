@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Result(Evaluation):
     """What one experiment found, and where it is.
 
-    run_id: None if nothing is logged, or if the tracking server was down.
+    run_id: None with another tracking than mlflow, or if the tracking server was down.
     folder: of the run's files. predictions: the documents returned, by query.
     gate: what the gate learnt from labels, as in `gate.json`; None if nothing. measured: as in `Outcome`.
     data_notes: sentences about unusual data. best_before: the best finished run so far that compares.
@@ -96,7 +96,7 @@ class Result(Evaluation):
         }
 
     def _lines(self) -> Iterator[str]:
-        run = f"run {short_id(self.run_id)}" if self.run_id else "not logged"
+        run = f"run {short_id(self.run_id)}" if self.run_id else "not in MLflow"
         yield f"{self.name} ({run}, experiment {self.experiment!r})"
         yield from super()._lines()
         yield f"Files: {self.folder}"

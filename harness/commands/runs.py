@@ -20,7 +20,7 @@ from harness.reports.sections import Section
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag
+from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """List what is logged. Returns the JSON document of `harness runs format=json`."""
     tracker = open_tracker(config)
     if tracker.uri is None:
-        raise BadInput(NO_RUNS)
+        raise refusal(tracker, NO_RUNS)
     with stage("reading the runs"):
         if config["run"] is not None:
             sweep = tracker.run(config["run"])

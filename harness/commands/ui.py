@@ -17,7 +17,7 @@ from harness.config.check import Invocation
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import Tracker
+from harness.tracking.tracker import Tracker, refusal
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     address = f"http://{host}:{port}"
     tracker = open_tracker(config)
     if tracker.uri is None:
-        raise BadInput("tracking=none keeps no runs to look at. Leave tracking out, or use tracking=mlflow.")
+        raise refusal(tracker, "keeps no runs to look at")
     if tracker.uri.startswith(("http://", "https://")):
         return _announce(config, without_login(tracker.uri), _pages(tracker, config["experiment_name"]), tracker)
     taken = f" (port {config['port']} is taken)" if port != config["port"] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,8 @@ from harness.reports.sections import Section
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+WIDTH = 100  # characters of a line
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +78,8 @@ class Evaluation:
         return table.astype(dict.fromkeys(FLAGS, bool) | dict.fromkeys(measured, float))
 
     def __repr__(self) -> str:
-        return "\n".join(self._lines())
+        values = ", ".join(f"{name} {number(value)}" for name, value in self.metrics.items())
+        return "\n".join([*self._lines(), *textwrap.wrap(values, WIDTH)])
 
     def _repr_html_(self) -> str:
         first, *others = self._lines()

@@ -66,6 +66,7 @@ class MlflowTracker:
     """
 
     recorded_as = "tracking/mlflow"
+    choice = "mlflow"
     keeps_files = True
 
     def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:

@@ -12,7 +12,7 @@ from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.retrieval_run import SCORED_IDS
-from harness.tracking.tracker import NO_RUNS, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker
+from harness.tracking.tracker import NO_RUNS, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker, refusal
 from retrievers.base import BadInput, did_you_mean
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
@@ -145,7 +145,7 @@ def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
 def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInput:
     """Why there is nothing to choose from."""
     if tracker.uri is None:
-        return BadInput(NO_RUNS)
+        return refusal(tracker, NO_RUNS)
     names, experiment = tracker.experiments(), wanted.experiment
     command = "run" if wanted.task == RETRIEVAL else f"score task={wanted.task} predictions=FILE references=FILE"
     make = f"Make one with `harness {command} experiment_name={experiment}`."

@@ -37,8 +37,10 @@ def check(config: Mapping[str, Any], labelled: bool) -> None:
     trace, objective = config["trace"], config["objective"]
     if trace == "none":
         return
-    if not build(config["tracking"], where="tracking").keeps_files:
-        raise BadInput(f"trace={trace} needs MLflow, which stores the traces: leave out tracking=none, or trace.")
+    if not (tracker := build(config["tracking"], where="tracking")).keeps_files:
+        raise BadInput(
+            f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice}, or trace."
+        )
     if trace == "errors" and not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if trace == "errors" and (parse(objective).family is Family.POOLED or objective not in config["metrics"]):

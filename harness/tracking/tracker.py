@@ -188,12 +188,14 @@ Detail = Literal["full", "light"]
 class Tracker(Protocol):
     """Where runs are logged and read. Methods raise `Unreachable` if the tracking server is down.
 
+    choice: its name in `tracking=`.
     uri: of the tracking store; known once it is connected.
     artifacts: URI of the folder where a local tracking store keeps files; None for others.
     outputs: the folder of what the harness writes; known once it is connected.
     keeps_files: whether logged files are copied to the tracking store, so that the run's own folder may be deleted.
     """
 
+    choice: str
     uri: str | None
     artifacts: str | None
     outputs: Path | None
@@ -221,13 +223,22 @@ class Tracker(Protocol):
     def download(self, run_id: str, name: str, folder: Path) -> Path: ...
 
 
-NO_RUNS = "tracking=none keeps no runs to choose from. Leave tracking out, or use tracking=mlflow."
+def refusal(tracker: Tracker, why: str) -> BadInput:
+    """The error for what a tracker cannot do. why: such as `keeps no runs to choose from`."""
+    return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")
+
+
+NO_RUNS = "keeps no runs to choose from"
 
 
 class NoTracker:
-    """Logs nothing and does not import MLflow. detail: as for `MlflowTracker`, for the files of a run."""
+    """Logs nothing and does not import MLflow. detail: as for `MlflowTracker`, for the files of a run.
+
+    The base of trackers that only write: no run has an id, and no command finds one again.
+    """
 
     recorded_as = "tracking/none"
+    choice = "none"
     uri = artifacts = None
     keeps_files = False
 
@@ -263,7 +274,7 @@ class NoTracker:
         return []
 
     def run(self, run_id: str) -> LoggedRun:
-        raise BadInput(NO_RUNS)
+        raise refusal(self, NO_RUNS)
 
     def experiments(self) -> list[str]:
         return []
@@ -283,7 +294,7 @@ class NoTracker:
         return ""
 
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
-        raise BadInput("tracking=none cannot store traces. Leave trace out, or use tracking=mlflow.")
+        raise refusal(self, "cannot store traces")
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        raise BadInput("tracking=none stores no files. Leave tracking out, or use tracking=mlflow.")
+        raise refusal(self, "stores no files")

@@ -20,8 +20,7 @@ from harness.reports import sections, terminal
 from harness.reports.sections import Section
 from harness.tracking import provenance, recording
 from harness.tracking.run_kind import RunKind, Text, kind_of
-from harness.tracking.tracker import RunRecord, Tracker
-from retrievers.base import BadInput
+from harness.tracking.tracker import RunRecord, Tracker, refusal
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -135,7 +134,7 @@ def comparison(config: dict[str, Any]) -> Compared:
     comparer.check_metric(config["metric"])
     tracker = recording.open_tracker(config)
     if not tracker.keeps_files:
-        raise BadInput("tracking=none keeps no runs to compare. Leave tracking out, or set tracking=mlflow.")
+        raise refusal(tracker, "keeps no runs to compare")
     choice = choose(tracker, config, kind)
     settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
     with tempfile.TemporaryDirectory() as folder:

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Upload every run that is saved in `outputs` to the tracking store it was meant for, or to `tracking.uri`."""
     outputs = Path(config["outputs"]).absolute()
-    if not build(config["tracking"], where="tracking").keeps_files:
-        raise BadInput("tracking=none cannot store runs. Leave tracking out, or name a server: tracking.uri=...")
+    if not (tracker := build(config["tracking"], where="tracking")).keeps_files:
+        raise BadInput(
+            f"tracking={tracker.choice} cannot store runs. Leave tracking out, or name a server: tracking.uri=..."
+        )
     elsewhere = any(word.startswith(("tracking.uri=", "tracking=")) for word in invocation.overrides)
     unsent = sorted(record.parent for record in outputs.rglob(f"*{ENDING}/{RECORD}"))
     trackers = _Trackers(config, elsewhere)

@@ -31,7 +31,7 @@ from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, read_config
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import LoggedRun, Tracker, refusal
 from retrievers.base import BadInput, Document, Query, Turn
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) 
     MLflow refuses the name.
     """
     if not isinstance(tracker, MlflowTracker):
-        raise BadInput("tracking=none stores no models. Leave tracking out, or use tracking=mlflow.")
+        raise refusal(tracker, "stores no models")
     if valid.dataset is None:
         raise ValueError("only retrieval runs make models")
     config, dataset = valid.config, valid.dataset

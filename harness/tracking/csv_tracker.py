@@ -1,0 +1,70 @@
+"""Runs as rows of a CSV table, for people without a server."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import write_text
+from harness.data.tables import csv_text, read_columns
+from harness.tracking.in_progress import TAG
+from harness.tracking.outbox import UNFINISHED
+from harness.tracking.tracker import NOTE, Detail, NoTracker, RunRecord
+
+TABLE = "runs.csv"
+LEFT_OUT = (NOTE, TAG)  # tags that are for MLflow's pages, and for other processes
+
+
+class CsvTracker(NoTracker):
+    """Adds a row to a table when a run ends: time, status, name, folder, metrics, params, tags.
+
+    A run with a metric, param or tag that earlier ones lack adds a column. Processes write one after another.
+
+    path: of the table; None: `<outputs>/runs.csv`. detail: as for `NoTracker`.
+    """
+
+    recorded_as = "tracking/csv"
+    choice = "csv"
+
+    def __init__(self, path: str | None = None, detail: Detail = "full") -> None:
+        super().__init__(detail)
+        self._path = path
+
+    @property
+    def table(self) -> Path:
+        return Path(self._path).absolute() if self._path else (self.outputs or Path()) / TABLE
+
+    def connect(self, outputs: Path) -> None:
+        """BadInput if there is a table that cannot be read: before anything is computed."""
+        super().connect(outputs)
+        self._columns()
+
+    def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
+        from filelock import FileLock
+
+        row = row_of(record, status)
+        self.table.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.table.with_name(f".{self.table.name}.lock")):
+            columns = self._columns()
+            rows = max(map(len, columns.values()), default=0)
+            columns |= {name: [None] * rows for name in row if name not in columns}
+            write_text(self.table, csv_text({name: [*cells, row.get(name)] for name, cells in columns.items()}))
+
+    def _columns(self) -> dict[str, list[Any]]:
+        return dict(read_columns(self.table)) if self.table.exists() else {}
+
+
+def row_of(record: RunRecord, status: str) -> dict[str, Any]:
+    """Column -> cell of a run that ends; prefixes as `mlflow.search_runs` has them."""
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
+    folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
+    row = {"start_time": began, "status": status, "experiment": record.experiment, "name": record.name}
+    row |= {"folder": folder, **{f"metrics.{name}": value for name, value in record.all_metrics.items()}}
+    row |= {f"params.{name}": value for name, value in record.params.items()}
+    return row | {f"tags.{name}": value for name, value in plain_tags(record).items()}
+
+
+def plain_tags(record: RunRecord) -> dict[str, str]:
+    """The tags that say something about the run."""
+    return {name: value for name, value in (record.tags | record.all_end_tags).items() if name not in LEFT_OUT}

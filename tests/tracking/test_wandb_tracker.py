@@ -1,0 +1,41 @@
+"""tracking=wandb, offline: what is stored for `wandb sync`, and what is refused."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "tracking=wandb")
+
+
+@pytest.mark.slow
+def test_an_offline_run_has_its_config_and_summary_and_nothing_of_the_machine(harness, toy, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    done = harness("run", *TOY, "experiment_name=e", "run_name=first", "format=json")
+    assert done.json["run_id"] is None
+    wandb.teardown()  # as at the end of a process: W&B's own process has written all
+    [stored] = Path("outputs/wandb").glob("offline-run-*/run-*.wandb")
+    content = stored.read_bytes()
+    for expected in (b"first", b"trial_key", b"retriever", b"modified_map@3", b"FINISHED"):
+        assert expected in content
+    assert socket.gethostname().encode() not in content
+
+
+def test_without_a_key_nothing_is_computed(harness, toy, tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setattr("wandb.login", lambda **_: False)
+    done = harness("run", *TOY)
+    assert (done.code, Path("outputs/runs").exists()) == (2, False)
+    assert "Set the environment variable WANDB_API_KEY; or set WANDB_MODE=offline" in done.err
+
+
+def test_without_the_package_nothing_is_computed(harness, toy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    done = harness("run", *TOY)
+    assert (done.code, Path("outputs/runs").exists()) == (2, False)
+    assert "tracking=wandb needs a package: pip install wandb" in done.err
