@@ -22,6 +22,7 @@ from harness.commands.compare.command import Compared, comparison
 from harness.commands.run import Result, experiment
 from harness.commands.search import Hits, find
 from harness.config.check import Invocation, shipped_keys
+from harness.config.components import build
 from harness.config.hints import check_words
 from harness.config.hydra_app import compose, typed
 from harness.config.keys import KEYS, Key, check_value
@@ -34,6 +35,7 @@ from harness.evaluation.measures import parse
 from harness.evaluation.objective import objective_of
 from harness.evaluation.scores import ShownLists
 from harness.pipeline import session
+from harness.pipeline.file_scores import labels_alone
 from harness.pipeline.run_config import RunConfig
 from harness.reports.evaluation import Evaluation
 from retrievers.base import BadInput, Failed, Predictions, Ranking
@@ -56,7 +58,10 @@ def search(*overrides: str) -> Hits:
 
 
 def load_dataset(*overrides: str) -> Dataset:
-    """Documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`."""
+    """Documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`.
+
+    Labels alone, such as `"dataset=trec", "dataset.qrels=FILE"`, are enough to `evaluate` lists.
+    """
     return _called("run", overrides, _dataset)
 
 
@@ -125,7 +130,10 @@ def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
 
 
 def _dataset(config: dict[str, Any], invocation: Invocation) -> Dataset:
-    return session.load_dataset(RunConfig.of(config), invocation.choices["dataset"])
+    source, name = config["dataset"], invocation.choices["dataset"]
+    if labels_alone(source):  # enough for `evaluate`, as for `harness score`
+        return Dataset(name, (), (), build(source, where="dataset").qrels())
+    return session.load_dataset(RunConfig.of(config), name)
 
 
 def _is_override(one: str | Result) -> bool:

@@ -439,6 +439,16 @@ def test_an_error_inside_the_function_is_the_callers_own(data):
         package.evaluate(lambda queries, k: 1 // 0, data)
 
 
+def test_labels_alone_suffice_for_lists(harness, tmp_path):
+    (tmp_path / "qrels").write_text("1 0 a 1\n1 0 b 0\n2 0 c 2\n")
+    (tmp_path / "run").write_text("1 Q0 b 1 2.0 x\n1 Q0 a 2 1.0 x\n2 Q0 c 1 3.0 x\n")
+    labels = package.load_dataset("dataset=trec", "dataset.qrels=qrels")
+    assert repr(labels) == "trec: 0 documents, 0 queries, 2 labelled"
+    assert package.evaluate("run", labels, ["mrr"]).metrics == {"mrr": 0.75}  # second, and first
+    with pytest.raises(package.BadInput, match="The dataset has labels alone"):
+        package.evaluate(two_words, labels)
+
+
 def test_nothing_is_scored_without_labels(folder):
     (folder / "toy" / "qrels.jsonl").unlink()
     with pytest.raises(package.BadInput, match="There are no labels to score with"):

@@ -67,6 +67,8 @@ def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
     BadInput where it does not return, for each query, at most k pairs of a document of the dataset and a finite score.
     """
     _check_signature(search)
+    if not dataset.queries:
+        raise BadInput("The dataset has labels alone: a function needs its queries and documents, too.")
     queries = search_queries(dataset)
     found = _as_list(search([query.text for query in queries], k), "search")
     if len(found) != len(queries):

@@ -19,7 +19,7 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
     qrels = source.qrels()
     if qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
-    turns = None if _labels_alone(config["dataset"]) else conversations(source.queries())
+    turns = None if labels_alone(config["dataset"]) else conversations(source.queries())
     split = Split(config["public"], config["seed"])
     missing = config["missing"]
     scores = score(
@@ -38,7 +38,7 @@ def lists_digest(predictions: Predictions) -> str:
     return digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
 
 
-def _labels_alone(source: Mapping[str, Any]) -> bool:
+def labels_alone(source: Mapping[str, Any]) -> bool:
     """Whether a dataset's config names labels but no queries; then conversations cannot be told from single queries."""
     given = {name for name, value in source.items() if value}
     return "qrels" in given and not given & {"path", "queries"}

@@ -47,7 +47,7 @@ class WandbTracker(NoTracker):
         outputs = self.outputs or Path()
         outputs.mkdir(parents=True, exist_ok=True)
         unasked = {"console": "off", "disable_git": True, "disable_code": True}  # W&B would send what it finds
-        unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
+        unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True, "host": "unnamed"}
         try:
             run = wandb.init(
                 project=record.experiment,

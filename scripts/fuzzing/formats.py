@@ -36,6 +36,7 @@ from harness.pipeline import cache as caches
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.tracking import provenance, task_run
+from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.logged_run import in_full, read_config
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, NoTracker
@@ -360,6 +361,11 @@ def _tables(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as name:
             write_text(again := Path(name) / "again.csv", tables.csv_text(columns))
             same(columns, tables.read_columns(again), file.name)
+
+
+@reads("runs.csv", {"runs.csv": tables.csv_text(TRIALS).encode()})
+def _runs_table(folder: Path) -> None:
+    CsvTracker().connect(folder)
 
 
 RULE = {"features": [["bm25", "top_score"], [None, "query_words"]], "k": 10, "levels": [3, 0], "thresholds": ["-inf"],
