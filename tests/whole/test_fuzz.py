@@ -25,6 +25,7 @@ READING = {"open", "read_text", "read_bytes", "loads", "reader", "safe_load", "c
 SHIPPED, VERIFIED, SAME = "a file of this package", "its checksum is verified first", "written by the same sweep"
 ELSEWHERE = {  # functions that open or parse something, and why no valid input reaches them
     "api.py:_called": "format `config`, through the command line",
+    "commands/compare/comparison.py:_brought": SHIPPED,
     "cli.py:_drop_output": "opens /dev/null",
     "commands/export/history.py:_refuse": "names the file that a refusal is about",
     "commands/export/ledger.py:_exported": "takes a damaged file for a foreign one",
