@@ -84,8 +84,8 @@ class _Step:
             if not isinstance(value, dict) or value.get(self.key) is None:
                 if self.optional and isinstance(value, dict):
                     return
-                near = did_you_mean(self.key, value) if isinstance(value, dict) else ""
-                raise Missing(f"{where} has no {self.key!r}.{near}")
+                others = [key for key in value if key != self.key] if isinstance(value, dict) else []
+                raise Missing(f"{where} has no {self.key!r}.{did_you_mean(self.key, others)}")
             yield value[self.key], f"{path}.{self.key}".lstrip(".")
         elif not isinstance(value, list):
             raise Missing(f"{where} is not a list.")
@@ -101,7 +101,7 @@ class _Step:
 class Place:
     """A place in a reply as JSONPath writes it: `hits[*].id`, `ids[0][*]`, `hits[*]['a.b']`.
 
-    A name with a question mark may be absent: `root.children?[*].id`. The value at the end may be null.
+    A name with a question mark may be absent: `root.children?[*].id`. What is null is absent.
     """
 
     text: str

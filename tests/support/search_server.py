@@ -13,6 +13,7 @@ import json
 import re
 import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,12 +27,16 @@ Hits = list[tuple[Any, Any]]  # (id, score), best first
 
 @dataclass
 class Reply:
-    """A full response. body: text, or a value sent as JSON. cut: how many bytes of it are left out."""
+    """A full response.
+
+    body: text, or a value sent as JSON. cut: how many bytes of it are left out. pause: seconds after each byte.
+    """
 
     status: int = 200
     body: Any = ""
     headers: dict[str, str] = field(default_factory=dict)
     cut: int = 0
+    pause: float = 0.0
 
 
 @dataclass
@@ -119,6 +124,7 @@ class SearchServer:
     certificate: file with a certificate and its key; the service then speaks https.
 
     asked: all requests, in the order of arrival. together: the largest number of simultaneous requests.
+    connections: ports from which they came.
     """
 
     def __init__(
@@ -129,6 +135,7 @@ class SearchServer:
         certificate: Path | None = None,
     ) -> None:
         self.asked: list[Asked] = []
+        self.connections: set[int] = set()
         self.together, self._now = 0, 0
         self._search, self._fault, self._dialect = search, fault, DIALECTS[dialect]
         self._times: Counter[str] = Counter()
@@ -178,6 +185,7 @@ class SearchServer:
             def do_POST(self) -> None:
                 length = int(self.headers.get("Content-Length", 0))
                 body = json.loads(self.rfile.read(length)) if length else None
+                server.connections.add(self.client_address[1])
                 reply = server._reply(Asked(self.command, self.path, dict(self.headers), body))
                 sent = (reply.body if isinstance(reply.body, str) else json.dumps(reply.body)).encode()
                 try:
@@ -185,7 +193,10 @@ class SearchServer:
                     for name, value in {"Content-Length": str(len(sent)), **reply.headers}.items():
                         self.send_header(name, value)
                     self.end_headers()
-                    self.wfile.write(sent[: len(sent) - reply.cut])
+                    for i in range(len(sent) if reply.pause else 0):
+                        self.wfile.write(sent[i : i + 1])
+                        time.sleep(reply.pause)
+                    self.wfile.write(b"" if reply.pause else sent[: len(sent) - reply.cut])
                     self.close_connection = reply.cut > 0
                 except ConnectionError:
                     self.close_connection = True  # the client has given up waiting

@@ -1,0 +1,366 @@
+"""The retriever that asks a search service, against stand-ins that speak the formats of several products and err."""
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+import yaml
+from search_server import DIALECTS, Reply, SearchServer
+
+from harness.config import components
+from retrievers.base import BadInput, Document, Failed, Query
+from retrievers.external import http_client
+from retrievers.external.http import HttpRetriever
+from retrievers.lexical.bm25 import BM25
+from retrievers.lexical.tokenize import Word
+from retrievers.testing import DOCUMENTS, TEXTS, check_retriever
+
+BODY = {"query": "{query}", "k": "{k}"}
+PLAIN = {"ids": "results[*].id", "scores": "results[*].score", "body": BODY}
+CORPUS = [Document(f"d{i}", f"text {i}") for i in range(5)]
+HITS = [("d3", 2.5), ("d1", 1.0)]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
+
+
+def service(hits=HITS, fault=lambda asked: None, dialect="fastapi"):
+    return SearchServer(hits if callable(hits) else lambda query, k: hits[:k], dialect, fault)
+
+
+def retriever(url, folder, **more):
+    made = HttpRetriever(url, **PLAIN | {"timeout": 5.0, "retries": 1} | more)
+    folder.mkdir(exist_ok=True)
+    made.index(CORPUS, folder)
+    return made
+
+
+def search(server, folder, *texts, k=3, **more):
+    queries = [Query.of(f"q{i}", text) for i, text in enumerate(texts or ("a",))]
+    return retriever(server.url, folder / "index", **more).search(queries, k)
+
+
+def test_the_contract(tmp_path):
+    """The service searches with BM25 the documents that the retriever has indexed."""
+    lock, engines = threading.Lock(), {}
+
+    known = {document.doc_id: document for document in [*DOCUMENTS, Document("only", TEXTS["b1"])]}
+    current = []
+
+    def find(text, k):
+        with lock:
+            ids = tuple(sorted(current[-1]))
+            if ids not in engines:
+                engines[ids] = BM25(Word())
+                (folder := tmp_path / f"engine{len(engines)}").mkdir()
+                engines[ids].index([known[doc_id] for doc_id in ids], folder)
+            return engines[ids].search([Query.of("q", text)], k).row(0)
+
+    class Remote(HttpRetriever):
+        def search(self, queries, k):
+            current.append(self._known)
+            return super().search(queries, k)
+
+    with service(find) as server:
+        check_retriever(lambda: Remote(server.url, **PLAIN), tmp_path)
+
+
+# What is asked, in the formats of the shipped configs
+
+
+def shipped(choice):
+    """The arguments of a shipped config, without those that its user gives."""
+    content = (components.conf_folder() / "retriever" / f"{choice}.yaml").read_text("utf-8")
+    node = yaml.safe_load(content.replace("${encoder}", "null"))[choice]
+    return {key: value for key, value in components.arguments(node).items() if key != "url"}
+
+
+class Vectors:
+    """An encoder of two dimensions: the number of characters, and one."""
+
+    learns = False
+
+    def encode_queries(self, texts, folder, progress=None):
+        return np.array([[len(text), 1] for text in texts], np.float32)
+
+
+@pytest.mark.parametrize("choice", DIALECTS)
+def test_each_product_is_understood(choice, tmp_path):
+    """Quotation marks, braces and Korean arrive as they are; so do ids and scores; and a reply may be empty."""
+    arguments = shipped(choice)
+    vector = "{vector}" in str(arguments["body"])
+    texts = ['달 "a\\b" {k} {query}\n', "none"]
+    found = [[float(len(text)), 1.0] for text in texts] if vector else texts
+    with SearchServer(lambda query, k: [] if query == found[1] else HITS, choice) as server:
+        made = retriever(server.url, tmp_path / "index", **arguments | {"encoder": Vectors() if vector else None})
+        ranking = made.search([Query.of("q", texts[0]), Query.of("r", texts[1])], 2)
+    assert ranking.to_dict() == {"q": dict(HITS), "r": {}}
+    assert sorted(map(str, (asked.query for asked in server.asked))) == sorted(map(str, found))
+    assert {asked.k for asked in server.asked} == {2}
+
+
+def test_a_get(tmp_path):
+    with service() as server:
+        made = retriever(f"{server.url}?query={{query}}&k={{k}}", tmp_path / "index", body=None, method="GET")
+        assert made.search([Query.of("q", "물은 a&b?")], 3).row(0) == HITS
+    [asked] = server.asked
+    assert (asked.method, asked.query, asked.k, asked.body) == ("GET", "물은 a&b?", 3, None)
+
+
+def test_headers_hold_what_the_variables_hold(tmp_path, monkeypatch):
+    monkeypatch.setenv("ES_AUTH", "ApiKey abc123")
+    with service() as server:
+        search(server, tmp_path, headers_env={"Authorization": "ES_AUTH"})
+    assert server.asked[0].headers["Authorization"] == "ApiKey abc123"
+
+
+def test_a_query_without_text_and_k_of_0_ask_nothing(tmp_path):
+    with service() as server:
+        assert search(server, tmp_path, "", " \n").to_dict() == {"q0": {}, "q1": {}}
+        assert search(server, tmp_path, "a", k=0).docs.shape == (1, 0)
+    assert server.asked == []
+
+
+def test_requests_go_out_together_and_results_belong_to_their_queries(tmp_path):
+    both = threading.Barrier(2, timeout=30)
+
+    def find(text, k):
+        both.wait()
+        return [(text, 1.0)]
+
+    with service(find) as server:
+        found = search(server, tmp_path, *[f"d{i}" for i in range(4)], parallel=2)
+    assert found.to_dict() == {f"q{i}": {f"d{i}": 1.0} for i in range(4)}
+    assert server.together == 2
+
+
+# What comes back
+
+
+@pytest.mark.parametrize(
+    ("hits", "arguments", "expected"),
+    [
+        ([("d1", 1), ("d3", 2.0)], {}, [("d3", 2.0), ("d1", 1.0)]),  # ordered by score; one reply alone may ascend
+        ([("d3", 1.0), ("d1", 1.0)], {}, [("d1", 1.0), ("d3", 1.0)]),  # ties by id
+        ([("d3", "7.5"), ("d1", "-1e3")], {}, [("d3", 7.5), ("d1", -1000.0)]),  # Weaviate writes text
+        ([("d3", 0.1), ("d1", 0.9)], {"scores": None}, [("d3", 1.0), ("d1", 0.5)]),
+        ([("d3", 3.0), ("d1", 2.0), ("d3", 4.0)], {"repeats": "best"}, [("d3", 4.0), ("d1", 2.0)]),
+        ([("d3", 0), ("d1", 0), ("d3", 0)], {"repeats": "best", "scores": None}, [("d3", 1.0), ("d1", 0.5)]),
+        ([], {}, []),
+    ],
+)
+def test_results(hits, arguments, expected, tmp_path):
+    with service(hits) as server:
+        assert search(server, tmp_path, **arguments).row(0) == expected
+
+
+def test_whole_numbers_are_ids(tmp_path):
+    with service([(7, 1.0)]) as server:
+        made = HttpRetriever(server.url, **PLAIN)
+        made.index([Document("7", "seven")], tmp_path)
+        assert made.search([Query.of("q", "a")], 3).row(0) == [("7", 1.0)]
+
+
+def test_a_service_may_decide_itself_how_many_results_it_returns(tmp_path):
+    with SearchServer(lambda query, k: HITS, "fastapi") as server:
+        assert search(server, tmp_path, k=1, body={"query": "{query}", "k": 99}).row(0) == HITS[:1]
+
+
+def test_latency_is_that_of_the_requests(tmp_path):
+    with service(fault=lambda asked: Reply(503) if asked.query == "3" and asked.time == 1 else None) as server:
+        found = search(server, tmp_path, *map(str, range(20)))
+    assert set(found.measured) == {"latency_p50_ms", "latency_p95_ms"}
+    assert 0 < found.measured["latency_p50_ms"] <= found.measured["latency_p95_ms"] < 5000
+
+
+def test_percentiles():
+    from retrievers.external.http import _latency
+
+    assert _latency([]) == {}
+    assert _latency([i / 1000 for i in range(101)]) == {"latency_p50_ms": 50.0, "latency_p95_ms": 95.0}
+
+
+# What ends a search
+
+
+@pytest.mark.parametrize(
+    ("hits", "arguments", "message"),
+    [
+        ([("d9", 1.0)], {}, "the result 'd9' is none of the 5 documents of the corpus. Does ids=results[*].id lead to"),
+        ([(1.5, 1.0)], {}, "the id 1.5 is neither text nor a whole number. Check ids=results[*].id."),
+        ([(None, 1.0)], {}, "ids=results[*].id leads nowhere: results[0] has no 'id'. The reply"),
+        ([(True, 1.0)], {}, "the id True is neither text nor"),
+        ([(["d1"], 1.0)], {}, "the id ['d1'] is neither text nor"),
+        ([("d1", float("nan"))], {}, "the score nan is not a finite number."),
+        ([("d1", float("-inf"))], {}, "the score -inf is not a finite number."),
+        ([("d1", "high")], {}, "the score 'high' is not a finite number."),
+        ([("d1", 10**400)], {}, "is not a finite number."),
+        ([("d1", None)], {}, "scores=results[*].score leads nowhere: results[0] has no 'score'."),
+        ([("d1", False)], {}, "the score False is not a finite number."),
+        (
+            [("d1", 2.0), ("d1", 1.0)],
+            {},
+            "the result 'd1' occurs twice. If the results are parts of documents, set",
+        ),
+        (
+            HITS,
+            {"ids": "result[*].id"},
+            "ids=result[*].id leads nowhere: the reply has no 'result'. Did you mean",
+        ),
+        (HITS, {"ids": "results[*].doc"}, "ids=results[*].doc leads nowhere: results[0] has no 'doc'."),
+        (HITS, {"scores": "[*]"}, "scores=[*] leads nowhere: the reply is not a list."),
+    ],
+)
+def test_results_that_cannot_be_used(hits, arguments, message, tmp_path):
+    with service(hits) as server, pytest.raises(Failed) as caught:
+        search(server, tmp_path, "물", **arguments)
+    assert str(caught.value).startswith(f"Query 'q0' has no result from {server.url}: ")
+    assert message in str(caught.value)
+    assert len(server.asked) == 1, "another attempt would not help"
+
+
+def test_more_results_than_were_asked_for(tmp_path):
+    message = r"it returns 2 results instead of 1\. Check the place of \{k\}\."
+    with SearchServer(lambda query, k: HITS, "fastapi") as server, pytest.raises(Failed, match=message):
+        search(server, tmp_path, k=1)
+
+
+def test_ids_without_scores(tmp_path):
+    reply = Reply(body={"results": [{"id": "d1"}, {"id": "d2"}], "best": [{"score": 1}]})
+    message = "ids leads to 2 values and scores to 1: each result needs both"
+    with service(fault=lambda asked: reply) as server, pytest.raises(Failed, match=message):
+        search(server, tmp_path, scores="best[*].score")
+
+
+def test_distances_are_no_scores(tmp_path):
+    message = r"rise from the first result to the last: .* Set scores=null"
+    with service([("d1", 0.1), ("d2", 0.7)]) as server, pytest.raises(Failed, match=message):
+        search(server, tmp_path, "a", "b")
+    with service(lambda text, k: [("d1", 0.1), ("d2", 0.7)][:: 1 if text == "a" else -1]) as server:
+        assert search(server, tmp_path, "a", "b").row(0)[0] == ("d2", 0.7), "a service without any order"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message", "attempts"),
+    [
+        (Reply(401, {"error": "no"}), r"HTTP 401: no\. If it needs a key, name its header .* runtime\.headers_env", 1),
+        (Reply(404, {"detail": "Not Found"}), r"HTTP 404: Not Found\.", 1),
+        (Reply(429, {"message": "slow down"}, {"Retry-After": "0"}), r"HTTP 429: slow down\.", 2),
+        (Reply(429, "", {"Retry-After": "86400"}), r"The endpoint asks to wait 86400 s", 1),
+        (Reply(500, "<html>broken</html>"), r"HTTP 500: <html>broken</html>\.", 2),
+        (Reply(200, "<html>login</html>"), r"the reply is not JSON: <html>login</html>\.", 2),
+        (Reply(200, ""), r"the reply is not JSON: \.", 2),
+        (Reply(200, {"results": []}, cut=4), r"IncompleteRead", 2),
+        (Reply(200, {"code": 1100, "message": "no collection"}), r"has no 'results'.* The reply: no collection\.", 1),
+        (Reply(307, "", {"Location": "https://example.org/"}), r"redirects to https://example\.org, which is not", 1),
+    ],
+    ids=lambda one: getattr(one, "status", None),
+)
+def test_services_that_fail(fault, message, attempts, tmp_path):
+    with service(fault=lambda asked: fault) as server, pytest.raises(Failed, match=message):
+        search(server, tmp_path)
+    assert len(server.asked) == attempts
+
+
+def test_a_service_that_is_slow(tmp_path):
+    over = threading.Event()
+    with service(fault=lambda asked: over.wait(20) and None) as server:
+        with pytest.raises(Failed, match=r"no response within 0\.1 s \(runtime\.timeout\)"):
+            search(server, tmp_path, timeout=0.1)
+        over.set()
+
+
+def test_a_service_that_is_down(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        made = retriever(f"http://127.0.0.1:{free.getsockname()[1]}/s", tmp_path / "index")
+        with pytest.raises(Failed, match=r"connection refused\. Is the server running, and is url right\?"):
+            made.search([Query.of("q", "a")], 3)
+
+
+def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
+    monkeypatch.delenv("ES_AUTH", raising=False)
+    with service() as server:
+        for call in (HttpRetriever.require_model, lambda made: made.search([Query.of("q", "a")], 3)):
+            made = retriever(server.url, tmp_path / "index", headers_env={"Authorization": "ES_AUTH"})
+            with pytest.raises(BadInput, match=r"variable ES_AUTH is not set, .* the header Authorization\. Set it"):
+                call(made)
+    assert server.asked == []
+
+
+# What is refused before any work
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"url": "localhost:9200"}, "url is not an http"),
+        ({"url": "https://u:secret@h/s"}, "url contains a user, a password"),
+        ({"url": "https://h/s?api_key=secret"}, "url has the parameter api_key, which looks like a secret"),
+        ({"url": "https://{query}.h/s"}, "url has braces in its host"),
+        ({"url": "http://search.example.org/", "headers_env": {"A": "B"}}, "http would send the headers unencrypted"),
+        ({"ids": "results"}, r"ids='results' is no place"),
+        ({"scores": "a.b"}, r"scores='a.b' is no place"),
+        ({"body": None}, r"Neither url nor body has \{query\} or \{vector\}"),
+        ({"body": {"q": "{querry}"}}, r"\{querry\}, which stands for nothing\. Did you mean 'query'"),
+        ({"body": "{query}"}, "body must be a group of fields"),
+        ({"method": "GET"}, "a GET has none"),
+        ({"body": {"q": "{vector}"}}, r"\{vector\} needs an encoder"),
+        ({"encoder": Vectors()}, r"encoder is given, but neither url nor body has \{vector\}"),
+        ({"headers_env": {"A B": "X"}}, "'A B' is not the name of a header"),
+        ({"headers_env": {"A": "Bearer secret"}}, r"headers_env\.A is not the name of an environment variable"),
+        ({"timeout": 0}, "timeout=0"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(BadInput, match=message) as caught:
+        HttpRetriever(**{"url": "https://h/s"} | PLAIN | arguments)
+    assert "secret" not in str(caught.value).replace("looks like a secret", "").replace("what is secret", "")
+
+
+def test_vectors_that_the_service_cannot_have():
+    class Learning(Vectors):
+        learns = True
+
+    with pytest.raises(BadInput, match="This encoder learns from the documents"):
+        HttpRetriever("https://h/s", **PLAIN | {"body": {"q": "{vector}"}}, encoder=Learning())
+
+
+def test_queries_may_go_unencrypted_without_headers():
+    HttpRetriever("http://search.example.org/s?keywords={query}", **PLAIN)
+
+
+# Identity
+
+
+NODE = {"_target_": "retriever/http", "url": "https://h/s", **PLAIN}
+
+
+def identity(**more):
+    return components.identity(NODE | more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"url": "https://h/other"},
+        {"ids": "hits[*].id"},
+        {"scores": None},
+        {"body": {"q": "{query}"}},
+        {"repeats": "best"},
+        {"version": "2"},
+        {"cache": False},
+    ],
+)
+def test_what_decides_the_results(more):
+    assert identity(**more) != identity()
+
+
+def test_what_decides_nothing():
+    more = {"headers_env": {"Authorization": "ES_AUTH"}, "timeout": 1, "retries": 0, "parallel": 9}
+    assert identity(runtime=more) == identity(version="1", cache=True, encoder=None, method="POST")
+    assert "ES_AUTH" not in str(identity(runtime=more))
+    assert HttpRetriever.reaches(**NODE | more) == ("https://h/s", ["ES_AUTH"])

@@ -1,0 +1,277 @@
+"""The client of services, beyond what the tests of the language model gate show: redirects, certificates, limits.
+
+Retries, waits, the limit of requests and secrets in messages are tested in tests/gates/test_llm.py.
+"""
+
+import datetime
+import ipaddress
+import json
+import threading
+import time
+
+import pytest
+from search_server import Reply, SearchServer
+
+from retrievers.base import BadInput
+from retrievers.external import http_client
+from retrievers.external.http_client import Address, HttpClient, Limits, NoAnswer, Request, Secrets, Unanswered
+
+HITS = [("d1", 2.0)]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def server(fault=lambda asked: None, **more):
+    return SearchServer(lambda query, k: HITS, "fastapi", fault, **more)
+
+
+def ask(url, texts=("a",), secrets=None, **limits):
+    client = HttpClient(
+        Address.of(url, "url"), Limits(**{"timeout": 5.0, "retries": 2, "parallel": 2} | limits), secrets or Secrets()
+    )
+    request = [Request(url, {"query": text, "k": 1}) for text in texts]
+    return {answer.place: answer.value for answer in client.answers(len(texts), request.__getitem__, read)}
+
+
+def read(place, reply):
+    return reply.json()["results"][0]["id"]
+
+
+def reason(url, **more):
+    with pytest.raises(Unanswered) as caught:
+        ask(url, **more)
+    return str(caught.value)
+
+
+def test_connections_are_kept_open():
+    with server() as service:
+        assert ask(service.url, "abcdef", parallel=1) == dict.fromkeys(range(6), "d1")
+        ports = {asked.headers["Host"] for asked in service.asked}
+        assert len(service.asked) == 6
+        assert len(service.connections) == 1
+        assert ports == {service.url.split("/")[2]}
+
+
+# Redirects
+
+
+def test_a_redirect_on_the_same_server_is_followed():
+    def fault(asked):
+        return Reply(307, "", {"Location": "/search/"}) if asked.path == "/search" else None
+
+    with server(fault) as service:
+        assert ask(service.url) == {0: "d1"}
+        assert [asked.path for asked in service.asked] == ["/search", "/search/"]
+        assert service.asked[1].body == {"query": "a", "k": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "expected"),
+    [
+        (307, "http://localhost:9/search", "HTTP 307: it redirects to http://localhost:9, which is not followed."),
+        (308, "https://example.org/x?token=1", "redirects to https://example.org, which is not followed. If the serv"),
+        (302, "http://u:p@127.0.0.1:1/", "it redirects to http://127.0.0.1:1, which is not followed"),
+        (301, "/elsewhere", "HTTP 301: it redirects to http://127.0.0.1:"),  # would become a GET without a body
+        (307, "/search", "it redirects more than 5 times in a row. Check url."),
+    ],
+)
+def test_other_redirects_are_refused(status, location, expected, monkeypatch):
+    monkeypatch.setenv("KEY", "secret")
+    with server(lambda asked: Reply(status, "", {"Location": location})) as service:
+        message = reason(service.url, secrets=Secrets({"X-Key": "KEY"}))
+        assert expected in message
+        assert len(service.asked) == (6 if location == "/search" else 1)
+
+
+# Certificates
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A file with a self-signed certificate for 127.0.0.1 and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tiny")])
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+    place = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    signed = made.add_extension(place, critical=False).sign(key, hashes.SHA256())
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    file = tmp_path_factory.mktemp("tls") / "server.pem"
+    file.write_bytes(
+        signed.public_bytes(serialization.Encoding.PEM) + key.private_bytes(serialization.Encoding.PEM, form, plain)
+    )
+    return file
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(certificate):
+    with server(certificate=certificate) as service:
+        message = reason(service.url)
+        assert "its certificate cannot be verified: self-signed certificate" in message
+        assert "SSL_CERT_FILE" in message
+        assert service.asked == []
+
+
+def test_an_authority_of_ones_own(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with server(certificate=certificate) as service:
+        assert ask(service.url) == {0: "d1"}
+
+
+def test_a_certificate_for_another_name(certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with server(certificate=certificate) as service:
+        message = reason(service.url.replace("127.0.0.1", "localhost"))
+        assert "its certificate cannot be verified: Hostname mismatch" in message
+
+
+# Slow, large and broken replies
+
+
+def test_a_reply_that_trickles_is_given_up(monkeypatch):
+    """Each byte comes in time, the whole does not."""
+    with server(lambda asked: Reply(body={"results": [{"id": "x" * 100}]}, pause=0.05)) as service:
+        began = time.monotonic()
+        assert "no response within 0.3 s (runtime.timeout)" in reason(service.url, timeout=0.3, retries=0)
+        assert time.monotonic() - began < 4
+
+
+def test_a_reply_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(http_client, "LARGEST_REPLY", 1 << 20)
+    with server(lambda asked: Reply(body="x" * (2 << 20))) as service:
+        assert "the reply is larger than 1 MB: ask for less" in reason(service.url)
+        assert len(service.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "stumble",
+    [
+        Reply(body={"results": [{"id": "d1"}]}, cut=3),
+        Reply(body='{"results": [{"id": "d'),
+        Reply(body="<html>busy</html>"),
+        Reply(status=500, body={"detail": "out of memory"}),
+        Reply(status=429, headers={"Retry-After": "0.01"}),
+    ],
+    ids=["cut", "half a JSON", "no JSON", "500", "429"],
+)
+def test_what_may_pass_is_asked_again(stumble):
+    with server(lambda asked: stumble if asked.time < 3 else None) as service:
+        assert ask(service.url) == {0: "d1"}
+        assert len(service.asked) == 3
+
+
+def test_a_bad_reply_is_final_where_another_will_be_as_bad():
+    def refuse(place, reply):
+        raise NoAnswer(f"never: {reply.quoted('x' * 1000)}", final=True)
+
+    with server() as service:
+        client = HttpClient(Address.of(service.url, "url"), Limits(5.0, 3, 1))
+        with pytest.raises(Unanswered, match=r"never: x{300}…\."):
+            list(client.answers(1, lambda place: Request(service.url, {"query": "a", "k": 1}), refuse))
+        assert len(service.asked) == 1
+
+
+def test_an_error_of_ones_own_stops_the_asking():
+    def broken(place, reply):
+        raise ZeroDivisionError
+
+    with server() as service:
+        client = HttpClient(Address.of(service.url, "url"), Limits(5.0, 3, 1))
+        with pytest.raises(ZeroDivisionError):
+            list(client.answers(50, lambda place: Request(service.url, {"query": "a", "k": 1}), broken))
+        assert len(service.asked) < 50
+
+
+def test_times_are_of_the_attempt_that_succeeded():
+    slow = threading.Event()
+
+    def fault(asked):
+        if asked.time == 1:
+            slow.wait(1.0)
+            return Reply(503)
+        return None
+
+    with server(fault) as service:
+        client = HttpClient(Address.of(service.url, "url"), Limits(5.0, 3, 1))
+        [answer] = client.answers(1, lambda place: Request(service.url, {"query": "a", "k": 1}), read)
+    assert 0 < answer.seconds < 1.0
+
+
+# What services say
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"error": {"root_cause": [], "type": "x", "reason": "no index [a]"}, "status": 404}, "no index [a]."),
+        ({"responseHeader": {"status": 400}, "error": {"msg": "no field text", "code": 400}}, "no field text."),
+        ({"status": {"error": "Not found: Collection `a`!"}, "time": 0.1}, "Not found: Collection `a`!."),
+        ({"code": 100, "message": "can't find collection"}, "can't find collection."),
+        ({"detail": [{"loc": ["body", "k"], "msg": "Input should be a number"}]}, "Input should be a number."),
+        ({"detail": "Not Found"}, "Not Found."),
+        ({"root": {"errors": [{"code": 4}]}}, '{"root": {"errors": [{"code": 4}]}}.'),
+        ("<html>\n  busy </html>", "<html> busy </html>."),
+    ],
+)  # fmt: skip
+def test_the_error_message_of_a_service(body, expected):
+    with server(lambda asked: Reply(400, body)) as service:
+        assert reason(service.url) == f"HTTP 400: {expected}"
+
+
+@pytest.mark.parametrize("echo", ["{}", "Bearer: {}", '{{"error": {{"message": "no: {}"}}}}', '{{"x": "{}"}}'])
+def test_a_secret_is_never_quoted(echo, monkeypatch):
+    secret = 'ApiKey a/b"c\\d-0123'
+    monkeypatch.setenv("KEY", secret)
+    with server(lambda asked: Reply(403, echo.format(json.dumps(asked.headers["Authorization"])[1:-1]))) as service:
+        message = reason(service.url, secrets=Secrets({"Authorization": "KEY"}))
+    assert "0123" not in message
+    assert "[key]" in message
+    assert "Check the key in the environment variable KEY." in message
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(("url", "local", "encrypted"), [
+    ("http://localhost:1/x", True, True), ("http://127.9.0.1", True, True), ("http://[::1]/", True, True),
+    ("https://example.org/x", False, True), ("http://example.org/x", False, False),
+    ("http://localhost.example.org", False, False), ("http://10.0.0.1/", False, False),
+])  # fmt: skip
+def test_addresses(url, local, encrypted):
+    address = Address.of(url, "url")
+    assert (address.local, address.encrypted) == (local, encrypted)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "x", "ftp://h/", "https://", "https://u:secret@h", "https://h/#secret", "http://h:x"]
+)
+def test_what_is_no_address(url):
+    with pytest.raises(BadInput) as caught:
+        Address.of(url, "gate.base_url")
+    assert str(caught.value).startswith("base_url ")
+    assert "secret" not in str(caught.value).partition("what is secret")[0]
+
+
+def test_a_variable_with_a_line_break_is_refused(monkeypatch):
+    monkeypatch.setenv("KEY", "a\nX-Other: 1")
+    with pytest.raises(BadInput, match="The key in KEY contains characters"), server() as service:
+        ask(service.url, secrets=Secrets({"X-Key": "KEY"}))
+
+
+def test_other_machines_are_reached_through_the_proxy(monkeypatch):
+    """The proxy of this test is the service itself: it is asked for a whole address, with the proxy's login."""
+    with server() as service:
+        monkeypatch.setenv("http_proxy", service.url.replace("http://", "http://u:p@").removesuffix("/search"))
+        monkeypatch.setenv("no_proxy", "")
+        assert ask("http://search.invalid/search") == {0: "d1"}
+        [asked] = service.asked
+    assert asked.path == "http://search.invalid/search"
+    assert asked.headers["proxy-authorization"] == "Basic dTpw"
