@@ -15,6 +15,7 @@ from harness.config import plugins
 from harness.config.check import Invocation, check, primary
 from harness.config.defaults import Setting, config_folders, defaults
 from harness.config.folders import conf_folder
+from harness.config.reach import tell
 from harness.config.recipes import unfolded
 from retrievers.base import BadInput
 
@@ -69,6 +70,8 @@ class Request:
         config: Any = OmegaConf.to_container(composed, resolve=True)
         plugins.permit(self.allowed)  # this may be a worker
         check(config, primary(self.command))
+        if config_folders(self.options):
+            tell(config)
         choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
         words, before = tuple(words[len(self.before) :]), tuple(self.before)

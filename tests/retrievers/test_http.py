@@ -1,17 +1,24 @@
 """The retriever that asks a search service, against stand-ins that speak the formats of several products and err."""
 
+import json
+import math
 import socket
 import threading
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from search_server import DIALECTS, Reply, SearchServer
 
 from harness.config import components
 from retrievers.base import BadInput, Document, Failed, Query
 from retrievers.external import http_client
-from retrievers.external.http import HttpRetriever
+from retrievers.external.http import HttpRetriever, _latency, _ReplyShape
+from retrievers.external.http_client import NoAnswer
+from retrievers.external.http_client import Reply as HttpReply
+from retrievers.external.json_shapes import Place
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word
 from retrievers.testing import DOCUMENTS, TEXTS, check_retriever
@@ -176,11 +183,35 @@ def test_latency_is_that_of_the_requests(tmp_path):
     assert 0 < found.measured["latency_p50_ms"] <= found.measured["latency_p95_ms"] < 5000
 
 
-def test_percentiles():
-    from retrievers.external.http import _latency
+def test_progress_counts_the_queries(tmp_path):
+    told = []
+    with service() as server:
+        made = retriever(server.url, tmp_path / "index", parallel=1)
+        made.progress = lambda *one: told.append(one)
+        made.search([Query.of("q", "a"), Query.of("r", "b"), Query.of("none", "")], 3)
+    assert told == [(1, 2, "queries"), (2, 2, "queries")]
 
+
+def test_percentiles():
     assert _latency([]) == {}
     assert _latency([i / 1000 for i in range(101)]) == {"latency_p50_ms": 50.0, "latency_p95_ms": 95.0}
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+NAMES = st.sampled_from(["results", "id", "score"]) | st.text(max_size=3)
+REPLIES = st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=12)
+
+
+@given(REPLIES | st.lists(st.fixed_dictionaries({"id": VALUES, "score": VALUES})).map(lambda one: {"results": one}))
+def test_whatever_a_service_says_is_read_or_refused(content):
+    shape = _ReplyShape(Place.parse("results[*].id", "ids"), Place.parse("results[*].score", "scores"), best=True)
+    try:
+        row = shape.row(HttpReply(json.dumps(content)))
+    except NoAnswer as refused:
+        assert refused.final
+        return
+    assert all(isinstance(doc_id, str) and math.isfinite(score) for doc_id, score in row.scores.items())
+    assert row.results == len(content["results"])
 
 
 # What ends a search
