@@ -27,7 +27,7 @@ PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 # Keys whose value is always text: `experiment_name=2024` stays "2024".
 TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|references|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
-    r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name|retriever\.[^.]+\.(url|version|path))"
+    r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name|retriever\.[^.]+\.(url|version|path|ids|scores))"
 )
 
 Function = Callable[[dict[str, Any], Invocation], Any]

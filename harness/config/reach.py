@@ -35,4 +35,5 @@ def destinations(config: Mapping[str, Any]) -> Iterator[str]:
         if Address.of(url, where).local:
             continue
         value = f", with the value of {', '.join(variables)}" if variables else ""
-        yield f"Note: with this --config-dir, {where} sends the queries to {urlsplit(url).netloc}{value}."
+        sender, host = where.removeprefix("config."), urlsplit(url).netloc
+        yield f"Note: with this --config-dir, {sender} sends the queries to {host}{value}."
