@@ -15,7 +15,6 @@ from harness.config import plugins
 from harness.config.check import Invocation, check, primary
 from harness.config.defaults import Setting, config_folders, defaults
 from harness.config.folders import conf_folder
-from harness.config.reach import tell
 from harness.config.recipes import unfolded
 from retrievers.base import BadInput
 
@@ -71,6 +70,8 @@ class Request:
         plugins.permit(self.allowed)  # this may be a worker
         check(config, primary(self.command))
         if config_folders(self.options):
+            from harness.config.reach import tell
+
             tell(config)
         choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
