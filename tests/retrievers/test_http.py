@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from search_server import DIALECTS, Reply, SearchServer
 
 from harness.config import components
+from harness.config.folders import conf_folder
 from retrievers.base import BadInput, Document, Failed, Query
 from retrievers.external import http_client
 from retrievers.external.http import HttpRetriever, _latency, _ReplyShape
@@ -80,7 +81,7 @@ def test_the_contract(tmp_path):
 
 def shipped(choice):
     """The arguments of a shipped config, without those that its user gives."""
-    content = (components.conf_folder() / "retriever" / f"{choice}.yaml").read_text("utf-8")
+    content = (conf_folder() / "retriever" / f"{choice}.yaml").read_text("utf-8")
     node = yaml.safe_load(content.replace("${encoder}", "null"))[choice]
     return {key: value for key, value in components.arguments(node).items() if key != "url"}
 
