@@ -354,11 +354,9 @@ class Retriever(Protocol):
         times_itself: whether `search` measures how long a query takes, as `latency_p50_ms` of the ranking's `measured`:
             such a retriever is not searched again to be timed.
 
-    Class methods, optional:
+    Class method, optional:
         identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
             model's checksum; default: all arguments except those under `runtime:`.
-        reaches(**arguments) -> (address, environment variables): where the retriever sends the queries, and what it
-            sends along.
 
     Method, optional:
         check_data(doc_ids, queries): BadInput unless a run on these documents and queries can work; before it begins.

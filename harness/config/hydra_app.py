@@ -69,10 +69,6 @@ class Request:
         config: Any = OmegaConf.to_container(composed, resolve=True)
         plugins.permit(self.allowed)  # this may be a worker
         check(config, primary(self.command))
-        if config_folders(self.options):
-            from harness.config.reach import tell
-
-            tell(config)
         choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
         words, before = tuple(words[len(self.before) :]), tuple(self.before)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from harness.config import manual, yaml_files
 from harness.config.canonical import flatten
@@ -18,8 +19,8 @@ from retrievers.base import BadInput, did_you_mean
 
 GROUP = "experiment"
 NOTHING = ("null", "~", "")  # how YAML writes it
-# Last parts of keys that decide which servers get runs, queries and a secret.
-SENDERS = ("uri", "url", "base_url", "api_key_env")
+# Parts of keys that decide which servers get runs, queries and a secret.
+SENDERS = {"uri", "url", "base_url", "api_key_env", "headers_env"}
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
@@ -62,8 +63,18 @@ def own(content: Any, name: str) -> Any:
 def tell_of_senders(content: Any, file: str) -> None:
     """Say, once for each file, that it decides where data go."""
     values = _values(content)
-    if found := [key for key in values if key.rpartition(".")[2] in SENDERS and values[key] is not None]:
-        _say(f"Note: {file} sets {' and '.join(found)}, so it decides where your data go.")
+    found = [key for key in values if SENDERS & {*key.split(".")} and values[key] not in (None, {})]
+    if found:
+        named = [key + (f" ({host})" if (host := _host(values[key])) else "") for key in found]
+        _say(f"Note: {file} sets {' and '.join(named)}, so it decides where your data go.")
+
+
+def _host(value: Any) -> str:
+    """The host and port of an address, without a login; empty for anything else."""
+    try:
+        return urlsplit(str(value)).netloc.rpartition("@")[2]
+    except ValueError:  # such as a broken IPv6 address
+        return ""
 
 
 @functools.cache

@@ -98,11 +98,6 @@ class LlmGate:
         secrets.headers()
         self._client = HttpClient(self._address, limits, secrets)
 
-    @classmethod
-    def reaches(cls, base_url: str = base_url, api_key_env: str = api_key_env, **_: Any) -> tuple[str, list[str]]:
-        """(address that is sent the conversations, environment variables that are sent along)."""
-        return base_url, [api_key_env]
-
     def check(self, names: Collection[str]) -> None:
         """Fits any rankings, as it reads none."""
 

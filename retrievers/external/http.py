@@ -95,11 +95,6 @@ class HttpRetriever:
         decides = ("url", "ids", "scores", "body", "method", "repeats", "version", "encoder")
         return {name: arguments[name] for name in decides}
 
-    @classmethod
-    def reaches(cls, url: str, headers_env: Mapping[str, str] | None = None, **_: Any) -> tuple[str, list[str]]:
-        """(address that is sent the queries, environment variables that are sent along)."""
-        return url, list((headers_env or {}).values())
-
     def require_model(self) -> None:
         """BadInput where an environment variable is unset, so that a run is refused before it begins."""
         if unset := self._client.secrets.unset():

@@ -113,7 +113,9 @@ def test_a_file_that_decides_where_data_go_is_named(command, folder, capsys, mon
     file = folder / "experiment" / "away.yaml"
     file.write_text("# @package _global_\ntracking: {uri: 'http://127.0.0.1:1'}\ngate: {base_url: null}\n", "utf-8")
     assert cli.call(command, [f"--config-dir={folder}", "experiment=away", "--cfg=job"]) == 0
-    assert capsys.readouterr().err == f"Note: {file} sets tracking.uri, so it decides where your data go.\n"
+    assert (
+        capsys.readouterr().err == f"Note: {file} sets tracking.uri (127.0.0.1:1), so it decides where your data go.\n"
+    )
     assert cli.call(command, [f"--config-dir={folder}", "experiment=mine", "--cfg=job"]) == 0
     assert "Note:" not in capsys.readouterr().err
 
@@ -125,4 +127,21 @@ def test_a_choice_of_a_gate_that_sends_queries_elsewhere_is_named(folder, capsys
     (folder / "gate" / "theirs.yaml").write_text("defaults: [llm]\nbase_url: http://127.0.0.1:1/v1\n", "utf-8")
     assert cli.call("run", [f"--config-dir={folder}", "gate=theirs", "--cfg=job"]) == 0
     err = capsys.readouterr().err
-    assert err == f"Note: {folder}/gate/theirs.yaml sets gate.base_url, so it decides where your data go.\n"
+    assert (
+        err == f"Note: {folder}/gate/theirs.yaml sets gate.base_url (127.0.0.1:1), so it decides where your data go.\n"
+    )
+
+
+def test_a_search_service_of_a_folder_is_named_with_its_host_and_without_a_login(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    recipes._say.cache_clear()
+    (folder / "retriever").mkdir()
+    (file := folder / "retriever" / "far.yaml").write_text(
+        "far:\n  _target_: retriever/http\n  url: https://u:secret@search.invalid:8/s\n  ids: '[*]'\n"
+        "  body: {q: '{query}'}\n  runtime: {headers_env: {X-Key: AWS_SECRET}}\n"
+    )
+    cli.call("run", [f"--config-dir={folder}", "retriever=far", "--cfg=job"])
+    err = capsys.readouterr().err
+    sent = "retriever.far.url (search.invalid:8) and retriever.far.runtime.headers_env.X-Key"
+    assert err.startswith(f"Note: {file} sets {sent}, so it decides where your data go.\n")
+    assert "secret@" not in err

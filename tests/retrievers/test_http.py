@@ -394,4 +394,3 @@ def test_what_decides_nothing():
     more = {"headers_env": {"Authorization": "ES_AUTH"}, "timeout": 1, "retries": 0, "parallel": 9}
     assert identity(runtime=more) == identity(version="1", cache=True, encoder=None, method="POST")
     assert "ES_AUTH" not in str(identity(runtime=more))
-    assert HttpRetriever.reaches(**NODE | more) == ("https://h/s", ["ES_AUTH"])
