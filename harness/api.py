@@ -39,6 +39,7 @@ from harness.pipeline.file_scores import labels_alone
 from harness.pipeline.run_config import RunConfig
 from harness.reports.evaluation import Evaluation
 from retrievers.base import BadInput, Failed, Predictions, Ranking
+from retrievers.external.function import Search
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,7 +82,7 @@ def compare(*runs: str | Result) -> Compared:
 
 
 def evaluate(
-    predictions: Mapping[Any, Any] | DataFrame | Predictions | Ranking | given.Search | str | os.PathLike[str],
+    predictions: Mapping[Any, Any] | DataFrame | Predictions | Ranking | Search | str | os.PathLike[str],
     dataset: Dataset,
     metrics: Sequence[str] | None = None,
     *,

@@ -22,10 +22,17 @@ import harness as package
 from harness.evaluation.score_table import read_table
 from harness.evaluation.scores import plain
 from harness.tracking import mlflow_client
+from retrievers.base import Document, Qrels, Query
 from retrievers.lexical.bm25 import BM25
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram")
 QUIET = (*TOY, "tracking=none")
+LABELLED = package.Dataset(
+    "made here",
+    tuple(Document(doc_id, doc_id) for doc_id in ("d1", "d2", "d3")),
+    tuple(Query.of(query_id, query_id) for query_id in ("7", "3", "5")),
+    Qrels({"7": {"d3": 2, "d1": 1}, "3": {"d2": 1}, "5": {}}),
+)
 LISTS = {"7": ["d3", "d2"], "3": ["d1", "d2"], "5": []}
 IN_A_NOTEBOOK = """
 import json, sys
@@ -382,6 +389,20 @@ def test_a_function_scores_as_the_lists_that_it_finds(data):
     assert (cut.metrics["recall@10"], cut.absent["recall@10"]) == (None, "the longest list has 1 document")
 
 
+def test_a_function_scores_as_the_retriever_that_calls_it(folder, data):
+    """A tie stays as it is given: d3 before d1."""
+    (folder / "tied_search.py").write_text(
+        "def search(queries, k):\n    return [[('d3', 1.0), ('d1', 1.0), ('d2', 0.5)][:k] for _ in queries]\n"
+    )
+    run = package.run(
+        *QUIET, "retriever=python", "retriever.python.function=tied_search:search", "plugins.allow=[tied_search]"
+    )
+    found = package.evaluate(
+        finding([("d3", 1.0), ("d1", 1.0), ("d2", 0.5)]), data, ["modified_map@3", "mrr@3", "recall@3"]
+    )
+    assert found.metrics == {name: run.metrics[name] for name in found.metrics}
+
+
 def test_the_lists_of_a_run_score_as_the_run(folder, data):
     result = package.run(*QUIET)
     found = package.evaluate(result.predictions, data, ["modified_map@3", "hit@1"])
@@ -412,14 +433,14 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
             "no column doc_id and no score, but query_id, docno",
         ),
         (pandas.DataFrame({"query_id": [7, 7], "doc_id": ["d3"] * 2, "score": [2, 1]}), {}, "document 'd3' twice"),
-        (lambda queries: [], {}, "cannot be called as search(queries, k): too many positional arguments"),
-        (lambda queries, k: None, {}, "search: None is no list."),
-        (lambda queries, k: [[]], {}, "search returned 1 list for 3 queries."),
-        (finding(["d1"]), {}, "'d1' is not (doc_id, score)."),
+        (lambda queries: [], {}, "<lambda> cannot be called with texts and k (too many positional arguments)."),
+        (lambda queries, k: None, {}, "<lambda> returned None: return a list with one list of pairs for each query."),
+        (lambda queries, k: [[]], {}, "<lambda> returned 1 lists for 3 queries"),
+        (finding(["d1"]), {}, "'d1' is no (doc_id, score) pair."),
         (finding([("d1", 1.0), ("d1", 0.5)]), {}, "document 'd1' is there twice."),
-        (finding([("d1", float("inf"))]), {}, "score 'inf' is not a finite number."),
-        (finding([("d9", 1.0)]), {}, "the dataset has no 1 document of those returned: d9."),
-        (finding([("d1", 1.0), ("d2", 0.5)]), {"k": 1}, "2 documents, but at most 1 were asked for."),
+        (finding([("d1", float("inf"))]), {}, "document 'd1' scores inf, which is no finite number."),
+        (finding([("d9", 1.0)]), {}, "the dataset has no document 'd9'."),
+        (finding([("d1", 1.0), ("d2", 0.5)]), {"k": 1}, "2 documents, but k is 1."),
         (LISTS, {"metrics": ["ndgc@10"]}, "ndgc@10"),
         (LISTS, {"metrics": "map"}, "metrics='map' is not a list of text or null."),
         (LISTS, {"metrics": []}, "metrics is empty."),
@@ -428,15 +449,16 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
         (LISTS, {"dataset": "contest"}, "dataset is 'contest'. Give what harness.load_dataset returns."),
     ],
 )
-def test_bad_predictions_are_refused(data, given, named, message):
+def test_bad_predictions_are_refused(tmp_path, monkeypatch, given, named, message):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(package.BadInput) as refused:
-        package.evaluate(given, **{"dataset": data} | named)
+        package.evaluate(given, **{"dataset": LABELLED} | named)
     assert message in str(refused.value)
 
 
-def test_an_error_inside_the_function_is_the_callers_own(data):
+def test_an_error_inside_the_function_is_the_callers_own():
     with pytest.raises(ZeroDivisionError):
-        package.evaluate(lambda queries, k: 1 // 0, data)
+        package.evaluate(lambda queries, k: 1 // 0, LABELLED)
 
 
 def test_labels_alone_suffice_for_lists(harness, tmp_path):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import as_id, finite, some
 from harness.data.predictions import predictions_of, trec_order
 from retrievers.base import BadInput, Predictions, Ranking
-
-Search = Callable[[list[str], int], Sequence[Sequence[tuple[str, float]]]]
-"""Texts of queries, k -> for each query at most k (doc_id, score)."""
+from retrievers.external.function import Search, check_callable
+from retrievers.external.results import ranking_of
 
 COLUMNS = ("query_id", "doc_id", "score")
 FORMS = (
@@ -62,29 +59,16 @@ def from_table(table: Any) -> Predictions:
 
 
 def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
-    """The k best documents that a function finds for each query of a dataset, ties by ascending doc_id.
+    """The k best documents that a function finds for each query of a dataset, as `retriever=python` takes them.
 
     BadInput where it does not return, for each query, at most k pairs of a document of the dataset and a finite score.
     """
-    _check_signature(search)
+    name = getattr(search, "__name__", type(search).__name__)
+    check_callable(search, name)
     if not dataset.queries:
         raise BadInput("The dataset has labels alone: a function needs its queries and documents, too.")
     queries = search_queries(dataset)
-    found = _as_list(search([query.text for query in queries], k), "search")
-    if len(found) != len(queries):
-        raise BadInput(
-            f"search returned {counted(len(found), 'list')} for {counted(len(queries), 'query')}. Return one for each."
-        )
-    scores: dict[str, dict[str, float]] = {}
-    for query, pairs in zip(queries, found, strict=True):
-        where = f"search, query {query.query_id!r:.60}"
-        scores[query.query_id] = row = _scored(pairs, k, where)
-        if unknown := [doc_id for doc_id in row if doc_id not in dataset.by_id]:
-            raise BadInput(
-                f"{where}: the dataset has no {counted(len(unknown), 'document')} of those returned: {some(unknown)}. "
-                "Return ids of its documents."
-            )
-    return Ranking.from_scores(scores)
+    return ranking_of(queries, search([query.text for query in queries], k), k, dataset.by_id, name)
 
 
 def _listed(row: Any, where: str) -> list[str]:
@@ -92,22 +76,6 @@ def _listed(row: Any, where: str) -> list[str]:
         scores = {as_id(key, "a document id", where)[0]: _number(value, where) for key, value in row.items()}
         return trec_order(scores)
     return [as_id(one, "a document id", where)[0] for one in _as_list(row, where)]
-
-
-def _scored(pairs: Any, k: int, where: str) -> dict[str, float]:
-    """doc_id -> score of one query's list."""
-    listed = _as_list(pairs, where)
-    if len(listed) > k:
-        raise BadInput(f"{where}: {counted(len(listed), 'document')}, but at most {k} were asked for.")
-    row: dict[str, float] = {}
-    for pair in listed:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise BadInput(f"{where}: {pair!r:.60} is not (doc_id, score).")
-        doc_id = as_id(pair[0], "a document id", where)[0]
-        if doc_id in row:
-            raise BadInput(f"{where}: document {doc_id!r:.60} is there twice. Return each document once.")
-        row[doc_id] = _number(pair[1], where)
-    return row
 
 
 def _number(value: Any, where: str) -> float:
@@ -123,19 +91,3 @@ def _as_list(value: Any, where: str) -> Sequence[Any]:
     if not isinstance(plain, list | tuple):
         raise BadInput(f"{where}: {value!r:.60} is no list.")
     return plain
-
-
-def _check_signature(search: Search) -> None:
-    """BadInput for a function that does not take (queries, k)."""
-    try:
-        signature = inspect.signature(search)
-    except (TypeError, ValueError):  # a function of a compiled module does not say
-        return
-    try:
-        signature.bind([], 1)
-    except TypeError as error:
-        name = getattr(search, "__name__", type(search).__name__)
-        raise BadInput(
-            f"{name}{signature} cannot be called as search(queries, k): {error}. It gets a list of texts and the "
-            "number of documents to return."
-        ) from None

@@ -72,18 +72,21 @@ class Function:
         return ranking_of(queries, answers, k, self._known, self._function)
 
     def _loaded(self) -> Search:
-        found = named(self._function, self._function)
-        if not callable(found):
-            raise BadInput(f"{self._function} is a {type(found).__name__}, not a function. Write {_SIGNATURE}.")
-        try:
-            inspect.signature(found).bind([], 1)
-        except TypeError as error:
-            raise BadInput(
-                f"{self._function} cannot be called with texts and k ({error}). Write {_SIGNATURE}."
-            ) from None
-        except ValueError:  # a builtin without a signature
-            pass
+        found: Search = named(self._function, self._function)
+        check_callable(found, self._function)
         return found
+
+
+def check_callable(found: Any, where: str) -> None:
+    """BadInput unless it can be called as a `Search`. where: its name, for errors."""
+    if not callable(found):
+        raise BadInput(f"{where} is a {type(found).__name__}, not a function. Write {_SIGNATURE}.")
+    try:
+        inspect.signature(found).bind([], 1)
+    except TypeError as error:
+        raise BadInput(f"{where} cannot be called with texts and k ({error}). Write {_SIGNATURE}.") from None
+    except ValueError:  # a builtin without a signature
+        pass
 
 
 def _place_of(error: Exception) -> str:
