@@ -49,7 +49,7 @@ class Fault:
         """Run the command disturbed, and undo the disturbance."""
         raise NotImplementedError
 
-    def left_at_once(self, world: World) -> list[str]:
+    def left_at_once(self, world: World, command: Command) -> list[str]:
         """What the disturbed command must not have left, before anything is run again."""
         return []
 
@@ -77,8 +77,8 @@ class Signal(Fault):
         about = f"{self.number.name} after {moment:.2f} s{' of a new interpreter' if new else ''}"
         return [child.outcome(about + (", to its workers too" if whole else ""))]
 
-    def left_at_once(self, world: World) -> list[str]:
-        return [] if self.number == signal.SIGKILL else world.left(temporary=True)
+    def left_at_once(self, world: World, command: Command) -> list[str]:
+        return [] if self.number == signal.SIGKILL else world.left(temporary=True, cached=not command.resumes)
 
 
 class FullDisk(Fault):
@@ -180,7 +180,7 @@ class Crowd(Fault):
             outcome.allowed = frozenset(refused)
         return outcomes
 
-    def left_at_once(self, world: World) -> list[str]:
+    def left_at_once(self, world: World, command: Command) -> list[str]:
         return world.left(temporary=True)
 
 

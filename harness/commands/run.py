@@ -19,9 +19,10 @@ from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
+from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.ranking import leader
-from harness.tracking.tracker import LoggedRun, RunRecord
-from retrievers.base import Ranking
+from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+from retrievers.base import Failed, Ranking
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,7 @@ class Result(Evaluation):
     gate: what the gate learnt from labels, as in `gate.json`; None if nothing. measured: as in `Outcome`.
     data_notes: sentences about unusual data. best_before: the best finished run so far that compares.
     private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
+    untraced: why the tracking server does not have all of them; "" if it has.
     """
 
     config: RunConfig
@@ -50,6 +52,7 @@ class Result(Evaluation):
     best_before: LoggedRun | None
     private_peeks: int
     traces: int
+    untraced: str
     seconds: float
 
     @property
@@ -108,6 +111,8 @@ def run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = result.to_json()
     terminal.emit(config["format"], document, lambda console: show(console, result))
     recording.exit_if_unsent(result.record)
+    if result.untraced:
+        raise Failed(result.untraced)
     return document
 
 
@@ -124,6 +129,7 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
     run_id, sent = live.run_id, not record.unsent
     logged = run_id if sent else None
+    traced, untraced = _trace(config, session, outcome, tracker, logged) if logged else (0, "")
     return Result(
         scores=outcome.scores,
         held_out=outcome.held_out,
@@ -139,9 +145,21 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         data_notes=session.dataset.notes,
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
-        traces=traces.write(config, session.dataset, outcome, session.cache, tracker, logged) if logged else 0,
+        traces=traced,
+        untraced=untraced,
         seconds=round(time.perf_counter() - began, 3),
     )
+
+
+def _trace(
+    config: dict[str, Any], session: Session, outcome: steps.Outcome, tracker: Tracker, run_id: str
+) -> tuple[int, str]:
+    """Write the run's traces. (how many, why not all of them): its numbers are complete without them."""
+    try:
+        return traces.write(config, session.dataset, outcome, session.cache, tracker, run_id), ""
+    except Unreachable as error:
+        lacking = f"Run {short_id(run_id)} is logged, but not all of its traces are, since {error}."
+        return 0, f"{lacking} Repeat the command to have them."
 
 
 def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunRecord]:

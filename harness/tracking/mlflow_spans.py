@@ -56,10 +56,14 @@ class Trace:
 
 def write(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
     """Store at most 100 traces and link them to a run. Raises MlflowException unless all of them are stored."""
+    from mlflow.exceptions import MlflowException
     from mlflow.tracing.client import TracingClient
 
     converted = [_stored(trace) for trace in traces]
-    TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in converted for span in spans])
+    try:
+        TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in converted for span in spans])
+    except NotImplementedError as error:  # of a server that is too old, or fails when asked for its version
+        raise MlflowException(f"traces cannot be stored: {error}") from error
     client.link_traces_to_run([spans[0].trace_id for spans in converted], run_id)
 
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlflow.tracking import MlflowClient
 
 from harness.data.dataset import Dataset
 from harness.gates.gate import ALL, Decision
 from harness.pipeline.cache import Cache
 from harness.pipeline.steps import Outcome
 from harness.tracking import mlflow_spans
+from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.mlflow_spans import Span, Trace
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.traces import CONTENT, DOCUMENTS, Tracer
@@ -254,6 +256,29 @@ def test_children_follow_one_another_within_their_span(root):
         assert span.end_time_ns <= outer.end_time_ns
         ends[span.parent_id] = span.end_time_ns
     assert {span.trace_id for span in stored} == {stored[0].trace_id}
+
+
+def test_a_server_that_does_not_tell_its_version_cannot_be_reached(monkeypatch):
+    """MLflow's own error is a NotImplementedError, as if it were a mistake of ours."""
+    tracker = MlflowTracker("http://127.0.0.1:9")
+    tracker._client = MlflowClient(tracker.uri)
+    monkeypatch.setattr(tracker, "_experiment_id", lambda name: "1")
+    with pytest.raises(Unreachable, match=r"http://127.0.0.1:9: traces cannot be stored: .*version"):
+        tracker.trace("run", "e", [Trace(Span("retrieval", "CHAIN", {}, []), {})])
+
+
+def test_a_run_without_its_traces_shows_its_numbers_and_fails(harness, toy, monkeypatch):
+    def refuse(*_):
+        raise Unreachable("http://127.0.0.1:9: 500")
+
+    monkeypatch.setattr(MlflowTracker, "trace", refuse)
+    found = harness(*TOY, "trace=all")
+    assert found.code == 1
+    document = json.loads(found.out)
+    assert document["metrics"]
+    assert document["traces"] == 0
+    run = document["run_id"][:8]
+    assert f"Run {run} is logged, but not all of its traces are, since http://127.0.0.1:9: 500." in found.err
 
 
 def arrive(tracker, traces, calls_of):
