@@ -91,7 +91,7 @@ class FullDisk(Fault):
         about = os.statvfs(world.folder)
         taken, room = (about.f_blocks - about.f_bfree) * about.f_frsize, int(chance.uniform(0, reference.bytes))
         try:
-            _mount("-o", f"remount,size={taken + room}", world.folder)
+            _mount("-o", f"remount,size={max(taken + room, 1)}", world.folder)  # 0 would be no limit
             outcome = world.run(words)
         finally:
             _mount("-o", "remount,size=50%", world.folder)

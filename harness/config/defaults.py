@@ -54,7 +54,8 @@ class Setting:
 class Defaults:
     """What a command takes from the file.
 
-    settings: those that count. replaced: keys that are left out because the command line chooses another component.
+    settings: those that count. replaced: keys that are left out because the command line chooses another component; a
+    sweep over several keeps them if that of the file is among them.
     """
 
     settings: tuple[Setting, ...] = ()
@@ -81,7 +82,7 @@ def defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Def
         if not known.has(one.key) or one.key in given:
             continue
         if any(
-            choice != of_file.get(group, known.groups[group].value) and _belongs(one.key, group)
+            of_file.get(group, known.groups[group].value) not in choice.split(",") and _belongs(one.key, group)
             for group, choice in chosen.items()
             if group in known.groups
         ):
@@ -148,7 +149,7 @@ def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """(group -> choice, all keys) that a command line gives, in the recipes that it names too."""
+    """(group -> choice, or choices with commas; all keys) that a command line gives, in the recipes it names too."""
     folders = config_folders(words)
     pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
     chosen: dict[str, str] = {}
@@ -157,7 +158,8 @@ def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
         path = manual.choices(group, folders).get(choice) if group in manual.RECIPES else None
         if path:
             page = manual.read(path)
-            chosen |= {name: entry.value for name, entry in page.groups.items()}
+            swept = {key: entry for key, entry in page.keys.items() if key in _groups()}
+            chosen |= {name: entry.value for name, entry in (page.groups | swept).items()}
             given |= {*page.keys, *page.groups}
     chosen |= {key: value for key, value in pairs if key in _groups()}
     return chosen, given | {key for key, _ in pairs}

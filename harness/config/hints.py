@@ -85,7 +85,9 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     own, choices = manual.manual(primary(command)), chosen(primary(command), words)
     if having := _having(key, own, folders):
         group, found = having
-        return f"{start}: {group}={choices[group]} does not have it. Choose {group}={_any_of(found)}."
+        lacking = f"{group}={choices[group]}"
+        lacking = f"none of {lacking} has it" if "," in lacking else f"{lacking} does not have it"
+        return f"{start}: {lacking}. Choose {group}={_any_of(found)}."
     if is_free(key, folders) and own.has(key):
         return f"{start}: names are free there, so a new one needs a plus: +{key}=VALUE."
     others = [one.replace("_", " ") for one in commands_with(key)]

@@ -34,6 +34,7 @@ from harness.config import plugins, recipes, yaml_files
 from harness.config.canonical import flatten, leaves, nodes
 from harness.config.folders import conf_folder
 from harness.config.keys import Key, check_value
+from harness.config.manual import is_inner
 from retrievers.base import BadInput
 
 BASIC = "hydra._internal.core_plugins.basic"
@@ -92,14 +93,22 @@ class LeashedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
         self._name = config_name or "common"
+        # Which trials of a sweep have the keys inside groups is for its sweeper to tell.
+        whole_sweep = config_name == "sweep" and run_mode == RunMode.MULTIRUN
+        inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
+        others = [one for one in overrides if one not in inner]
         try:
-            config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+            config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
         except (ValueError, RecursionError) as error:  # such as a file with a number of thousands of digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
             raise BadInput(f"The config cannot be read: {error}.") from error
         _check_section(config.hydra, config_name)
+        config.hydra.overrides.task.extend(inner)
         return config
+
+    def _is_group(self, name: str) -> bool:
+        return bool(self.get_group_options(name, ObjectType.CONFIG))
 
     def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
         for override in parsed_overrides:  # before the base class searches, and so imports, what hydra.searchpath names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +58,13 @@ class Manual:
     def has(self, key: str) -> bool:
         """Whether the command takes a key: one of its own, one of its groups, or a key inside such a group."""
         return key in self.keys or key in self.groups or ("." in key and key.partition(".")[0] in self.groups)
+
+
+def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
+    """Whether an override, as key=value, sets a key inside a group: only some choices of the group may have it."""
+    key = override.partition("=")[0]
+    group, dot, _ = key.partition(".")
+    return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)
 
 
 def manual(name: str) -> Manual:

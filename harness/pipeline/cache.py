@@ -8,6 +8,7 @@ sha256 of its files) is written. So a killed process never leaves an entry that 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -28,6 +29,7 @@ from retrievers.base import BadInput, Ranking
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
+_PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
 KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # the name of an entry's folder; a ranking's ends with its depth
 FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
 
@@ -322,6 +324,8 @@ def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], Non
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
         if isinstance(error, OSError) and error.filename is None:  # whatever writes it: the message is to say where
+            if _PART_WRITTEN.search(str(error)):
+                error.errno, error.strerror = errno.ENOSPC, os.strerror(errno.ENOSPC)
             error.filename = str(place.parent)
         raise
 

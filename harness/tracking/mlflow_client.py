@@ -110,16 +110,25 @@ def make_database(database: Path) -> None:
     import sqlite3
 
     unfinished = database.with_name(f"{database.name}.unfinished")
-    for leftover in database.parent.glob(f"{unfinished.name}*"):  # of a killed process, its journal included
-        leftover.unlink()
+    _remove(unfinished)  # of a killed process
     for ending in ("-wal", "-shm"):  # of a database that was moved away: SQLite would write it into the new one
         database.with_name(database.name + ending).unlink(missing_ok=True)
-    open_client(uri_of(unfinished))
-    unfinished.rename(database)
+    try:
+        open_client(uri_of(unfinished))
+        unfinished.rename(database)
+    except BaseException:
+        _remove(unfinished)
+        raise
     # Write-ahead logging lets processes read while one writes: with many of them the worst case falls from 8 s to 5 s.
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
+
+
+def _remove(database: Path) -> None:
+    """Remove an SQLite file with its journals."""
+    for path in database.parent.glob(f"{database.name}*"):
+        path.unlink()
 
 
 def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None:

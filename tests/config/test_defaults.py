@@ -60,7 +60,9 @@ def test_values_become_overrides_of_one_value(taken, line, word):
         (FIRST, ["dataset=contest"], ["dataset.path", "experiment_name"], ""),
         (FIRST, ["dataset=sample"], ["experiment_name"], "without dataset.path"),
         ("gate: score\ngate.threshold: 3", ["gate=auto"], [], "without gate.threshold"),
-        ("gate: score\ngate.threshold: 3", ["gate=score,auto"], [], "without gate.threshold"),
+        ("gate: score\ngate.threshold: 3", ["gate=score,auto"], ["gate.threshold"], ""),  # for the trials with score
+        ("gate: score\ngate.threshold: 3", ["gate=none,auto"], [], "without gate.threshold"),
+        ("retriever: dense\nretriever.dense.index: 1", ["sweep=everything_small"], [], "without retriever.dense.index"),
         ("gate: score\ngate.threshold: 3", ["sweep=threshold"], [], ""),  # the recipe says both
         ("gate: auto\ngate.k: 5\ntop_k: 5", ["experiment=lexical_gated"], ["top_k"], "without gate.k"),
         ("retriever: hybrid\nfusion.weights.bm25: 2", ["retriever=bm25"], [], "without fusion.weights.bm25"),

@@ -76,6 +76,7 @@ KEYS = [
     ("run gate.threshold", r"gate=none does not have it\. Choose gate=score\."),
     ("run gate.threshold gate=auto", r"gate=auto does not have it"),
     ("run fusion.weights.bigram", r"Choose retriever=hybrid_lexical or hybrid_light\."),
+    ("sweep gate.threshold gate=none,auto", r"none of gate=none,auto has it\. Choose gate=score\."),
     ("run gate.treshold", r"Did you mean 'gate\.threshold', which gate=score has\?"),
     ("run gate.treshold gate=score", r"Did you mean 'gate\.threshold'\?"),
     ("run retriever.k1", r"Did you mean 'retriever\.bm25\.k1'\?"),

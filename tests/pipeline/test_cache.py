@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import resource
 import signal
 import time
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.config.canonical import digest
+from harness.config.messages import failure
 from harness.pipeline.cache import Cache, load_ranking, save_ranking
 from retrievers.base import Ranking
 
@@ -158,6 +160,20 @@ def _slow_build(root, counts):
         (folder / "data.txt").write_text("x")
 
     Cache(root).folder("things", {}, build)
+
+
+def test_an_array_that_is_written_in_part_means_a_full_disk(tmp_path):
+    """numpy's error has no errno then. A limit on the size of files stands for the full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    cache = Cache(tmp_path)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        with pytest.raises(OSError) as raised:  # noqa: PT011 - the errno is compared below
+            cache.folder("vectors", {"a": 1}, lambda folder: np.save(folder / "a.npy", np.zeros(1_000_000)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.errno == errno.ENOSPC
+    assert (failure(raised.value) or "").startswith(f"{tmp_path / 'vectors'}: No space left on device. Free some space")
 
 
 def test_two_processes_build_once(tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 import sqlalchemy
@@ -115,6 +116,18 @@ def test_a_new_database_takes_nothing_of_one_that_was_moved_away(tmp_path, monke
     )
     mlflow_client.make_database(tmp_path / "mlflow.db")
     assert not (tmp_path / "mlflow.db-wal").exists()
+
+
+def test_an_interrupted_beginning_leaves_no_database(tmp_path, monkeypatch):
+    def interrupted(uri):
+        for ending in ("", "-journal"):
+            Path(uri.removeprefix("sqlite:///") + ending).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mlflow_client, "open_client", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mlflow_client.make_database(tmp_path / "mlflow.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_text_that_is_not_utf_8_is_damage(tmp_path):

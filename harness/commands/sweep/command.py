@@ -53,10 +53,11 @@ def show_plan(sweep: Sweep) -> None:
     if tracker.exists(outputs):
         tracker.connect(outputs)
         finished = finished_trials(sweep, tracker)
-    counts = Forecast(sweep, finished)(sweep.points) if sweep.points else {"trials": sweep.settings["search"]["trials"]}
+    search = {"trials": sweep.settings["search"]["trials"], "only_with": sweep.partial} if not sweep.points else {}
+    counts = search or Forecast(sweep, finished)(sweep.points)
 
     def show(console: Any) -> None:
-        for line in plan.plan_lines(counts) if sweep.points else [plan.search_line(counts["trials"], sweep.swept)]:
+        for line in plan.search_lines(counts, sweep.swept) if search else plan.plan_lines(counts):
             console.print(line)
         for trial in sweep.points:
             if trial.error:

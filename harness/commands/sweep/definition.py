@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.sweep import plan
-from harness.commands.sweep.axes import Interval, Values, axis_of
+from harness.commands.sweep.axes import Interval, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
@@ -59,6 +59,7 @@ class Sweep:
 
     points: the trials of a grid; [] for a search, which proposes them later.
     anchor: the key of one trial that can run; with the search space, it identifies a search.
+    partial: key that applies only to some trials -> the choices that have it, as group=choice.
     """
 
     launcher: HydraLauncher
@@ -67,6 +68,7 @@ class Sweep:
     planner: Planner
     points: list[Trial]
     anchor: str
+    partial: Mapping[str, Sequence[str]]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -142,36 +144,40 @@ class Sweep:
 def define(launcher: HydraLauncher) -> Sweep:
     """Compose and check every trial of a grid, or the two corners of a search space.
 
-    BadInput if none of them can run, and for keys that cannot be swept. Hydra's errors are raised as they are.
+    A key inside a group applies to the trials whose choices have it. BadInput if no trial can run, and for keys that
+    cannot be swept. Hydra's errors are raised as they are.
     """
     fixed, swept = plan.split(launcher.parse(list(launcher.overrides)))
-    planner = Planner(Composer(launcher.compose, launcher.is_group), fixed)
+    composer = Composer(launcher.compose, launcher.is_group)
+    planner = Planner(composer, fixed)
+    some = {key: plan.some_values(override) for key, override in swept.items()}
+    partial = composer.partial(fixed, some)
     ends = [[plan.endpoint(override, last) for override in swept.values()] for last in (False, True)]
     tried = [planner.trial(0, overrides) for overrides in ends]
     points: list[Trial] = []
     if isinstance(build(planner.settings["search"], where="search"), Grid):
-        combinations = plan.combinations(plan.expand(swept))
-        points = tried = [planner.trial(number, overrides) for number, overrides in enumerate(combinations)]
+        points = tried = [planner.trial(n, overrides) for n, overrides in enumerate(plan.points(swept, planner))]
     else:
-        _refuse_groups(planner, swept)
+        _refuse_groups(planner, some)
     if all(trial.error for trial in tried):
         raise next(trial.error for trial in tried if trial.error)
     anchor = next(trial.key for trial in tried if not trial.error)
     if len(names := {trial.config["objective"] for trial in tried if not trial.error}) > 1:
         raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
-    return Sweep(launcher, fixed, swept, planner, points, anchor)
+    return Sweep(launcher, fixed, swept, planner, points, anchor, partial)
 
 
-def _refuse_groups(planner: Planner, swept: Mapping[str, Override]) -> None:
-    """BadInput if the points of a search would not all compare: a sampler would take the easier data for better."""
-    axes = {key: axis_of(override) for key, override in swept.items()}
-    first = {key: f"{key}={axis.ends[0]}" for key, axis in axes.items()}
-    for key, axis in axes.items():
-        texts = axis.texts if isinstance(axis, Values) and not axis.ordered else axis.ends
-        trials = [planner.trial(0, tuple((first | {key: f"{key}={text}"}).values())) for text in texts]
+def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
+    """BadInput if the points of a search would not all compare: a sampler would take the easier data for better.
+
+    some: swept key -> overrides with some of its values.
+    """
+    first = {key: overrides[0] for key, overrides in some.items()}
+    for key in some:
+        trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]
         if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
             raise BadInput(
                 f"{key} decides what trials are scored on or how, so that trials with different values do not compare "
-                f"and a search would prefer the easier one. Search once per value, such as {key}={texts[0]}, or leave "
+                f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "
                 "search out: a grid has a best trial of each."
             )

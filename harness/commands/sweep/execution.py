@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from harness.commands.sweep import plan
@@ -56,6 +57,7 @@ class Forecast:
             "finished_before": len(different) - len(todo),
             "same": len(runnable) - len(different),
             "cannot_run": len(trials) - len(runnable),
+            "only_with": self._sweep.partial,
             "jobs": [len(job.trials) for job in jobs],
             "retrievals": {
                 "compute": sum(not self._cached[key] for key in depths),
@@ -118,7 +120,7 @@ class Execution:
     def _search(self, study: Study) -> None:
         """Propose points, run them and report their values to the study, until there are enough."""
         settings, planner = self.sweep.settings["search"], self.sweep.planner
-        tell([plan.search_line(settings["trials"], self.sweep.swept)])
+        tell(plan.search_lines({"trials": settings["trials"], "only_with": self.sweep.partial}, self.sweep.swept))
         if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
             self._batch([planner.trial(point.number, point.overrides) for point in earlier])
             tell([self._so_far()])
@@ -202,7 +204,7 @@ class Execution:
         self._launched += len(jobs)
         launcher = self.sweep.launcher
         launcher.jobs.write(self.context, dict(zip(numbers, jobs, strict=True)))
-        overrides = [[*self.sweep.fixed, *job.trials[0].overrides] for job in jobs]
+        overrides = [[*chain(*self.sweep.planner.words(job.trials[0].overrides))] for job in jobs]
         for returned in launcher.launch(overrides, numbers[0]):
             _ = returned.return_value  # raises what a job raised
 

@@ -1,6 +1,7 @@
 """Figures of a sweep, drawn with matplotlib's object interface: no global state, no display.
 
-axes: swept key -> its value in each of T trials, all numbers or all texts; at least one key.
+axes: swept key -> its value in each of T trials, all numbers or all texts, None where a trial does not have the key; at
+least one key.
 values: the objective, float64 [T], NaN where a trial failed.
 best: index of the best trial; None if all failed. If it has the minimum of `values`, lower is better.
 """
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Swept = Mapping[str, Sequence[str | float]]
+Swept = Mapping[str, Sequence[str | float | None]]
 
+ABSENT = "–"  # the value of a key that a trial does not have
 MOST_KEYS = 12  # in one figure
 MOST_BINS = 8  # into which the values of a key are grouped to estimate its effect
 TRIAL, GOOD, BEST, EMPTY = "#8fa8c8", "#2e5eaa", "#d1495b", "#e9e9e9"
@@ -287,12 +289,13 @@ def _scale(panel: Axes, x: int, key: _Key, right: bool) -> None:
         )  # fmt: skip
 
 
-def _key(name: str, given: Sequence[str | float]) -> _Key:
+def _key(name: str, given: Sequence[str | float | None]) -> _Key:
     if all(isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in given):
         places = np.array(given, np.float64)
         return _Key(name, places, [], _logarithmic(np.unique(places)))
-    texts = [str(value) for value in given]
-    known = list(dict.fromkeys(texts))
+    numbers = sorted({value for value in given if isinstance(value, int | float)}) if None in given else []
+    texts = [ABSENT if value is None else f"{value:.6g}" if numbers else str(value) for value in given]
+    known = list(dict.fromkeys([f"{number:.6g}" for number in numbers] or texts)) + [ABSENT] * bool(numbers)
     labels = [drawable(text) for text in known]
     if len({shortened(label, 14) for label in labels}) < len(labels):
         labels = [f"{label} #{n}" for n, label in enumerate(labels, start=1)]

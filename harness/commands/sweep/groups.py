@@ -63,7 +63,8 @@ def split(trials: Mapping[int, Trial]) -> list[Group]:
     groups = []
     for numbers in members.values():
         texts = [swept_values(trials[number]) for number in numbers]
-        groups.append(Group(numbers, {key: ",".join(dict.fromkeys(text[key] for text in texts)) for key in keys}))
+        apart = {key: ",".join(dict.fromkeys(text[key] for text in texts if key in text)) for key in keys}
+        groups.append(Group(numbers, {key: values for key, values in apart.items() if values}))
     return groups
 
 

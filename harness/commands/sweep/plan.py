@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.sweep.axes import MOST, axis_of
+from harness.commands.sweep.axes import MOST, Values, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.config import check
 from harness.config.canonical import digest
@@ -100,11 +100,17 @@ class Planner:
         self._run_keys = (*check.shipped_keys("run"), "retriever", *task_run.KEYS)
         self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
 
+    def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+        """(fixed overrides, those of a trial), without keys that the trial's choices do not have."""
+        kept = set(self.composer.applicable([*self.fixed, *overrides]))
+        return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
+
     def trial(self, number: int, overrides: Sequence[str]) -> Trial:
         """The trial of these overrides. Bad input becomes its `error`; Hydra's errors (unknown keys) are raised."""
-        trial = Trial(number, tuple(overrides))
         try:
-            config, choices = self.composer(self.fixed, overrides)
+            fixed, applicable = self.words(overrides)
+            trial = Trial(number, applicable)
+            config, choices = self.composer(fixed, applicable)
         except Exception as error:
             error.add_note(f"(while composing trial {' '.join(overrides)})")
             raise
@@ -223,9 +229,21 @@ def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
     }
 
 
+def points(swept: Mapping[str, Override], planner: Planner) -> list[tuple[str, ...]]:
+    """The overrides of every trial of a grid; trials whose choices lack a swept key are there once."""
+    return list(dict.fromkeys(planner.words(overrides)[1] for overrides in combinations(expand(swept))))
+
+
 def endpoint(override: Override, last: bool = False) -> str:
     """The swept override with the first or the last value of its axis alone."""
     return f"{override.get_key_element()}={axis_of(override).ends[last]}"
+
+
+def some_values(override: Override) -> list[str]:
+    """The swept override with each value alone, or with the first and the last where neighbouring values are alike."""
+    axis = axis_of(override)
+    texts = axis.texts if isinstance(axis, Values) and not axis.ordered else axis.ends
+    return [f"{override.get_key_element()}={text}" for text in texts]
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
@@ -291,16 +309,27 @@ def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
 
 def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable]) -> list[str]:
     """The swept keys that change something about a trial, all else equal. Trials that cannot run do not count."""
-    runnable = [trial for trial in trials if not trial.error]
+    values = [(swept_values(trial), what(trial)) for trial in trials if not trial.error]
+    keys = dict.fromkeys(key for own, _ in values for key in own)
     found = []
-    for key in dict.fromkeys(_key(override) for trial in runnable for override in trial.overrides):
-        different: dict[tuple[str, ...], set[Hashable]] = {}
-        for trial in runnable:
-            others = tuple(override for override in trial.overrides if _key(override) != key)
-            different.setdefault(others, set()).add(what(trial))
+    for key in keys:
+        apart = {key, *_depending(key, [own for own, _ in values if key in own], keys)}
+        different: dict[tuple[tuple[str, str], ...], set[Hashable]] = {}
+        for own, result in values:
+            if key in own:
+                others = tuple(item for item in own.items() if item[0] not in apart)
+                different.setdefault(others, set()).add(result)
         if any(len(some) > 1 for some in different.values()):
             found.append(key)
     return found
+
+
+def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
+    """The keys that no trial has for some value of `key`, as gate.threshold for gate=none."""
+    having: dict[str, set[str]] = {}  # value -> the keys beside it
+    for own in trials:
+        having.setdefault(own[key], set()).update(own)
+    return [one for one in keys if not all(one in some for some in having.values())]
 
 
 def cache_of(trial: Trial) -> Cache:
@@ -318,13 +347,27 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
         yield f"skipping {counted(counts['same'], 'trial')} that differ from others only in keys without effect"
     if counts["cannot_run"]:
         yield f"{counted(counts['cannot_run'], 'trial')} cannot run"
+    yield from _partial_lines(counts)
+    if not counts["jobs"]:
+        yield "nothing to run"
+        return
     keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
     yield f"{counted(len(counts['jobs']), 'job')}{_sizes(counts['jobs'])}{f' ({keys})' if keys else ''}"
 
 
-def search_line(trials: int, swept: Iterable[str]) -> str:
-    """What a search will do, in words. trials: in all. swept: the keys."""
-    return f"{counted(trials, 'trial')} of a search over {', '.join(swept)}"
+def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
+    """What a search will do, in words. counts: as for `plan_lines`, of which it needs fewer. swept: the keys."""
+    yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
+    yield from _partial_lines(counts)
+
+
+def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
+    """The line that says which keys apply only to some trials."""
+    keys: dict[str, list[str]] = {}
+    for key, choices in counts["only_with"].items():
+        keys.setdefault(" or ".join(choices), []).append(key)
+    if keys:
+        yield "; ".join(f"only with {choices}: {', '.join(own)}" for choices, own in keys.items())
 
 
 def _sizes(jobs: Sequence[int]) -> str:

@@ -16,6 +16,8 @@ from harness.commands.sweep.axes import Interval
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 
+_Others = tuple[tuple[str, str], ...]  # (key, value) of the other keys of a trial
+
 NEAR = 0.05  # share of an interval that counts as its end
 
 
@@ -23,8 +25,8 @@ NEAR = 0.05  # share of an interval that counts as its end
 class Points:
     """Finished trials by number.
 
-    values: the objective, greater is better. texts: swept key -> value as text. numeric: the keys whose values are
-    numbers in all trials. ms: milliseconds per query, of the trials that know it.
+    values: the objective, greater is better. texts: swept key -> value as text, of the keys that the trial has.
+    numeric: the keys whose values are numbers in all trials. ms: milliseconds per query, of the trials that know it.
     """
 
     values: Mapping[int, float]
@@ -36,23 +38,28 @@ class Points:
         return float(self.texts[trial][key])
 
     def differ(self, trials: Sequence[int], key: str) -> bool:
-        return len({self.texts[trial][key] for trial in trials}) > 1
+        return len({self.texts[trial].get(key) for trial in trials}) > 1
+
+    def keys(self, trials: Sequence[int]) -> list[str]:
+        """The keys that any of the trials has."""
+        return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
         """The trials that differ from this one in a numeric key at most, by the key's value."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
-    def _lines(self) -> dict[str, dict[tuple[str, ...], list[int]]]:
-        found: dict[str, dict[tuple[str, ...], list[int]]] = {}
+    def _lines(self) -> dict[str, dict[_Others, list[int]]]:
+        found: dict[str, dict[_Others, list[int]]] = {}
         for key in self.numeric:
             lines = found.setdefault(key, {})
-            for trial in sorted(self.texts, key=lambda trial: self.number(trial, key)):
+            having = [trial for trial in self.texts if key in self.texts[trial]]
+            for trial in sorted(having, key=lambda trial: self.number(trial, key)):
                 lines.setdefault(self._others(trial, key), []).append(trial)
         return found
 
-    def _others(self, trial: int, key: str) -> tuple[str, ...]:
-        return tuple(text for name, text in self.texts[trial].items() if name != key)
+    def _others(self, trial: int, key: str) -> _Others:
+        return tuple(item for item in self.texts[trial].items() if item[0] != key)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def recommend(points: Points) -> Recommendation | None:
         return Recommendation(tied[0], tuple(tied))
     quickest, choices = _quickest(points, tied)
     chosen, middles = _middle(points, quickest)
-    spans = [_span(points, tied, key) for key in points.texts[tied[0]] if points.differ(tied, key)]
+    spans = [_span(points, tied, key) for key in points.keys(tied) if points.differ(tied, key)]
     why = ", and ".join([*choices, *middles])
     reason = f"{counted(len(tied), 'trial')} tie at {most:.4f}: {'; '.join(spans)}. Recommended: {why}."
     return Recommendation(chosen, tuple(tied), reason)
@@ -82,16 +89,17 @@ def recommend(points: Points) -> Recommendation | None:
 
 def _quickest(points: Points, tied: Sequence[int]) -> tuple[list[int], list[str]]:
     """(the tied trials with the same values of all keys that are not numeric, why these). The first of equals."""
-    keys = [key for key in points.texts[tied[0]] if key not in points.numeric and points.differ(tied, key)]
+    keys = [key for key in points.keys(tied) if key not in points.numeric and points.differ(tied, key)]
     if not keys:
         return list(tied), []
-    alike: dict[tuple[str, ...], list[int]] = {}
+    alike: dict[_Others, list[int]] = {}
     for trial in tied:
-        alike.setdefault(tuple(points.texts[trial][key] for key in keys), []).append(trial)
+        own = points.texts[trial]
+        alike.setdefault(tuple((key, own[key]) for key in keys if key in own), []).append(trial)
     times = [min(points.ms.get(trial, np.nan) for trial in trials) for trials in alike.values()]
     timed = bool(np.isfinite(times).all()) and min(times) < max(times)
     values, trials = list(alike.items())[int(np.argmin(times)) if timed else 0]
-    named = " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+    named = " ".join(f"{key}={value}" for key, value in values)
     return trials, [f"{named}, {'which takes the least time per query' if timed else 'the first of them'}"]
 
 
@@ -101,7 +109,7 @@ def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
     Its depth is the least number of steps, along any key, to a trial that is not tied. The nearest to the middle of
     all tied trials wins among equals, then the first.
     """
-    keys = [key for key in points.numeric if points.differ(tied, key)]
+    keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
     places = np.array([[points.number(trial, key) for key in keys] for trial in tied])
@@ -123,12 +131,14 @@ def _depth(points: Points, trial: int, key: str) -> int:
 
 def _span(points: Points, tied: Sequence[int], key: str) -> str:
     """The values of a key among the tied trials: their range where they are numbers and nothing between is worse."""
+    tied = [trial for trial in tied if key in points.texts[trial]]
     texts = list(dict.fromkeys(points.texts[trial][key] for trial in tied))
     if key not in points.numeric:
         return f"{key} {', '.join(texts)}"
     texts.sort(key=float)
     low, high = float(texts[0]), float(texts[-1])
-    worse = [n for n in set(points.values) - set(tied) if low < points.number(n, key) < high]
+    having = {trial for trial in points.values if key in points.texts[trial]}
+    worse = [n for n in having - set(tied) if low < points.number(n, key) < high]
     gaps = any(not set(tied).isdisjoint(points.line(n, key)) for n in worse)
     return f"{key} {', '.join(texts)}" if gaps or len(texts) == 2 else f"{key} {texts[0]} to {texts[-1]}"
 
@@ -151,8 +161,9 @@ def edges(points: Points, best: int, intervals: Mapping[str, Interval]) -> list[
     intervals: key -> the interval that a search draws it from; other keys need three values or more.
     """
     found = []
-    for key in points.numeric:
-        value, values = points.number(best, key), sorted({points.number(n, key) for n in points.texts})
+    for key in (one for one in points.numeric if one in points.texts[best]):
+        value = points.number(best, key)
+        values = sorted({points.number(trial, key) for trial, own in points.texts.items() if key in own})
         if key in intervals:
             found += _end(key, points.texts[best][key], intervals[key])
         elif len(values) >= 3 and value in (values[0], values[-1]):
@@ -164,7 +175,7 @@ def edges(points: Points, best: int, intervals: Mapping[str, Interval]) -> list[
 
 
 def _edge(points: Points, key: str, best: int, beside: int, top: bool) -> Edge:
-    value, whole = points.number(best, key), all(_is_whole(texts[key]) for texts in points.texts.values())
+    value, whole = points.number(best, key), all(_is_whole(own[key]) for own in points.texts.values() if key in own)
     step = 1 if whole else 0.01 * abs(value - points.number(beside, key))
     beyond = value + step if top else value - step
     scores = f"{points.values[best]:.4f} against {points.values[beside]:.4f} at {points.texts[beside][key]}"

@@ -85,7 +85,7 @@ class Summary:
         different = {self.results[n].key: n for n in sorted(self._finished, reverse=True)}
         value = {n: self._finished[n] for n in sorted(different.values())}
         axes = self.axes()
-        numeric = [key for key, values in axes.items() if all(isinstance(one, float) for one in values)]
+        numeric = [key for key, values in axes.items() if all(isinstance(one, float | None) for one in values)]
         texts = {n: {key: text for key, text in swept_values(self.trials[n]).items() if key in axes} for n in value}
         return Points(value, texts, numeric, {n: self.results[n].metrics.get(MS, np.nan) for n in value})
 
@@ -111,7 +111,7 @@ class Summary:
         return [*tie, *(edge.note for edge in self.edges)]
 
     def _notes_on_groups(self) -> list[str]:
-        keys, count = " or ".join(self.groups[0].apart), len(self.groups)
+        keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
         found = [f"Trials that differ in {keys} do not compare: {count} groups, each with a best trial of its own."]
         if system := best_by_mean(self.systems):
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
@@ -181,11 +181,14 @@ class Summary:
             return int(self.best is not None)
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
-    def axes(self) -> dict[str, list[float | str]]:
-        """Swept key, of those that do not set the trials apart -> its value in each trial, as numbers if all are."""
+    def axes(self) -> dict[str, list[float | str | None]]:
+        """Swept key, of those that do not set the trials apart -> its value in each trial, as numbers if all are.
+
+        None for a trial whose choices do not have the key.
+        """
         rows = [swept_values(trial) for trial in self.trials.values()]
-        keys = [key for key in (rows[0] if rows else {}) if key not in self.apart]
-        return {key: _numbers([row.get(key, "") for row in rows]) for key in keys}
+        keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
+        return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
 
     def table(self) -> dict[str, list[Any]]:
         """Column -> values, one row per trial."""
@@ -307,9 +310,9 @@ def objective_values(result: Result, objectives: Sequence[Objective], select_on:
     return [one.value if one else np.nan for one in (result.objective, *others)]
 
 
-def _numbers(values: list[str]) -> list[float | str]:
+def _numbers(values: list[str | None]) -> list[float | str | None]:
     try:
-        return [float(value) for value in values]
+        return [None if value is None else float(value) for value in values]
     except ValueError:
         return list(values)
 

@@ -320,7 +320,8 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
     [
         (("gate=score", "gate.treshold=1,2"), "Did you mean 'gate.threshold'"),
         (("retriever=bm25,dens",), "Did you mean 'dense'"),
-        (("gate=none,score", "gate.threshold=1,2"), "gate.threshold is unknown here"),
+        (("gate=none,auto", "gate.threshold=1,2"), "gate.threshold is unknown here: none of gate=none,auto has it"),
+        (("gate=none,auto", "gate.threshold=1", "sweep=rrf_k"), "gate.threshold is unknown here"),
         (("top_k=interval(1,5)",), "Or let a sampler choose: search=tpe"),
         (("top_k=500,600",), "depth=100 is less than top_k=500"),
         (("dataset.path=nowhere,elsewhere",), "nowhere"),
@@ -390,6 +391,40 @@ def test_data_sets_are_ranked_apart(tracked, other):
     means = [system["mean"] for system in found["systems"]]
     assert means == sorted(means, reverse=True)
     assert client.get_run(found["run_id"]).data.metrics["mean/modified_map_at_3"] == means[0]
+
+
+def test_a_key_applies_to_the_trials_whose_choices_have_it(tracked):
+    """The one trial without a gate is there once, and the path of a data set leaves the sample alone."""
+    harness, runs, _ = tracked
+    words = ("dataset=sample,contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
+    swept = ("gate=none,score", "gate.threshold=0,2,4", "gate.k=5")
+    found = harness("sweep", *words, *swept, "format=json").json
+    assert found["trials"]["asked"] == found["trials"]["finished"] == 8
+    assert found["plan"]["only_with"] == {
+        "dataset.path": ["dataset=contest"], "gate.threshold": ["gate=score"], "gate.k": ["gate=score"],
+    }  # fmt: skip
+    assert [group["apart"] for group in found["groups"]] == [{"dataset": "sample"}, {"dataset": "contest"}]
+    assert len(found["systems"]) == 4
+    assert all(system["mean"] is not None for system in found["systems"])
+    logged = runs(harness__verb="run")
+    assert [run.params.get("gate.threshold") for run in logged] == [None, "0", "2", "4"] * 2
+    assert ["dataset.path" in run.params for run in logged] == [False] * 4 + [True] * 4
+    alone = harness(
+        "run", *words[1:], "dataset=contest", "gate=score", "gate.threshold=2", "gate.k=5", "format=json"
+    ).json
+    assert alone["metrics"]["modified_map@3"] == pytest.approx(logged[6].metrics["modified_map_at_3"])
+    again = harness("sweep", *words, *swept)
+    assert "only with dataset=contest: dataset.path; only with gate=score: gate.threshold, gate.k" in again.err
+    assert "nothing to run" in again.err
+
+
+def test_a_search_drops_the_keys_of_other_choices(harness, toy):
+    space = ("gate=none,score", "gate.threshold=interval(0,3)", "search=random", "search.trials=8", *QUIET)
+    found = harness("sweep", *TOY, *space).json
+    asked = [row["overrides"] for row in found["top"]]
+    assert {len(one) for one in asked if one[0] == "gate=none"} == {1}
+    assert {len(one) for one in asked if one[0] == "gate=score"} == {2}
+    assert found["trials"]["failed"] == 0
 
 
 def test_a_search_over_data_sets_is_refused(harness, other):

@@ -86,6 +86,11 @@ def test_numbers_mixed_with_texts_are_texts():
     assert ticks(panel.xaxis) == ["1", "none", "True"]
 
 
+def test_a_key_that_a_trial_lacks_has_a_place_after_its_numbers():
+    (panel,) = draw_by_key({"k1": [None, 2.0, 0.5, None]}, "map", np.array([0.1, 0.2, 0.3, 0.4]), 3).axes
+    assert ticks(panel.xaxis) == ["0.5", "2", "–"]
+
+
 def test_of_many_keys_those_that_matter_most_are_shown():
     # key 7 decides the objective, key 3 is half as strong; thirteen others are noise of a hundredth
     rng = np.random.default_rng(1)

@@ -180,6 +180,48 @@ class TestComposer:
             hydra.composer()([], words)
 
 
+class TestKeysInsideGroups:
+    """They apply to the trials whose choices have them."""
+
+    @pytest.mark.parametrize(
+        ("words", "left"),
+        [
+            (("gate=none", "gate.threshold=1"), ("gate=none",)),
+            (("gate.threshold=1", "gate=score"), ("gate.threshold=1", "gate=score")),
+            (("gate=auto", "gate.signals=[margin]"), ("gate=auto", "gate.signals=[margin]")),
+            (("gate=none", "gate.signals=[margin]"), ("gate=none",)),
+            (("retriever=bm25", "fusion.weights.bm25=2"), ("retriever=bm25",)),  # the retriever decides
+            (("retriever=hybrid", "fusion.weights.bm25=2"), ("retriever=hybrid", "fusion.weights.bm25=2")),
+            (("experiment=lexical_gated", "gate.threshold=2"), ("experiment=lexical_gated", "gate.threshold=2")),
+            (("dataset=sample", "dataset.path='a, b'", "top_k=2"), ("dataset=sample", "top_k=2")),
+            (("top_kk=1", "+gate.threshold=1"), ("top_kk=1", "+gate.threshold=1")),  # for Hydra to refuse, or to add
+        ],
+    )  # fmt: skip
+    def test_what_applies(self, hydra, words, left):
+        composer = hydra.composer()
+        assert composer.applicable(words) == list(left)
+        assert composer.applicable(left) == list(left)
+
+    def test_which_choices_have_a_key_that_others_lack(self, hydra):
+        swept = {
+            "dataset": ["dataset=sample", "dataset=contest", "dataset=beir"],
+            "gate": ["gate=none", "gate=score"],
+            "gate.threshold": ["gate.threshold=1", "gate.threshold=2"],
+            "top_k": ["top_k=1", "top_k=2"],
+        }
+        assert hydra.composer().partial(["dataset.path=a", "tokenizer=char_ngram", "tokenizer.low=1"], swept) == {
+            "dataset.path": ["dataset=contest", "dataset=beir"],
+            "gate.threshold": ["gate=score"],
+        }
+        assert hydra.composer().partial(["gate=score"], {"gate.threshold": ["gate.threshold=1"]}) == {}
+
+    @pytest.mark.parametrize("words", [["gate.thresholt=1"], ["gate.threshold=1"], ["dataset.path=a", "index.m=b"]])
+    def test_a_key_that_no_choice_has_is_refused(self, hydra, words):
+        swept = {"gate": ["gate=none", "gate=auto"], "dataset": ["dataset=sample", "dataset=contest"]}
+        with pytest.raises(ConfigCompositionException, match=f"Could not override '{words[-1].partition('=')[0]}'"):
+            hydra.composer().partial(words, swept)
+
+
 @pytest.fixture
 def model(toy):
     """A folder that looks like a model: nothing loads it, its files' checksums are its identity."""
@@ -339,8 +381,8 @@ def test_a_trial_that_cannot_run_keeps_its_error(planner):
 
 def test_an_unknown_key_names_the_trial(planner):
     with pytest.raises(ConfigCompositionException) as raised:
-        planner().trial(0, ("gate.threshold=1", "top_k=2"))
-    assert raised.value.__notes__ == ["(while composing trial gate.threshold=1 top_k=2)"]
+        planner().trial(0, ("top_kk=1", "top_k=2"))
+    assert raised.value.__notes__ == ["(while composing trial top_kk=1 top_k=2)"]
 
 
 def test_files_are_named_from_the_root(planner, toy):
@@ -422,6 +464,27 @@ def test_a_key_is_expensive_if_it_alone_changes_what_is_computed():
     trials[1].error = BadInput("no")
     assert plan.keys_by_cost(trials) == {"expensive": [], "free": ["k1"]}
     assert plan.keys_by_cost([]) == {"expensive": [], "free": []}
+
+
+def test_a_key_may_be_swept_where_only_some_trials_have_others():
+    words = [("r=dense", "top_k=1"), ("r=dense", "top_k=2")]
+    words += [("r=bm25", f"k1={k1}", f"top_k={k}") for k1 in (1, 2) for k in (1, 2)]
+    jobs = ["d", "d", "b1", "b1", "b2", "b2"]
+    trials = [trial(n, job, overrides=own) for n, (own, job) in enumerate(zip(words, jobs, strict=True))]
+    assert plan.keys_by_cost(trials) == {"expensive": ["r", "k1"], "free": ["top_k"]}
+    same = [trial(n, "d", overrides=own) for n, own in enumerate(words)]
+    assert plan.keys_by_cost(same) == {"expensive": [], "free": ["r", "top_k", "k1"]}
+
+
+def test_the_plan_says_what_applies_only_to_some_trials_and_that_nothing_is_left():
+    counts = {"trials": 3, "finished_before": 3, "same": 0, "cannot_run": 0, "jobs": [], "only_with": {},
+              "retrievals": {"compute": 0, "cached": 1}}  # fmt: skip
+    assert list(plan.plan_lines(counts))[1:] == ["skipping 3 trials that finished before", "nothing to run"]
+    counts |= {"only_with": {"dataset.path": ["dataset=contest"], "dataset.qrels": ["dataset=contest"],
+                             "gate.k": ["gate=auto", "gate=score"]}}  # fmt: skip
+    said = "only with dataset=contest: dataset.path, dataset.qrels; only with gate=auto or gate=score: gate.k"
+    assert said in plan.plan_lines(counts)
+    assert list(plan.search_lines(counts, ["gate"])) == ["3 trials of a search over gate", said]
 
 
 # ---- words

@@ -70,6 +70,23 @@ def test_of_other_keys_the_quickest_wins():
     )
 
 
+def test_trials_that_lack_a_key_are_no_points_of_its_line():
+    rows = [
+        (0.5, {"gate": "none"}),
+        *((value, {"gate": "score", "k": str(k)}) for k, value in enumerate((0.1, 0.5, 0.5, 0.5, 0.2))),
+    ]
+    found = recommend(points(rows, ["k"], {0: 2.0, 2: 1.0, 3: 1.0, 4: 1.0}))
+    assert rows[found.trial][1] == {"gate": "score", "k": "2"}
+    assert found.reason == (
+        "4 trials tie at 0.5000: gate none, score; k 1 to 3. "
+        "Recommended: gate=score, which takes the least time per query, and k=2, in the middle."
+    )
+    assert recommend(points(rows, ["k"])).trial == 0  # the first of those that differ in texts
+    climbing = [(0.3, {"gate": "none"}), *((k / 10, {"gate": "score", "k": str(k)}) for k in (1, 2, 4))]
+    assert [edge.key for edge in edges(points(climbing, ["k"]), 3, {})] == ["k"]
+    assert edges(points([(0.9, {"gate": "none"}), *climbing[1:]], ["k"]), 0, {}) == []
+
+
 @pytest.mark.parametrize("ms", [{}, {0: 1.0, 1: 1.0}, {1: 1.0}])
 def test_with_equal_or_unknown_times_the_first_wins(ms):
     found = recommend(points([(0.5, {"gate": "none"}), (0.5, {"gate": "auto"})], [], ms))

@@ -260,6 +260,20 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     assert ["0.8000", "0.3000", "0.5500", "k=2"] in [line.split() for line in lines]
 
 
+def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
+    words = [("set=A", "k=1"), ("set=A", "k=2"), ("set=B", "path=p", "k=1"), ("set=B", "path=p", "k=2"),
+             ("set=B", "path=q", "k=1"), ("set=B", "path=q", "k=2")]  # fmt: skip
+    found = apart([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], words, "aabbcc")
+    assert [group.apart for group in found.groups] == [
+        {"set": "A"}, {"set": "B", "path": "p"}, {"set": "B", "path": "q"},
+    ]  # fmt: skip
+    assert "differ in set or path do not compare: 3 groups" in " ".join(found.notes)
+    assert [system.mean for system in found.systems] == pytest.approx([0.4, 0.3])
+    assert found.axes() == {"set": ["A", "A", "B", "B", "B", "B"], "path": [None, None, "p", "p", "q", "q"],
+                            "k": [1.0, 2.0] * 3}  # fmt: skip
+    assert found.table()["path"][:3] == [None, None, "p"]
+
+
 def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
     schemes = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa", "ttss")
     assert [system.overrides for system in schemes.systems] == [("k=1",), ("k=2",)]  # as they were tried
