@@ -104,7 +104,8 @@ class LeashedLoader(ConfigLoaderImpl):
                 raise
             raise BadInput(f"The config cannot be read: {error}.") from error
         _check_section(config.hydra, config_name)
-        config.hydra.overrides.task.extend(inner)
+        task = {*config.hydra.overrides.task, *inner}
+        config.hydra.overrides.task = [one for one in overrides if one in task]
         return config
 
     def _is_group(self, name: str) -> bool:
