@@ -207,6 +207,8 @@ class World:
                     command, cwd=self.folder, env=environment, stdout=out, stderr=err, start_new_session=True
                 )
             return Process(child.pid, *files)
+        for file in files:
+            file.touch()  # the fork may be killed before it opens them
         sys.stdout.flush()
         if pid := os.fork():
             return Process(pid, *files)

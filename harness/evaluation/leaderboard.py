@@ -48,8 +48,9 @@ class ShakeUp:
         public: share of the public part, 0 to 1.
         """
         worst = np.abs(self.shifts).max(axis=0)
+        draws, loses = self.public.shape[1], 100 * self.winner_loses
         return (
-            f"By {measure}, with {public:.0%} public: in {self.winner_loses:.0%} of {self.public.shape[1]:,} draws the "
+            f"By {measure}, with {100 * public:.0f} % public: in {loses:.0f} % of {draws:,} draws the "
             f"public winner is not the private winner; the largest rank shift is {np.median(worst):.0f} in the median "
             f"draw and {worst.max()} at most."
         )

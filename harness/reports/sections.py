@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.reports.markup import grid
-from harness.reports.terminal import bare_table, long_columns
+from harness.reports.terminal import WHOLE, bare_table, long_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-
+GAP = 2  # between columns
+FOLDED = 10  # letters that a column of long texts keeps at least
 BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
+KEY = re.compile(r"[a-z]\w*(\.\w+)*")
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,36 @@ def show(console: Console, title: str, sections: Sequence[Section]) -> None:
         for line in section.lines:
             console.print(f"  {line}")
         if section.rows:
-            header = [name.replace("_", "_\n") if len(name) > BROKEN else name for name in section.header]
-            folded = {*long_columns(header, section.rows), header[-1]}  # the last one is often a name
-            table = bare_table(header, left=header, folded=folded, header_style="dim")
-            for row in section.rows:
-                table.add_row(*row)
-            console.print(table)
+            console.print(_table(section.header, section.rows, console.width))
         console.print()
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Table:
+    """A table for a terminal of so many columns: where it is too narrow, keys are broken at their dots only."""
+    header = [name.replace("_", "_\n") if len(name) > BROKEN else name for name in header]
+    folded = {*long_columns(header, rows), header[-1]}  # the last one is often a name
+    names, *others = zip(header, *rows, strict=True)
+    widths = [max(len(line) for cell in column for line in cell.split("\n")) + GAP for column in others]
+    if max(map(len, names)) + sum(widths) > width and all(map(KEY.fullmatch, names[1:])):
+        room = width - sum(min(one, FOLDED + GAP) if one > WHOLE + GAP else one for one in widths)
+        rows = [[_at_dots(name, room), *cells] for name, *cells in rows]
+        folded = {*header[1:]}
+    table = bare_table(header, left=header, folded=folded, header_style="dim")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _at_dots(key: str, most: int) -> str:
+    """A dotted key in lines of at most so many letters where its dots allow that."""
+    first, *parts = key.split(".")
+    lines = [first]
+    for part in parts:
+        lines[-1] += "."
+        if len(lines[-1]) + len(part) > most:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:

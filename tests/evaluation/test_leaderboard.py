@@ -26,7 +26,7 @@ def test_shifts_and_the_winner_by_hand():
     assert found.winner_loses == 0.5
     # The largest shifts of the draws are 0, 1, 1, 2.
     assert found.sentence("correction_recall", 0.4) == (
-        "By correction_recall, with 40% public: in 50% of 4 draws the public winner is not the private winner; the "
+        "By correction_recall, with 40 % public: in 50 % of 4 draws the public winner is not the private winner; the "
         "largest rank shift is 1 in the median draw and 2 at most."
     )
 

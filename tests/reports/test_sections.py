@@ -29,3 +29,23 @@ def test_the_names_of_long_measures_break_between_words():
     assert lines[3].split() == ["correction_", "correction_"]
     assert lines[4].split() == ["id", "recall", "precision", "public", "private", "run"]
     assert lines[5].split() == " ".join(row).split()
+
+
+def test_a_narrow_terminal_breaks_keys_at_their_dots_alone():
+    header = ["", *"ABCDE"]
+    values = ["hybrid_lexical", "bm25", "hybrid_lexical", "dense", "none"]
+    keys = ["retriever", "retriever.bigram.tokenizer.high", "fusion.weights.bigram", "encoder.dimensions"]
+    rows = [[key, *values] for key in keys] + [["tokenizer.tags", *['["NN*", "NR", "NP", "VV*", "VA*"]'] * 5]]
+
+    def shown(width):
+        console = Console(file=io.StringIO(), width=width)
+        sections.show(console, "Title", [Section("What differs", (), header, rows)])
+        return console.file.getvalue()
+
+    narrow = shown(80).splitlines()
+    assert max(map(len, narrow)) <= 80
+    assert [line[:18].rstrip() for line in narrow[4:12] if line[:1].strip()] == [
+        "retriever", "retriever.bigram.", "tokenizer.high", "fusion.weights.", "bigram", "encoder.dimensions",
+    ]  # fmt: skip
+    assert "…" not in shown(80)
+    assert all(key in shown(200) for key in keys)  # where there is room, whole

@@ -79,7 +79,7 @@ def _show_ranking(console: Console, summary: Summary) -> None:
 def _systems(summary: Summary) -> Table:
     """Systems × groups, with the mean over the groups where that means something."""
     means = any(not np.isnan(system.mean) for system in summary.systems)
-    labels = [group.label.replace("=", "=\n").replace(" ", "\n") for group in summary.groups]  # leaves room for the system
+    labels = [group.label.replace("=", "=\n").replace(" ", "\n") for group in summary.groups]  # room for the names
     header = (*labels, *(["mean"] if means else []), "system")
     table = bare_table(header, left=["system"], folded=["system"])
     for system in summary.systems[:SHOWN]:
