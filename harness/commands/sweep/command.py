@@ -16,7 +16,7 @@ from typing import Any
 from harness.commands.sweep import plan
 from harness.commands.sweep.definition import HydraLauncher, Sweep, define
 from harness.commands.sweep.ending import Ending
-from harness.commands.sweep.execution import Execution, Forecast, finished_trials
+from harness.commands.sweep.execution import Execution, Forecast, finished_trials, search_counts
 from harness.commands.sweep.trials import Context, Result, sweep_lock
 from harness.config.canonical import digest
 from harness.config.check import Invocation
@@ -53,11 +53,17 @@ def show_plan(sweep: Sweep) -> None:
     if tracker.exists(outputs):
         tracker.connect(outputs)
         finished = finished_trials(sweep, tracker)
-    search = {"trials": sweep.settings["search"]["trials"], "only_with": sweep.partial} if not sweep.points else {}
-    counts = search or Forecast(sweep, finished)(sweep.points)
+    if sweep.points:
+        counts = Forecast(sweep, finished)(sweep.points)
+        lines = plan.plan_lines(counts)
+    else:
+        folder = outputs / "sweeps" / sweep.sweep_id
+        started = (folder / "study.db").is_file()  # else opening it would make the file
+        counts = search_counts(sweep, finished, sweep.open_study(folder) if started else None)
+        lines = plan.search_lines(counts, sweep.swept)
 
     def show(console: Any) -> None:
-        for line in plan.search_lines(counts, sweep.swept) if search else plan.plan_lines(counts):
+        for line in lines:
             console.print(line)
         for trial in sweep.points:
             if trial.error:

@@ -120,7 +120,7 @@ class Execution:
     def _search(self, study: Study) -> None:
         """Propose points, run them and report their values to the study, until there are enough."""
         settings, planner = self.sweep.settings["search"], self.sweep.planner
-        tell(plan.search_lines({"trials": settings["trials"], "only_with": self.sweep.partial}, self.sweep.swept))
+        tell(plan.search_lines(search_counts(self.sweep, self.finished, study), self.sweep.swept))
         if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
             self._batch([planner.trial(point.number, point.overrides) for point in earlier])
             tell([self._so_far()])
@@ -207,6 +207,16 @@ class Execution:
         overrides = [[*chain(*self.sweep.planner.words(job.trials[0].overrides))] for job in jobs]
         for returned in launcher.launch(overrides, numbers[0]):
             _ = returned.return_value  # raises what a job raised
+
+
+def search_counts(sweep: Sweep, finished: Mapping[str, Result], study: Study | None) -> dict[str, Any]:
+    """The counts of a search's plan. finished: as for `Forecast`. study: None before the first start."""
+    earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
+    return {
+        "trials": sweep.settings["search"]["trials"],
+        "finished_before": sum(trial.key in finished for trial in earlier),
+        "only_with": sweep.partial,
+    }
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, Result]:

@@ -358,7 +358,11 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
     """What a search will do, in words. counts: as for `plan_lines`, of which it needs fewer. swept: the keys."""
     yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
+    if counts["finished_before"]:
+        yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
     yield from _partial_lines(counts)
+    if counts["finished_before"] >= counts["trials"]:
+        yield "nothing to run"
 
 
 def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:

@@ -417,13 +417,23 @@ def test_a_key_applies_to_the_trials_whose_choices_have_it(tracked):
     assert "nothing to run" in again.err
 
 
-def test_a_search_drops_the_keys_of_other_choices(harness, toy):
-    space = ("gate=none,score", "gate.threshold=interval(0,3)", "search=random", "search.trials=8", *QUIET)
-    found = harness("sweep", *TOY, *space).json
+def test_a_search_drops_the_keys_of_other_choices_and_says_when_it_is_over(harness, toy):
+    space = ("gate=none,score", "gate.threshold=interval(0,3)", "search=random", "search.trials=8")
+    found = harness("sweep", *TOY, *space, "format=json").json
     asked = [row["overrides"] for row in found["top"]]
     assert {len(one) for one in asked if one[0] == "gate=none"} == {1}
     assert {len(one) for one in asked if one[0] == "gate=score"} == {2}
     assert found["trials"]["failed"] == 0
+    planned = harness("sweep", *TOY, *space, "dry_run=true").out.splitlines()
+    assert planned[1:] == [
+        "skipping 8 trials that finished before",
+        "only with gate=score: gate.threshold",
+        "nothing to run",
+    ]
+    assert "nothing to run" in harness("sweep", *TOY, *space).err
+    longer = harness("sweep", *TOY, *space, "search.trials=9", "dry_run=true").out
+    assert "skipping 8 trials" in longer
+    assert "nothing" not in longer
 
 
 def test_a_search_over_data_sets_is_refused(harness, other):
@@ -587,7 +597,8 @@ def test_a_search_says_how_far_it_is(harness, toy):
     ]  # fmt: skip
     more = harness("sweep", *words, "search.trials=4", "store.path=fresh").err
     assert more.splitlines() == [
-        "4 trials of a search over gate.threshold", f"3/4, best so far {best:.4f}", f"4/4, best so far {best:.4f}"
+        "4 trials of a search over gate.threshold", "skipping 3 trials that finished before",
+        f"3/4, best so far {best:.4f}", f"4/4, best so far {best:.4f}",
     ]  # fmt: skip
 
 

@@ -484,7 +484,11 @@ def test_the_plan_says_what_applies_only_to_some_trials_and_that_nothing_is_left
                              "gate.k": ["gate=auto", "gate=score"]}}  # fmt: skip
     said = "only with dataset=contest: dataset.path, dataset.qrels; only with gate=auto or gate=score: gate.k"
     assert said in plan.plan_lines(counts)
-    assert list(plan.search_lines(counts, ["gate"])) == ["3 trials of a search over gate", said]
+    assert list(plan.search_lines(counts, ["gate"])) == [
+        "3 trials of a search over gate", "skipping 3 trials that finished before", said, "nothing to run",
+    ]  # fmt: skip
+    fewer = list(plan.search_lines(counts | {"finished_before": 0}, ["gate"]))
+    assert fewer == ["3 trials of a search over gate", said]
 
 
 # ---- words
