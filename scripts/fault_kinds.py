@@ -124,7 +124,7 @@ class DamagedCache(Fault):
     used = True
 
     def fits(self, name: str, command: Command) -> bool:
-        return name in ("run", "hybrid", "sweep", "search", "cache", "model")
+        return name in ("run", "hybrid", "dense", "sweep", "search", "cache", "model")
 
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         world.run(words)
