@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from faults import Command, Outcome, Reference, World
+    from fault_commands import Command
+    from faults import Outcome, Reference, World
 
 SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"  # the tests' MLflow server
 CROWD = 8  # processes at once

