@@ -59,7 +59,7 @@ def row_of(record: RunRecord, status: str) -> dict[str, Any]:
     """Column -> cell of a run that ends; prefixes as `mlflow.search_runs` has them."""
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
     folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
-    row = {"start_time": began, "status": status, "experiment": record.experiment, "name": record.name}
+    row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment, "name": record.name}
     row |= {"folder": folder, **{f"metrics.{name}": value for name, value in record.all_metrics.items()}}
     row |= {f"params.{name}": value for name, value in record.params.items()}
     return row | {f"tags.{name}": value for name, value in plain_tags(record).items()}

@@ -239,7 +239,8 @@ class NoTracker:
 
     recorded_as = "tracking/none"
     choice = "none"
-    uri = artifacts = None
+    uri: str | None = None
+    artifacts: str | None = None
     keeps_files = False
 
     def __init__(self, detail: Detail = "full") -> None:

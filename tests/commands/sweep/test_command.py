@@ -327,7 +327,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
         (("top_k=1,2", "dry_run=maybe"), "dry_run='maybe' is not true or false"),
         (("top_k=1,2", "search=annealing"), "search=annealing: there is no such choice"),
         (("top_k=1,2", "objective=ndcg@7"), "objective=ndcg@7 is not among the metrics"),
-        (("top_k=1,2", "objectives=[ndcg@10]"), "must begin with the objective"),
+        (("top_k=1,2", "objectives=[ndcg@10]"), "must begin with what ranks the trials"),
         (("top_k=1,2", "objectives=[modified_map@3,speed]"), "speed"),
         (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
         (("search=tpe",), "nothing to search"),
