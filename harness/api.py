@@ -111,6 +111,7 @@ def _called(command: str, words: Sequence[str], function: Callable[[dict[str, An
             if not isinstance(word, str):
                 raise BadInput(f"{word!r:.60} is a {type(word).__name__}. Give each override as a text: 'KEY=VALUE'.")
         check_words(command, words, ())
+        session.ask_anew()
         return function(*compose(command, words))
 
     return _explained(command, words, call)

@@ -35,6 +35,7 @@ from harness.config.canonical import flatten, leaves, nodes
 from harness.config.folders import conf_folder
 from harness.config.keys import Key, check_value
 from harness.config.manual import is_inner
+from harness.config.references import check_size
 from retrievers.base import BadInput
 
 BASIC = "hydra._internal.core_plugins.basic"
@@ -93,7 +94,7 @@ class LeashedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
         self._name = config_name or "common"
-        # Which trials of a sweep have the keys inside groups is for its sweeper to tell.
+        # Which trials of a sweep have the keys inside groups is up to its sweeper.
         whole_sweep = config_name == "sweep" and run_mode == RunMode.MULTIRUN
         inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
         others = [one for one in overrides if one not in inner]
@@ -103,6 +104,8 @@ class LeashedLoader(ConfigLoaderImpl):
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
             raise BadInput(f"The config cannot be read: {error}.") from error
+        plain: Any = OmegaConf.to_container(config, resolve=False)
+        check_size(plain)
         _check_section(config.hydra, config_name)
         task = {*config.hydra.overrides.task, *inner}
         config.hydra.overrides.task = [one for one in overrides if one in task]
@@ -123,7 +126,7 @@ class LeashedLoader(ConfigLoaderImpl):
             content = OmegaConf.to_container(loaded.config, resolve=False)
             file = f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml"
             _check_file(content, file)
-            recipes.tell_of_senders(content, file)
+            recipes.name_senders(content, file)
             if default.config_path.startswith(f"{recipes.GROUP}/"):
                 loaded = copy.copy(loaded)
                 loaded.config = OmegaConf.create(recipes.own(content, self._name))

@@ -1,8 +1,8 @@
 """What other distributions bring, and which modules of the user may be imported.
 
 A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`:
-its yaml files are choices of config groups, and its classes are components. It is found without importing it. What is
-wrong with one is told where it is used, and by `harness doctor`; it disturbs no other command.
+its yaml files are choices of config groups, and its classes are components. It is found without importing it. Where
+one is broken, the command that uses it says so, and `harness doctor`; other commands are not disturbed.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def own(content: Any, name: str) -> Any:
     return {key: value for key, value in kept.items() if value != {} or content[key] == {}}
 
 
-def tell_of_senders(content: Any, file: str) -> None:
+def name_senders(content: Any, file: str) -> None:
     """Say, once for each file, that it decides where data go."""
     values = _values(content)
     found = [key for key in values if SENDERS & {*key.split(".")} and values[key] not in (None, {})]
@@ -99,7 +99,7 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
     for base in page.bases:
         yield from _settings(base, folders, [*above, choice])
     if path.parent.parent in folders:
-        tell_of_senders(content, str(path))
+        name_senders(content, str(path))
     everywhere = known_keys(folders)
     for group, entry in page.groups.items():
         value = None if entry.value in NOTHING else entry.value

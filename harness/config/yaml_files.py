@@ -1,4 +1,4 @@
-"""YAML files that a person or a stranger wrote: whatever is wrong with one is told shortly, with file and line.
+"""YAML files that a person or a stranger wrote: what is wrong with one is said shortly, with file and line.
 
 An alias may stand within what it refers to, or aliases of aliases for more values than any memory holds. YAML allows
 both; here both are refused before anything is built.

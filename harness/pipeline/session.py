@@ -7,6 +7,7 @@ import functools
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,16 +75,27 @@ def load_dataset(config: RunConfig, name: str) -> Dataset:
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Where the results of a retriever are kept: with `cache: false` for this process alone."""
-    return cache if reusable(retriever) else _process_cache()
+    """Where the results of a retriever are cached: those with `cache: false` for this process alone."""
+    return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
 @functools.cache
-def _process_cache() -> Cache:
-    """A cache that is removed when this process ends."""
+def moment() -> str:
+    """Names the time in which what a changing service says stays as it is: this process, until `ask_anew`."""
+    return uuid.uuid4().hex
+
+
+def ask_anew() -> None:
+    """Have retrievers with `cache: false` search again, whatever they have found in this process."""
+    moment.cache_clear()
+
+
+@functools.cache
+def _own_folder() -> Path:
+    """A folder that is removed when this process ends."""
     folder = tempfile.mkdtemp(prefix="harness-cache-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Cache(Path(folder))
+    return Path(folder)
 
 
 def queries_digest(queries: tuple[Query, ...]) -> str:

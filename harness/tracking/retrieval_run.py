@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +25,7 @@ from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores, Summary
 from harness.pipeline import steps, timing
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import Session, cache_for
+from harness.pipeline.session import Session, cache_for, moment
 from harness.reports import run_page
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
@@ -50,7 +49,6 @@ CHARTED = (
     "queries/scored",
     "count/",
 )
-_PROCESS = uuid.uuid4().hex
 UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, so that they are no params
 
 
@@ -92,7 +90,7 @@ def trial_key(
     decides["gate"] = identify(config.gate)
     identities = {name: identify(node) for name, node in nodes}
     depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
-    once = [] if all(map(reusable, config.retriever.values())) else [_PROCESS]
+    once = [] if all(map(reusable, config.retriever.values())) else [moment()]
     return digest([decides, identities, depth, texts, fingerprints, measures.VERSION, *once])
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from search_server import Reply, SearchServer
 
+import harness as package
 from harness.commands.export import model
 from harness.pipeline import session
-from harness.tracking import retrieval_run
 from retrievers.base import BadInput, Document, Query
 from retrievers.external import http_client
 from retrievers.lexical.bm25 import BM25
@@ -46,11 +46,6 @@ def words(server, *more):
     return (*DATA, "retriever=fastapi", address, "retriever.fastapi.runtime.retries=0", *more)
 
 
-def another_process(monkeypatch):
-    session._process_cache.cache_clear()
-    monkeypatch.setattr(retrieval_run, "_PROCESS", f"{retrieval_run._PROCESS}'")
-
-
 def rows(done):
     return Path(done["files"]["predictions"]).read_text("utf-8")
 
@@ -69,7 +64,7 @@ def test_results_are_cached_under_the_declared_version(harness, toy, server, mon
     ]:  # fmt: skip
         assert harness("run", *words(server, "tracking=none", *more)).code == 0
         assert len(server.asked) == asked, more
-    another_process(monkeypatch)
+    session.ask_anew()  # as another process does
     harness("run", *words(server, "tracking=none"))
     assert len(server.asked) == 9
 
@@ -79,11 +74,19 @@ def test_a_service_that_changes_is_asked_in_each_process(harness, toy, server, m
     first = harness("run", *changing, "gate=score", "gate.signal=query_characters", "gate.threshold=1").json
     harness("run", *changing, "top_k=1")
     assert len(server.asked) == 3, "one process asks once"
-    another_process(monkeypatch)
+    session.ask_anew()  # as another process does
     assert rows(harness("run", *changing).json) == rows(first)
     assert len(server.asked) == 6
     harness("run", *words(server, "tracking=none"))
     assert len(server.asked) == 9, "nothing was left for those that cache"
+
+
+def test_each_call_from_python_asks_a_service_that_changes(toy, server, monkeypatch):
+    monkeypatch.chdir(toy.parent)
+    changing = words(server, "retriever.fastapi.cache=false", "tracking=none")
+    first, second = package.run(*changing), package.run(*changing)
+    assert len(server.asked) == 6
+    assert first.trial_key != second.trial_key
 
 
 @pytest.mark.slow
@@ -94,7 +97,7 @@ def test_a_sweep_over_a_service_that_changes(harness, toy, server, monkeypatch):
         assert found["trials"]["finished"] == 2
         assert found["trials"].get("finished_before", 0) == 0
         assert len(server.asked) == asked, "once for all trials"
-        another_process(monkeypatch)
+        session.ask_anew()  # as another process does
     harness("sweep", *words(server, "top_k=1,2"))
     assert len(server.asked) == 9
     harness("sweep", *words(server, "top_k=1,2"))
