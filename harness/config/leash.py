@@ -107,7 +107,7 @@ class LeashedLoader(ConfigLoaderImpl):
         plain: Any = OmegaConf.to_container(config, resolve=False)
         check_size(plain)
         _check_section(config.hydra, config_name)
-        task = {*config.hydra.overrides.task, *inner}
+        task = {*plain["hydra"]["overrides"]["task"], *inner}
         config.hydra.overrides.task = [one for one in overrides if one in task]
         return config
 

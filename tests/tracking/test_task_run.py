@@ -243,7 +243,7 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     # The warning, and how often it would have been due.
     [warning] = [note for note in found["notes"] if note.startswith("Warning")]
     assert "the public winner is not the private winner" in warning
-    assert any(note.startswith("By correction_recall, with 40% public: in ") for note in found["notes"])
+    assert any(note.startswith("By correction_recall, with 40 % public: in ") for note in found["notes"])
     shaken = found["shake_up"]
     assert shaken["draws"] == 1000
     assert 0 < shaken["winner_loses"] < 1
