@@ -82,12 +82,21 @@ def tab(browser):
     assert not errors
 
 
+WITHOUT_FOLDERS = r"""() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode())
+    texts.currentNode.textContent =
+      texts.currentNode.textContent.replace(/(file:\/\/)?(\/[\w.-]+)+\/(?=(outputs|corrections)\/)/g, "");
+}"""
+
+
 def keep(tab, name):
-    """Save a screenshot if HARNESS_PICTURES is set, without MLflow's assistant."""
+    """Save a screenshot if HARNESS_PICTURES is set, without MLflow's assistant and this machine's folders."""
     if folder := os.environ.get("HARNESS_PICTURES"):
         for close in tab.get_by_role("button", name="Close", exact=True).all()[:1]:
             close.click()
         tab.wait_for_timeout(2000)
+        tab.evaluate(WITHOUT_FOLDERS)
         Path(folder).mkdir(parents=True, exist_ok=True)
         tab.screenshot(path=Path(folder) / f"{name}.png")
 
