@@ -1,4 +1,4 @@
-"""MLflow's database in a local file: what is wrong with it, told before MLflow tries for minutes to open it."""
+"""MLflow's database in a local file: what is wrong with it, found before MLflow tries for minutes to open it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
+JOURNAL = slice(18, 20)  # bytes of the header, 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
 TABLES = {"alembic_version", "experiments", "runs"}  # some that every version of MLflow makes
 STEPS = 100_000  # of SQLite, between two looks at the clock
 CHECK_SECONDS = 20.0  # limit of a thorough check, which reads about a gigabyte in it
@@ -38,12 +39,25 @@ def fault(database: Path, thorough: bool = False) -> str | None:
         if (start := file.read(len(HEADER))) != HEADER:
             return "is not a database" if start else "is empty"
     try:
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(_reading(database)) as connection:
             return _first_fault(connection, thorough)
     except sqlite3.DatabaseError as error:  # others, such as a lock, are no damage: MLflow will say what they are
         return f"is damaged ({error})" if is_damage(error) else None
     except UnicodeDecodeError:  # of names in it, or of SQLite's message about them
         return "is damaged (it holds text that is not UTF-8)"
+
+
+def _reading(database: Path) -> sqlite3.Connection:
+    """A connection that only reads.
+
+    One to a database with a write-ahead log makes files beside it, and leaves them. Where there is no log, nobody has
+    the database open, and it is read as a file that does not change, which needs none.
+    """
+    with database.open("rb") as file:
+        logged = 2 in file.read(JOURNAL.stop)[JOURNAL]
+    alone = logged and not database.with_name(f"{database.name}-wal").exists()
+    options = "mode=ro&immutable=1" if alone else "mode=ro"
+    return sqlite3.connect(f"{database.absolute().as_uri()}?{options}", uri=True)
 
 
 def is_damage(error: BaseException | None) -> bool:

@@ -1,4 +1,4 @@
-"""A damaged database is told at once, and by name; a sound one is opened."""
+"""A damaged database is found at once, and named; a sound one is opened."""
 
 import contextlib
 import shutil
@@ -57,6 +57,16 @@ def made(tmp_path, fresh_database):
 def test_a_sound_database_has_no_fault(made):
     assert fault(made) is None
     assert fault(made, thorough=True) is None
+
+
+def test_a_look_at_a_database_with_a_write_ahead_log_leaves_nothing_beside_it(made):
+    with contextlib.closing(sqlite3.connect(made)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert fault(made, thorough=True) is None
+    assert [path.name for path in made.parent.iterdir()] == [made.name]
+    with contextlib.closing(sqlite3.connect(made)) as connection:  # in use: the log has a table that the file lacks
+        connection.execute("CREATE TABLE added (text)")
+        assert fault(made, thorough=True) is None
 
 
 @pytest.mark.parametrize("harm", HARMS)
