@@ -51,9 +51,9 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     refused = re.search(r"BadInput raised while resolving interpolation: (.*)", text)
     if refused:
         return refused.group(1)
-    unknown = re.search(r"Could not override '([^']+)'", text)
-    if unknown:
-        return unknown_key(unknown.group(1), command, words)
+    if unknown := re.search(r"Could not override '([^']+)'", text):
+        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # of a value that is a group
+        return unknown_key((inner or unknown).group(1), command, words)
     choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
     if choice:
         group, known = choice.group(2), choice.group(3).split()

@@ -58,6 +58,11 @@ def test_other_failures_show_their_traceback():
     [
         ("retriever=bm26", "retriever=bm26: there is no such choice. Did you mean 'bm25'?"),
         ("k1=2", "k1 is unknown here. Did you mean 'retriever.bm25.k1'?"),
+        (
+            "fusion.weights={mate: 1}",
+            "fusion.weights.mate is unknown here: names are free there, so a new one needs a plus",
+        ),
+        ("retriever.bm25.runtime={thread: 1}", "retriever.bm25.runtime.thread is unknown here. Did you mean"),
         ("top_kk=2", "top_kk is unknown here. Did you mean 'top_k'?"),
         ("top_k=(", "See `harness run --help`."),
     ],
