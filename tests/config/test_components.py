@@ -127,4 +127,4 @@ def test_what_may_not_be_used_again_has_a_name_of_its_own(versions, tmp_path):
     shared = Cache(tmp_path)
     assert cache_for(BM25, shared) is shared
     assert cache_for(fresh, shared).root != tmp_path
-    assert cache_for(fresh, shared) is cache_for(fresh, Cache(tmp_path))
+    assert cache_for(fresh, shared).root == cache_for(fresh, Cache(tmp_path)).root
