@@ -133,6 +133,8 @@ class Proposals:
 
     def _ranking(self) -> Iterator[str]:
         first, *others = self.retrievers
+        if self.invocation.choices.get("retriever") == "hybrid_lexical":
+            yield from self._with("run", "retriever", "hybrid_light")
         if others:
             yield from self._with("sweep", f"fusion.weights.{first}", "0.3,0.5,1,2,3")
         else:

@@ -80,8 +80,10 @@ def test_misranked_documents_ask_for_another_ranking_or_a_reranker(monkeypatch):
     assert proposed("misranked", "gate=score", "gate.threshold=3", gate="score") == [
         "harness run gate=score gate.threshold=3 gate.source=bm25 retriever=hybrid_lexical"
     ]
-    assert proposed("misranked", "retriever=hybrid_lexical", retrievers=("bm25", "bigram")) == [
-        "harness sweep retriever=hybrid_lexical fusion.weights.bm25=0.3,0.5,1,2,3"
+    given = {"retrievers": ("bm25", "bigram"), "retriever": "hybrid_lexical"}
+    assert proposed("misranked", "retriever=hybrid_lexical", **given) == [
+        "harness run retriever=hybrid_light",
+        "harness sweep retriever=hybrid_lexical fusion.weights.bm25=0.3,0.5,1,2,3",
     ]
     monkeypatch.setattr(next_steps.importlib.util, "find_spec", lambda name: "there")
     assert "harness run rerank=cross_encoder  # reads a model of 2 GB" in proposed("misranked")
