@@ -7,6 +7,7 @@ import math
 import types
 import typing
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -146,7 +147,14 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, str)
     if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
         return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    if _is_mapping(hint):
+        return isinstance(value, Mapping)  # its values are checked by whoever takes it
     return True
+
+
+def _is_mapping(hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    return inspect.isclass(origin) and issubclass(origin, Mapping)
 
 
 def _choices(hint: Any) -> list[Any]:
@@ -159,6 +167,8 @@ def _type_text(hint: Any) -> str:
     names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
     if hint in names:
         return names[hint]
+    if _is_mapping(hint):
+        return "a group of keys"
     inner = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(_type_text(one) for one in inner)

@@ -1,5 +1,7 @@
 """The leash, the identities, and messages about keys and values."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from harness.config import canonical, check, components, keys
@@ -63,6 +65,7 @@ def test_identity_fills_defaults_and_leaves_runtime_out():
         ([1], keys.Key(list[str]), "a list of text"),
         (None, keys.Key(str), "is not text"),
         ({}, keys.Key(str | None), "is not text or null"),
+        ("x", keys.Key(Mapping[str, str] | None), "is not a group of keys or null"),
     ],
 )
 def test_values_are_checked_with_words(value, key, message):
