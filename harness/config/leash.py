@@ -100,10 +100,12 @@ class LeashedLoader(ConfigLoaderImpl):
         others = [one for one in overrides if one not in inner]
         try:
             config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
-        except (ValueError, RecursionError) as error:  # such as a file with a number of thousands of digits
+        except (ValueError, RecursionError, AssertionError) as error:  # such as of a number of thousands of digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
-            raise BadInput(f"The config cannot be read: {error}.") from error
+            asserted = isinstance(error, AssertionError)  # by Hydra, of the lists of choices
+            why = "a line of a list `defaults` names no choice" if asserted else error
+            raise BadInput(f"The config cannot be read: {why}.") from error
         plain: Any = OmegaConf.to_container(config, resolve=False)
         check_size(plain)
         _check_section(config.hydra, config_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,6 +84,10 @@ def read_config(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file.name} of the run is damaged: {str(error).replace(str(file), file.name)}") from None
     if not isinstance(config, dict):
         raise BadInput(f"{file.name} of the run is damaged: it holds no config.")
+    try:
+        json.dumps(config)
+    except TypeError as error:  # YAML has more kinds of values, such as dates
+        raise BadInput(f"{file.name} of the run is damaged: {error}.") from None
     return config
 
 
