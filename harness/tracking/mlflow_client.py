@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from harness import interruption
 from harness.tracking.database import fault, is_damage, uri_of
 from retrievers.base import BadInput, Failed
 
@@ -167,9 +168,12 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
         tracker: Any = args[0]
         if time.monotonic() < tracker.down_until:
             raise Unreachable(f"{redacted(tracker.uri)} did not answer a moment ago")
+        interrupted = interruption.exit_code()
         try:
             return method(*args, **kwargs)
         except (MlflowException, OSError) as error:  # requests' errors are OSErrors
+            if interruption.exit_code() and not interrupted:  # SQLAlchemy has made an error of the interruption
+                raise KeyboardInterrupt from error
             if tracker.database and is_damage(error):
                 require_sound(tracker.database, tracker.outputs, thorough=True)
             if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # it answers: our mistake

@@ -243,3 +243,27 @@ def test_a_run_that_was_being_saved_when_its_process_died_is_killed_whole(kept, 
     run.folder.rename(tmp_path / "run.unsent.unfinished" / "files")
     end_abandoned(kept)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".claims", "run.killed"]
+
+
+def test_an_interruption_that_sqlalchemy_wraps_is_no_outage(monkeypatch):
+    from types import SimpleNamespace
+
+    from mlflow.exceptions import MlflowException
+
+    from harness import interruption
+    from harness.tracking.mlflow_client import Unreachable, reaching
+
+    received = []
+    monkeypatch.setattr(interruption, "_received", received)
+    tracker = SimpleNamespace(down_until=0.0, uri="sqlite:///runs.db", database=None)
+
+    @reaching
+    def log(tracker, number):
+        received.extend([number] if number else [])
+        raise MlflowException("raised as a result of Query-invoked autoflush")
+
+    with pytest.raises(KeyboardInterrupt):
+        log(tracker, 15)
+    assert tracker.down_until == 0, "the store is asked again, to end the run"
+    with pytest.raises(Unreachable):
+        log(tracker, 0)
