@@ -62,4 +62,6 @@ class WandbTracker(NoTracker):
             run.summary.update(record.all_metrics)
             run.finish(exit_code=0 if status == "FINISHED" else 1)
         except wandb.Error as error:
-            raise Failed(f"W&B has not taken run {record.name}: {error} Its files are in {outputs}.") from error
+            raise Failed(
+                f"W&B has not taken run {record.name}: {error} Its files are in {outputs / 'runs'}."
+            ) from error

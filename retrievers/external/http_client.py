@@ -120,7 +120,7 @@ class Secrets:
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
-            if not re.fullmatch("[ -~]*", value):
+            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # what follows a prefix is one word
                 raise BadInput(f"The key in {name} contains characters that no key has. Copy it again.")
             if value:
                 found[header] = self.prefix + value

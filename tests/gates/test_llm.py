@@ -434,6 +434,10 @@ def test_a_key_that_is_missing_or_broken(monkeypatch):
     with pytest.raises(BadInput, match="The key in OTHER contains characters") as caught:
         LlmGate("tiny", api_key_env="OTHER")
     assert KEY not in str(caught.value)
+    monkeypatch.setenv("OTHER", f"{KEY} {KEY}")
+    with pytest.raises(BadInput, match="The key in OTHER contains characters") as caught:
+        LlmGate("tiny", api_key_env="OTHER")
+    assert KEY not in str(caught.value)
     monkeypatch.setenv("OTHER", f" {KEY}\n")  # as `$(cat file)` in a service's settings leaves it
     with ChatServer(by_length) as server:
         list(gate(server, api_key_env="OTHER").ask(questions("a")))

@@ -11,7 +11,8 @@ TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "tracking=
 
 @pytest.mark.slow
 def test_an_offline_run_has_its_config_and_summary_and_nothing_of_the_machine(harness, toy, monkeypatch):
-    wandb = pytest.importorskip("wandb")
+    import wandb
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(socket, "gethostname", lambda: "machine-of-mine")
     done = harness("run", *TOY, "experiment_name=e", "run_name=first", "format=json")
@@ -25,7 +26,6 @@ def test_an_offline_run_has_its_config_and_summary_and_nothing_of_the_machine(ha
 
 
 def test_without_a_key_nothing_is_computed(harness, toy, tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
     for name in ("WANDB_MODE", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
