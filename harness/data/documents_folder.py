@@ -1,0 +1,103 @@
+"""The folder that `harness prepare` writes: documents, and the texts and files that they are pieces of.
+
+documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
+texts/TEXT.txt:  the extracted text with this id.
+files.jsonl:     {path, text, ...}, one line per file; `text` is the id of its text.
+manifest.json:   {version, ...}, written last: a folder without it is not complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.data.files import field, json_file, json_lines, opened, optional_text, required, sha256_of, unique_rows
+from harness.data.spans import Span
+from retrievers.base import BadInput, Document
+
+DOCUMENTS, FILES, MANIFEST, TEXTS = "documents.jsonl", "files.jsonl", "manifest.json", "texts"
+VERSION = 1
+TEXT_ID = 20  # hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A document, and the places where it stands: one or more, as equal chunks are one document."""
+
+    document: Document
+    spans: tuple[Span, ...]
+
+
+class DocumentsFolder:
+    """A documents folder. BadInput unless `harness prepare` has finished writing it.
+
+    path: the folder. key: the config key that names it, for errors.
+    """
+
+    def __init__(self, path: Path, key: str = "documents") -> None:
+        self.path = path
+        manifest = path / MANIFEST
+        if not path.is_dir():
+            what = "this is a file" if path.exists() else "there is no such folder"
+            raise BadInput(f"{key}={path}: {what}. Make it with `harness prepare files='FOLDER/**/*' output={path}`.")
+        if not manifest.is_file():
+            raise BadInput(
+                f"{key}={path}: {MANIFEST} is missing, so that this is no finished folder of `harness prepare`. Run "
+                "that command (again), or name the folder that it wrote."
+            )
+        found = required(json_file(manifest), "version", str(manifest))
+        if found != VERSION:
+            raise BadInput(
+                f"{manifest}: version is {found!r:.60}, but this harness reads version {VERSION}. Prepare the files "
+                "again with `harness prepare`."
+            )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the documents with their spans."""
+        return sha256_of(self.path / DOCUMENTS)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All documents with their spans, in the order of the file, read one at a time."""
+        path = self.path / DOCUMENTS
+        for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid"):
+            title, source = optional_text(row, "title", where), optional_text(row, "src", where)
+            document = Document(doc_id, field(row, "content", str, where), title, source, native)
+            spans = tuple(read_span(one, where) for one in field(row, "spans", list, where))
+            if not spans:
+                raise BadInput(f"{where}: spans is empty, but a document stands in at least one place.")
+            yield Chunk(document, spans)
+
+    def text(self, text_id: str) -> str:
+        """The extracted text with this id. BadInput if it is missing or has been changed."""
+        path = self.path / TEXTS / f"{text_id}.txt"
+        with opened(path) as file:
+            content = file.read()
+        if hashlib.sha256(content).hexdigest()[:TEXT_ID] != text_id:
+            raise BadInput(f"{path}: the text has changed, so that no span in it holds. Prepare the files again.")
+        return content.decode("utf-8")
+
+    def paths(self) -> dict[str, str]:
+        """Text id -> path of the file that has this text; of several files, the first."""
+        path = self.path / FILES
+        found: dict[str, str] = {}
+        for number, row in json_lines(path):
+            where = f"{path}:{number}"
+            found.setdefault(field(row, "text", str, where), field(row, "path", str, where))
+        return found
+
+
+def read_span(value: Any, where: str) -> Span:
+    """A span of {text, start, end}, which must have at least one code point. where: position in the file."""
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{where}: {value!r:.60} is not a span, an object {{text, start, end}}.")
+    text, start, end = field(value, "text", str, where), required(value, "start", where), required(value, "end", where)
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in (start, end)) or not 0 <= start < end:
+        raise BadInput(f"{where}: start {start!r:.60} and end {end!r:.60} must be whole numbers, 0 <= start < end.")
+    if len(text) != TEXT_ID or not set(text) <= set("0123456789abcdef"):
+        raise BadInput(f"{where}: text is {text!r:.60}, but the id of a text is {TEXT_ID} hexadecimal digits.")
+    return Span(text, start, end)
