@@ -92,6 +92,18 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
+def text_file(path: Path, most: int) -> str:
+    """The text of a file, with LF line ends. BadInput where it cannot be read, or has more than `most` bytes."""
+    try:
+        with opened(path) as file:
+            raw = file.read(most + 1)
+    except DAMAGED as error:
+        raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
+    if len(raw) > most:
+        raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
+    return _decode(raw, path, 1).replace("\r\n", "\n")
+
+
 def json_file(path: Path) -> dict[str, Any]:
     """The JSON object in a file, checked as strictly as by `json_lines`."""
     content = _whole(path)

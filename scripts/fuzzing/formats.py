@@ -32,6 +32,7 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import read_table
 from harness.evaluation.scores import ShownLists, score
 from harness.gates.rule import FittedGate, Rule
+from harness.llm.prompts import read_prompt
 from harness.pipeline import cache as caches
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
@@ -531,6 +532,15 @@ def _ledger(folder: Path) -> None:
     for one in ledger.submissions().values():
         assert one.about
         assert one.runs
+
+
+# Prompts
+
+
+@reads("prompt", {"prompt.txt": '대화를 검색 질의 하나로 다시 쓰십시오: {"query": …}\n{conversation}\n'.encode()})
+def _prompt(folder: Path) -> None:
+    prompt = read_prompt(folder / "prompt.txt", ["conversation"], key="query.prompt")
+    assert "{물}" in prompt.filled(conversation="{물}")
 
 
 # The cache
