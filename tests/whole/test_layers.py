@@ -20,6 +20,7 @@ HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplot
 COMPILED = {
     "_alignment_kernels",
     "_bm25_kernels",
+    "_near_duplicate_kernels",
     "_vector_kernels",
     "leash",
 }  # import numba or Hydra; imported only where used

@@ -1,0 +1,230 @@
+"""Documents whose texts nearly repeat: MinHash with banding finds candidates, whose similarity is then computed.
+
+The similarity of two texts is the Jaccard similarity of their sets of shingles: shared shingles / all shingles of both.
+A shingle is a run of five characters; case and the kind and length of white space do not count. Characters serve all
+languages alike, and a text of 400 characters keeps a similarity of 0.8 with about nine of them changed.
+
+MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
+Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in some whole group, and so become
+candidates, with probability 1 - (1 - J^ROWS)^BANDS (Leskovec, Rajaraman & Ullman, Mining of Massive Datasets, 3.4):
+0.998 at J = 0.8 and more than 0.999999 at 0.9. Everything is deterministic.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from retrievers.base import Progress, cores
+
+THRESHOLD = 0.8  # least similarity of near-duplicates
+BANDS, ROWS = 20, 6
+BLOCK = 1 << 21  # characters that are signed, or bytes of text that are compared, at a time
+LEADERS = 3  # documents of a bucket that all others are compared with, at most
+COMPARISONS = (
+    40  # per document, at most: a bucket of many documents, no two of them similar, must not cost their square
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Documents a and b, positions in the texts, with their similarity, at least `THRESHOLD`."""
+
+    a: int
+    b: int
+    similarity: float
+
+
+def find(texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None) -> list[Pair]:
+    """The near-duplicates among `count` texts, by ascending (a, b).
+
+    Near-duplicates form groups, and a group of n texts has n - 1 pairs, so that a thousand copies are not half a
+    million pairs. Each text except the first of its group is the `b` of one pair, whose `a` is the first of the group
+    if they are similar enough; otherwise `a` is a text between them in a chain of similar ones.
+
+    Chunks that follow each other and overlap by a fifth have a similarity of about 0.1; an overlap of nine tenths or
+    more reaches the threshold.
+
+    folder: takes temporary files as large as the texts and 160 bytes per text. Memory: about 100 bytes per text.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:
+        groups = _Groups(_Signed(texts, count, Path(temporary), progress))
+        for band in range(BANDS):
+            groups.join(band)
+            if progress:
+                progress(band + 1, BANDS, "bands")
+        return groups.pairs()
+
+
+class _Signed:
+    """Texts on disk with the keys of their bands."""
+
+    def __init__(self, texts: Iterable[str], count: int, folder: Path, progress: Progress | None) -> None:
+        self._folder = folder
+        factors = np.random.default_rng(0).integers(0, 1 << 32, (BANDS * ROWS, 2), np.uint32)
+        factors[:, 0] |= 1
+        ends = [np.zeros(1, np.int64)]
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(cores()))
+            written = stack.enter_context(self._texts.open("wb"))
+            bands = [stack.enter_context(self._band(band).open("wb")) for band in range(BANDS)]
+            done = 0
+            for block in _blocks(texts):
+                encoded = [text.encode("utf-8", "surrogatepass") for text in block]
+                written.writelines(encoded)
+                ends.append(ends[-1][-1] + np.cumsum([len(one) for one in encoded]))
+                for keys, file in zip(_keys(block, factors, pool).T, bands, strict=True):
+                    file.write(keys.tobytes())
+                done += len(block)
+                if progress:
+                    progress(done, count, "documents")
+        self._offsets = np.concatenate(ends)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def _texts(self) -> Path:
+        return self._folder / "texts"
+
+    def _band(self, band: int) -> Path:
+        return self._folder / f"band{band}"
+
+    def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
+        """(documents, buckets), both int64: the documents that share the key of a band with others, by bucket.
+
+        Within a bucket, documents ascend.
+        """
+        keys = np.fromfile(self._band(band), np.uint64)
+        documents = np.flatnonzero(np.diff(self._offsets))  # empty texts repeat nothing
+        documents = documents[np.argsort(keys[documents], kind="stable")]
+        begins = np.ones(len(documents) + 1, bool)
+        begins[1:-1] = np.diff(keys[documents]) != 0
+        shared = ~(begins[1:] & begins[:-1])
+        return documents[shared], np.cumsum(begins[:-1])[shared]
+
+    def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """float64 [pairs]: the similarity of each pair of documents."""
+        from harness.corpus._near_duplicate_kernels import similarities
+
+        sizes = np.cumsum(np.diff(self._offsets)[np.stack([left, right])].sum(axis=0))
+        borders = np.searchsorted(sizes, np.arange(0, sizes[-1] if len(sizes) else 0, BLOCK)).tolist()
+        parts = [np.zeros(0)]
+        with self._texts.open("rb") as file:
+            for first, last in pairwise(sorted({*borders, len(left)})):
+                used, places = np.unique(np.stack([left[first:last], right[first:last]]), return_inverse=True)
+                texts = []
+                for document in used.tolist():
+                    file.seek(self._offsets[document])
+                    size = self._offsets[document + 1] - self._offsets[document]
+                    texts.append(file.read(size).decode("utf-8", "surrogatepass"))
+                characters, starts = _flat(texts)
+                ours, theirs = places.reshape(2, -1)
+                parts.append(similarities(characters, starts, ours, theirs))
+        return np.concatenate(parts)
+
+
+class _Groups:
+    """Groups of near-duplicates, joined by pairs whose similarity is known: a forest."""
+
+    def __init__(self, signed: _Signed) -> None:
+        self._signed = signed
+        self._parents = np.arange(len(signed))  # parent of each document in the disjoint sets; a root is its own
+        self._spent = np.zeros(len(signed), np.uint8)  # comparisons of each document
+        self._found: list[tuple[int, int, float]] = []  # pairs that joined two groups
+
+    def join(self, band: int) -> None:
+        """Join similar documents that share the key of a band."""
+        documents, buckets = self._signed.buckets(band)
+        neighbours = documents[:-1][np.diff(buckets) == 0], documents[1:][np.diff(buckets) == 0]
+        for _ in range(LEADERS):
+            first = np.searchsorted(buckets, buckets)  # of the same bucket
+            leaders = documents[first]
+            self._compare(leaders, documents)
+            apart = self._roots(documents) != self._roots(leaders)
+            documents, buckets = documents[apart], buckets[apart]
+        self._compare(*neighbours)
+
+    def _compare(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Join the similar ones among pairs of documents, unless their groups are joined already."""
+        new = (self._roots(left) != self._roots(right)) & (self._spent[right] < COMPARISONS)
+        left, right = left[new], right[new]
+        self._spent[right] += 1
+        similarities = self._signed.similarities(left, right)
+        for p in np.flatnonzero(similarities >= THRESHOLD).tolist():
+            a, b = int(left[p]), int(right[p])
+            one, other = self._roots(np.array([a, b])).tolist()
+            if one != other:
+                self._parents[max(one, other)] = min(one, other)
+                self._found.append((a, b, float(similarities[p])))
+
+    def _roots(self, documents: np.ndarray) -> np.ndarray:
+        """The first document of each document's group."""
+        roots = self._parents[documents]
+        while (further := self._parents[roots] != roots).any():
+            roots[further] = self._parents[roots[further]]
+        self._parents[documents] = roots
+        return roots
+
+    def pairs(self) -> list[Pair]:
+        """A pair for each document but the first of each group; see `find`."""
+        beside: dict[int, list[tuple[int, float]]] = {}
+        for a, b, similarity in self._found:
+            beside.setdefault(a, []).append((b, similarity))
+            beside.setdefault(b, []).append((a, similarity))
+        members = np.array(sorted(beside), np.int64)
+        firsts = self._roots(members)
+        linked: dict[int, tuple[int, float]] = {}  # document -> the one that leads to the first of its group
+        reached = np.unique(firsts).tolist()
+        roots = set(reached)
+        for document in reached:  # grows: breadth first
+            for other, similarity in beside[document]:
+                if other not in linked and other not in roots:
+                    linked[other] = document, similarity
+                    reached.append(other)
+        direct = self._signed.similarities(firsts, members).tolist()
+        pairs = []
+        for member, first, similarity in zip(members.tolist(), firsts.tolist(), direct, strict=True):
+            if member != first:
+                a, known = (first, similarity) if similarity >= THRESHOLD else linked[member]
+                pairs.append(Pair(a, member, known))
+        return sorted(pairs, key=lambda pair: (pair.a, pair.b))
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts as they are compared, some at a time."""
+    block, size = [], 0
+    for text in texts:
+        block.append(" ".join(text.casefold().split()))
+        size += len(block[-1])
+        if size >= BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
+    """uint64 [texts, BANDS]: the key of each text in each band."""
+    from harness.corpus._near_duplicate_kernels import sign
+
+    characters, starts = _flat(texts)
+    keys = np.empty((len(texts), BANDS), np.uint64)
+    borders = np.searchsorted(starts, np.linspace(0, starts[-1], 4 * cores() + 1))
+    borders[0], borders[-1] = 0, len(texts)
+    firsts, lasts = borders[:-1].tolist(), borders[1:].tolist()
+    list(pool.map(lambda first, last: sign(characters, starts, factors, first, last, keys), firsts, lasts))
+    return keys
+
+
+def _flat(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """(characters, starts) of texts, as the kernels take them."""
+    characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+    return characters, np.cumsum([0, *map(len, texts)])
