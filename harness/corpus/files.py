@@ -1,0 +1,212 @@
+"""Finding the files of a corpus by patterns, always in the same order and never outside the folders that were named."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from harness.data.files import some
+from retrievers.base import BadInput, did_you_mean
+
+# What editors, browsers and systems leave behind. A wildcard takes these only if it spells the beginning of the name.
+_TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
+_SHOWN = 100  # problems in one message
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a corpus.
+
+    name: the path that is recorded, with `/` and in Unicode NFC, equal on every machine: relative to the working
+        folder; of a file outside it, the name of the folder in which its pattern starts, and the path in there.
+    path: where the file lies.
+    """
+
+    name: str
+    path: Path
+
+
+def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
+    """The files that match any of the patterns, in ascending order of their names.
+
+    patterns: paths, with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out
+        hidden files and the temporary files of editors.
+    BadInput, which lists all problems, for a pattern without a file; for links that lead out of the folder in which
+    the pattern starts, into a circle or to nothing; for what is no file.
+    """
+    found: dict[str, SourceFile] = {}
+    problems: list[str] = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        known = len(problems)
+        files = _matches(str(pattern), problems)
+        if not files and len(problems) == known:
+            problems.append(_nothing(str(pattern)))
+        for one in files:
+            other = found.setdefault(one.name, one)
+            if other is not one and not other.path.samefile(one.path):
+                problems.append(
+                    f"{other.path} and {one.path} would both be recorded as {one.name}. Rename one of the folders, or "
+                    "run the command in a folder that contains both."
+                )
+    if problems:
+        raise listed(problems)
+    if not found:
+        raise BadInput("files names no file. Give a pattern such as files='corpus/**/*'.")
+    return [found[name] for name in sorted(found)]
+
+
+def listed(problems: Sequence[str]) -> BadInput:
+    """One error for all that is wrong with the files of a corpus. problems: at least one message."""
+    if len(problems) == 1:
+        return BadInput(problems[0])
+    rest = f"\n... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
+    return BadInput(f"{len(problems):,} problems with the files:\n- " + "\n- ".join(problems[:_SHOWN]) + rest)
+
+
+def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
+    """The files that match one pattern, in no order. problems: gets what is wrong with others."""
+    if not pattern.strip() or "\0" in pattern:
+        problems.append(f"files: {pattern!r} is no path. Give a pattern such as files='corpus/**/*'.")
+        return []
+    parts = PurePosixPath(pattern).parts
+    plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
+    if plain == len(parts) or os.path.lexists(pattern):  # a name may contain brackets
+        return _named(Path(pattern), problems)
+    base, wild = Path(*parts[:plain]), parts[plain:]
+    if ".." in wild:
+        problems.append(f"{pattern}: `..` after a wildcard would lead out of {base}. Write the path without it.")
+        return []
+    if not base.is_dir():
+        problems.append(_missing(base))
+        return []
+    if wild[-1] == "**":
+        wild = (*wild, "*")
+    return list(_Search(base, problems).files(wild))
+
+
+def _named(path: Path, problems: list[str]) -> list[SourceFile]:
+    """The file with this path."""
+    if path.is_dir():
+        problems.append(f"{path} is a folder. Name the files in it, such as files='{path}/**/*'.")
+    elif not os.path.lexists(path):
+        problems.append(_missing(path))
+    else:
+        return list(_Search(path.parent, problems).file(path))
+    return []
+
+
+class _Search:
+    """Finds files in a folder, and notes what is wrong with others."""
+
+    def __init__(self, base: Path, problems: list[str]) -> None:
+        self.base, self.problems = base, problems
+        self.inside = base.resolve()
+        spelled = Path(os.path.normpath(base.absolute()))
+        here = Path(os.path.normpath(Path.cwd()))
+        self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
+
+    def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
+        """The files whose path in the folder matches. wild: the pattern's parts, the last of them for files."""
+        waiting, seen = [(self.base, wild)], set()
+        while waiting:
+            folder, parts = waiting.pop()
+            place = (folder.resolve(), parts)
+            if place in seen:
+                continue
+            seen.add(place)
+            if parts[0] == "**":
+                waiting.append((folder, parts[1:]))
+            for path in self._entries(folder, parts[0]):
+                if path.is_dir():
+                    if (parts[0] == "**" or len(parts) > 1) and self._may_enter(path, place[0]):
+                        waiting.append((path, parts if parts[0] == "**" else parts[1:]))
+                elif len(parts) == 1:
+                    yield from self.file(path)
+
+    def file(self, path: Path) -> Iterator[SourceFile]:
+        """The file, unless something is wrong with it."""
+        name = unicodedata.normalize("NFC", (self.prefix / path.relative_to(self.base)).as_posix())
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            self.problems.append(
+                f"{path!s:.200}: the name is not UTF-8. Rename the file.".encode(errors="replace").decode()
+            )
+            return
+        if not path.is_symlink() or self._leads_inside(path):
+            if path.is_file():
+                yield SourceFile(name, path)
+            else:
+                self.problems.append(
+                    f"{path} is a device or a pipe, but a file is expected. Save what it gives to a file."
+                )
+
+    def _entries(self, folder: Path, part: str) -> list[Path]:
+        """What lies in a folder and matches one part of a pattern."""
+        try:
+            names = sorted(path.name for path in folder.iterdir())
+        except OSError as error:
+            self.problems.append(f"{folder} cannot be read: {error.strerror}.")
+            return []
+        part = unicodedata.normalize("NFC", part)
+        hidden = [one for one in (".*", *_TEMPORARY) if not (part[0] == one[0] and part[0] not in "*?[")]
+        known = ((unicodedata.normalize("NFC", name), name) for name in names)
+        return [
+            folder / name
+            for one, name in known
+            if fnmatchcase(one, part) and not any(fnmatchcase(one, other) for other in hidden)
+        ]
+
+    def _may_enter(self, folder: Path, parent: Path) -> bool:
+        """Whether a folder is none that a link leads to from inside of it, or outside. parent: resolved."""
+        if not folder.is_symlink():
+            return True
+        if parent.is_relative_to(folder.resolve()):
+            self.problems.append(f"{folder} is a link to a folder that contains it. Remove the link.")
+            return False
+        return self._leads_inside(folder)
+
+    def _leads_inside(self, link: Path) -> bool:
+        try:
+            target = link.resolve(strict=True)
+        except FileNotFoundError:
+            self.problems.append(f"{link} is a link that leads to nothing. Remove it.")
+            return False
+        except (OSError, RuntimeError):
+            self.problems.append(f"{link} is a link that leads back to itself. Remove it.")
+            return False
+        if not target.is_relative_to(self.inside):
+            self.problems.append(
+                f"{link} is a link that leads out of {self.base}, to {target}. Copy the file there, or name its folder "
+                "in a pattern of its own."
+            )
+            return False
+        return True
+
+
+def _missing(path: Path) -> str:
+    """What is wrong with a path where nothing is."""
+    there = path
+    while not there.is_dir() and there != there.parent:
+        path, there = there, there.parent
+    names = sorted(one.name for one in there.iterdir())
+    hint = did_you_mean(path.name, names) or f" {there} contains: {some(names) or 'nothing'}."
+    return f"{path}: there is no such file or folder.{hint}"
+
+
+def _nothing(pattern: str) -> str:
+    """What is wrong with a pattern that no file matches."""
+    parts = PurePosixPath(pattern).parts
+    base = Path(*parts[: next(at for at, part in enumerate(parts) if set(part) & set("*?["))])
+    inside = [path for path in sorted(base.iterdir()) if not path.name.startswith(".")]
+    if "{" in pattern:
+        hint = " Braces are no wildcard here: give a list of patterns, files='[a/*.txt,a/*.md]'."
+    elif inside and all(path.is_dir() for path in inside):
+        hint = f" {base} contains only folders: files='{base}/**/*' finds the files in them."
+    else:
+        hint = f" {base} contains: {some([path.name for path in inside]) or 'nothing'}."
+    return f"files: no file matches {pattern}.{hint}"
