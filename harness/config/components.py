@@ -29,9 +29,11 @@ RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
 Wrap = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 
 
-SHARED = ("tokenizer", "encoder", "index")  # groups that retrievers refer to by interpolation
+SHARED = ("tokenizer", "encoder", "index", "llm")  # groups that other components refer to by interpolation
 # The protocols that arguments of components are annotated with -> the group of the components that have them.
-KINDS = {"Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "TextScorer": "measure"}
+KINDS = {
+    "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm", "TextScorer": "measure",
+}  # fmt: skip
 # Groups with one component each; `retriever` has one for each name.
 GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)
 
@@ -179,7 +181,8 @@ def active_groups(config: Mapping[str, Any]) -> list[str]:
     """
     nodes = config["retriever"].values()
     gate = build(config["gate"], where="gate")
-    found = [name for name in SHARED if name in gate.parts or any(node.get(name) == config[name] for node in nodes)]
+    shared = [name for name in SHARED if name in config]  # configs of earlier versions have fewer
+    found = [name for name in shared if name in gate.parts or any(node.get(name) == config[name] for node in nodes)]
     found += ["fusion"] if len(config["retriever"]) > 1 else []
     return found + (["rerank"] if build(config["rerank"], where="rerank").depth else [])
 

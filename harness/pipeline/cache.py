@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.config.canonical import digest, flatten
+from harness.data.files import write_text
 from retrievers.base import BadInput, Ranking
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,20 @@ class Cache:
         """The folder of a cached result; None if it is not cached, or damaged."""
         place = self.root / kind / digest(identity)
         return place if _intact(place) else None
+
+    def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
+        """The folder of a result that grows, such as a log of replies; empty at first.
+
+        Its manifest lists no files: whoever writes to it checks what it reads, and holds the lock `FOLDER.lock`, so
+        that the entry is not removed meanwhile. It is never built again, whatever is in it. Arguments as for `folder`.
+        """
+        place = self.root / kind / digest(identity)
+        try:
+            _manifest(place)
+        except (FileNotFoundError, ValueError):
+            if place.is_dir():  # it has lost its manifest, but what it holds may have been paid for
+                write_text(place / MANIFEST, _manifest_text(identity, {}))
+        return self._entry(place, identity, lambda _: None)
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
         """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
@@ -317,7 +332,7 @@ def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], Non
         for path in sorted(p for p in unfinished.rglob("*") if p.is_file()):
             files[path.relative_to(unfinished).as_posix()] = [path.stat().st_size, _checksum(path, sync=True)]
         manifest = unfinished / MANIFEST
-        manifest.write_text(json.dumps({"identity": identity, "files": files}, ensure_ascii=False, indent=1))
+        manifest.write_text(_manifest_text(identity, files), "utf-8")
         _checksum(manifest, sync=True)
         unfinished.rename(place)
     except BaseException as error:
@@ -328,6 +343,10 @@ def _build(place: Path, identity: Mapping[str, Any], build: Callable[[Path], Non
                 error.errno, error.strerror = errno.ENOSPC, os.strerror(errno.ENOSPC)
             error.filename = str(place.parent)
         raise
+
+
+def _manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    return json.dumps({"identity": identity, "files": files}, ensure_ascii=False, indent=1)
 
 
 def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]) -> str:

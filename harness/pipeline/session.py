@@ -19,6 +19,7 @@ from harness import progress
 from harness.config.canonical import digest
 from harness.config.components import build, reusable
 from harness.data.dataset import Dataset, load, search_queries
+from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from retrievers.base import Query
@@ -77,6 +78,11 @@ def load_dataset(config: RunConfig, name: str) -> Dataset:
 def cache_for(retriever: Node, cache: Cache) -> Cache:
     """Where the results of a retriever are cached: those with `cache: false` for this process alone."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
+
+
+def chat_for(model: ChatModel, cache: Cache, purpose: str) -> Chat:
+    """Asks a language model for a purpose, such as "gate", with its replies in the cache."""
+    return Chat(model, cache.log_folder("replies", model.log_identity(purpose)))
 
 
 @functools.cache

@@ -1,0 +1,366 @@
+"""The one client for language models: OpenAI's chat completions, which hosted models and local servers offer.
+
+Every reply is in the log (`llm.reply_log`) before its thread sends the next request, so that a restart pays only for
+what was under way. Prompts and replies reach no other log. The key is read from the environment for each request and
+stored nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from harness.config.keys import Key, check_value
+from harness.llm import usage
+from harness.llm.reply_log import Completion, ReplyLog
+from harness.llm.structured import Schema, WrongReply, json_value, quoted
+from harness.llm.usage import Estimate, Price, Usage, tokens_of
+from harness.progress import watch
+from retrievers.base import BadInput, Failed, Turn
+from retrievers.external import http_client
+from retrievers.external.http_client import (
+    Address,
+    HttpClient,
+    Limits,
+    NoAnswer,
+    Parallel,
+    Request,
+    Retries,
+    Secrets,
+    Timeout,
+    Unanswered,
+    checked_variable,
+)
+
+__all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json_value"]
+
+REQUEST = {"temperature": 0}
+RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that are set here
+ATTEMPTS = 3  # at a usable reply
+HIGHEST_PRICE = 1e6
+SHORTEST_SECRET = 8  # characters: shorter keys are placeholders for servers that want none
+
+T = TypeVar("T")
+_Asked = tuple["Prompt", dict[str, Any]]  # a prompt and the request for it
+
+
+@dataclass(eq=False)
+class ChatModel:
+    """A language model at an endpoint.
+
+    model:       its name there; None: none is chosen, which whoever asks it refuses.
+    base_url:    of the endpoint; https, or http on this machine, where no key is needed.
+    request:     further fields of each request, without those that are None; None = `REQUEST`.
+    replies:     how a structured reply is demanded: `json_schema` hands its schema to the server, which keeps to it;
+                 `json_object` demands JSON, and `text` nothing: the schema is then described in the prompt.
+    price:       `input` and `output`, money per million tokens; None: unknown.
+    api_key_env: the environment variable that holds the key.
+    timeout:     seconds without data from the endpoint after which an attempt fails.
+    retries:     further attempts after one that failed for a reason that may pass.
+    parallel:    the most requests at a time.
+    """
+
+    recorded_as = "llm/chat"
+    version = 1
+
+    model: str | None = None
+    base_url: str = "https://api.openai.com/v1"
+    request: dict[str, Any] | None = None
+    replies: Literal["json_schema", "json_object", "text"] = "json_schema"
+    price: dict[str, Any] | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    timeout: Timeout = 60.0
+    retries: Retries = 4
+    parallel: Parallel = 4
+
+    def __post_init__(self) -> None:
+        self._address = _checked_address(self.base_url)
+        self.base_url = self._address.url
+        self.request = {**checked_request(REQUEST if self.request is None else self.request, "llm.request")}
+        self.money = _checked_price(self.price or {})
+        self._limits = Limits(self.timeout, self.retries, self.parallel, "llm.runtime")
+        variable = checked_variable(self.api_key_env, "llm.runtime.api_key_env")
+        self._secrets = Secrets({"Authorization": variable}, "Bearer ")
+
+    @classmethod
+    def identify(
+        cls, model: str | None, base_url: str, request: dict[str, Any] | None, replies: str, **_: Any
+    ) -> dict[str, Any]:
+        """What decides replies: not the price, nor what stands under `runtime`."""
+        fields = {name: value for name, value in (REQUEST if request is None else request).items() if value is not None}
+        return {"model": model, "base_url": base_url.rstrip("/"), "request": fields, "replies": replies}
+
+    def require(self) -> None:
+        """BadInput unless the model can be asked: it has a name, and a key where one is needed."""
+        if not self.model:
+            raise BadInput("llm.model is missing. Give it on the command line: llm.model=NAME")
+        if self._secrets.unset() and not self._address.local:
+            raise BadInput(
+                f"The environment variable {self.api_key_env} holds no key for {self.base_url}. Set it, name another "
+                "variable with llm.runtime.api_key_env, or use a server on this machine, such as "
+                "llm.base_url=http://localhost:8000/v1, which needs no key."
+            )
+        self._secrets.headers()
+
+    def log_identity(self, purpose: str) -> dict[str, Any]:
+        """What a log of replies is for: one model, and one purpose, such as "gate". While a process asks for one
+        purpose, another can ask for another."""
+        return {"model": self.model, "base_url": self.base_url, "purpose": purpose}
+
+    def client(self) -> HttpClient:
+        """Sends requests to the endpoint. BadInput as for `require`."""
+        self.require()
+        return HttpClient(self._address, self._limits, self._secrets)
+
+    def body(self, prompt: Prompt) -> dict[str, Any]:
+        """The request for a prompt, as JSON."""
+        schema, turns = prompt.schema, list(prompt.turns)
+        fields = {**(self.request or {}), **prompt.request}
+        if schema and self.replies == "json_schema":
+            described = {"name": schema.name, "strict": True, "schema": schema.document}
+            fields["response_format"] = {"type": "json_schema", "json_schema": described}
+        elif schema:
+            turns = _with_schema(turns, schema)
+            if self.replies == "json_object":
+                fields["response_format"] = {"type": "json_object"}
+        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+        given = {name: value for name, value in fields.items() if value is not None}
+        return {"model": self.model, "messages": messages, **given}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is asked.
+
+    turns:   the conversation, with an instruction as its first, of the role `system`.
+    schema:  of a structured reply; None: text. `Schema.read` reads such a reply.
+    request: further fields, such as max_tokens, over those of the config; None omits a field.
+    name:    what messages call it, such as "query 'q1'"; it is not sent.
+    expects: how many tokens a reply is likely to have, for estimates; None: no idea.
+    """
+
+    turns: tuple[Turn, ...]
+    schema: Schema | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    expects: int | None = None
+
+
+@dataclass(frozen=True)
+class Reply(Generic[T]):
+    """value: what was read; None if no reply was usable. text: the reply. problem: why it is not; "" if it is."""
+
+    value: T | None
+    text: str
+    problem: str = ""
+
+
+class Chat:
+    """Asks a model, and keeps its replies.
+
+    replies: the folder of the log, which `Cache.log_folder` gives; None: replies are kept for this object alone, and
+             nothing is said about tokens.
+
+    spent: what this object has asked. BadInput if the model cannot be asked.
+    """
+
+    def __init__(self, model: ChatModel, replies: Path | None) -> None:
+        self._model, self._client, self._quiet = model, model.client(), replies is None
+        self._log = ReplyLog(replies)
+        self.spent = Usage(model.money)
+        self._counting = threading.Lock()
+
+    def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
+        """The replies, in the order of the prompts; equal prompts are asked once, and logged replies cost nothing.
+
+        A reply that is refused is asked for again, up to three times in all; then it is returned with its problem.
+        Failed, which says how many replies are cached, if the endpoint does not answer. No new requests start then, and
+        the replies that were under way are kept.
+
+        read: makes the value of a reply's text, the same of the same text; raises WrongReply to refuse it.
+        label: what asks, for progress and messages.
+        """
+        bodies = [self._model.body(prompt) for prompt in prompts]
+        keys = [self._key(body) for body in bodies]
+        asked = dict(zip(keys, zip(prompts, bodies, strict=True), strict=True))
+        self._log.refresh()
+        found = self._known(asked, read)
+        cached = len(found)
+        if len(found) < len(asked):
+            with self._log.adding():
+                found = self._known(asked, read)  # another process may have asked meanwhile
+                cached = len(found)
+                self._complete(asked, found, read, label)
+        self.spent = self.spent.with_cached(cached)
+        return [found[key] for key in keys]
+
+    def estimate(self, prompts: Sequence[Prompt]) -> Estimate:
+        """What asking would take; sends nothing."""
+        self._log.refresh()
+        asked = {self._key(body): (prompt, body) for prompt in prompts for body in [self._model.body(prompt)]}
+        return self._estimate(asked, {key for key in asked if self._log[key]})
+
+    def _estimate(self, asked: Mapping[str, _Asked], cached: Collection[str]) -> Estimate:
+        missing = [one for key, one in asked.items() if key not in cached]
+        given = round(sum(tokens_of(body) for _, body in missing) * usage.correction(self._log.completions()))
+        mean = usage.mean_output(self._log.completions())
+        expected = [prompt.expects if mean is None else mean for prompt, _ in missing]
+        taken = None if None in expected else round(sum(filter(None, expected)))
+        return Estimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
+
+    def _key(self, body: Mapping[str, Any]) -> str:
+        """sha256 of everything that decides a reply."""
+        content = {"url": self._url, "body": body}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def _url(self) -> str:
+        return f"{self._model.base_url}/chat/completions"
+
+    def _known(self, keys: Mapping[str, Any], read: Callable[[str], T]) -> dict[str, Reply[T]]:
+        """Key -> reply, of those that the log decides."""
+        judged = ((key, _judged(self._log[key], read)) for key in keys)
+        return {key: reply for key, reply in judged if reply is not None}
+
+    def _complete(
+        self, asked: Mapping[str, _Asked], found: dict[str, Reply[T]], read: Callable[[str], T], label: str
+    ) -> None:
+        """Ask until every request has its reply in `found`."""
+        if len(found) == len(asked):
+            return
+        where, before = f"{self._model.model} at {self._model.base_url}", self.spent
+        self._say(f"{label}: asking {where}: {self._estimate(asked, found.keys()).text()}.")
+        try:
+            with watch(label) as progress:
+                while missing := [key for key in asked if key not in found]:
+                    for key in self._replied(missing, asked):
+                        if (reply := _judged(self._log[key], read)) is not None:
+                            found[key] = reply
+                            progress(len(found), len(asked), "replies")
+        except _NoReply as error:
+            kept = f"{len(found)} of {len(asked)} replies are cached. Run again to request only the others."
+            raise Failed(
+                f"{label}: {error.prompt.name or 'a prompt'} has no reply from {where}: {error}"
+                + ("" if self._quiet else f" {kept}")
+            ) from None
+        finally:
+            self._say(f"{label}: {self.spent.since(before).text()}.")
+
+    def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
+        """Send each request once; yields the key of each that has a further reply in the log."""
+
+        def keep(place: int, reply: http_client.Reply) -> None:
+            completion = _completion(reply, round(tokens_of(asked[missing[place]][1])))
+            self._log.add(missing[place], completion)
+            with self._counting:
+                self.spent = self.spent.plus(completion)
+
+        try:
+            requests = [Request(self._url, asked[key][1]) for key in missing]
+            for answer in self._client.answers(len(missing), requests.__getitem__, keep):
+                yield missing[answer.place]
+        except Unanswered as error:
+            raise _NoReply(asked[missing[error.place]][0], str(error)) from None
+
+    def _say(self, line: str) -> None:
+        if not self._quiet:
+            print(line, file=sys.stderr)  # noqa: T201
+
+
+class _NoReply(Exception):
+    """A prompt got no reply."""
+
+    def __init__(self, prompt: Prompt, reason: str) -> None:
+        super().__init__(reason)
+        self.prompt = prompt
+
+
+def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
+    """What the replies to a request come to; None if it is to be asked (again)."""
+    problem = ""
+    for one in completions:
+        try:
+            if one.finish in ("refusal", "content_filter"):
+                raise WrongReply(f"the model refuses: {quoted(one.text)}")
+            return Reply(read(one.text), one.text)
+        except WrongReply as error:
+            problem = f"{error}."
+            if one.finish == "length":
+                problem += f" It was cut off after {one.output_tokens or 'too few'} tokens: raise max_tokens."
+    if not completions or (len(completions) < ATTEMPTS and completions[-1].finish in ("stop", "")):
+        return None
+    return Reply(None, completions[-1].text, problem)
+
+
+def _completion(reply: http_client.Reply, expected_input: int) -> Completion:
+    """The completion in a response; NoAnswer if it is none."""
+    try:
+        content = json.loads(reply.text)
+        choice = content["choices"][0]
+        message = choice["message"]
+        text, refusal = message.get("content") or "", message.get("refusal")
+        finish = "refusal" if refusal and not text else choice.get("finish_reason") or ""
+        if not isinstance(text, str) or not isinstance(finish, str):
+            raise TypeError
+        counts = content.get("usage") or {}
+        given, taken = counts.get("prompt_tokens"), counts.get("completion_tokens")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise NoAnswer(f"the reply is not a chat completion: {reply.quoted()}") from None
+    text = re.sub("[\ud800-\udfff]", "\ufffd", text or str(refusal or ""))  # half characters, which no file can hold
+    for secret in reply.secrets:
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "[key]")
+    return Completion(text, finish, _tokens(given), _tokens(taken), expected_input)
+
+
+def _tokens(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+
+
+def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
+    """The turns with the schema described in the instruction."""
+    described = (
+        "Reply with one JSON object and nothing else. It must keep to this JSON Schema:\n"
+        f"{json.dumps(schema.document, ensure_ascii=False)}"
+    )
+    if turns and turns[0].role == "system":
+        return [Turn("system", f"{turns[0].content}\n\n{described}"), *turns[1:]]
+    return [Turn("system", described), *turns]
+
+
+def checked_request(request: Any, key: str) -> dict[str, Any]:
+    """Further fields of a request. BadInput for those that are set here. key: the config key that gives them."""
+    if not isinstance(request, Mapping):
+        raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
+    if reserved := RESERVED & set(request):
+        raise BadInput(f"{key}.{min(reserved)}: the harness sets this field itself. Remove it.")
+    return dict(request)
+
+
+def _checked_price(price: Any) -> Price:
+    if not isinstance(price, Mapping) or not set(price) <= {"input", "output"}:
+        raise BadInput(f"llm.price={price!r:.60}: its keys are input and output, money per million tokens.")
+    for name, value in price.items():
+        check_value(value, Key(float | None, 0, HIGHEST_PRICE, "it is per million tokens"), f"llm.price.{name}")
+    return Price(price.get("input"), price.get("output"))
+
+
+def _checked_address(base_url: str) -> Address:
+    """The address without a trailing slash. Errors do not show secrets in it."""
+    address = Address.of(base_url.rstrip("/"), "llm.base_url")
+    if urlsplit(address.url).query:
+        raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")
+    if not address.encrypted:
+        raise BadInput(
+            f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https; http is only for "
+            "this machine, such as http://localhost:8000/v1 (or a tunnel that ends there)."
+        )
+    return address
