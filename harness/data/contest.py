@@ -16,7 +16,7 @@ from retrievers.base import BadInput, Document, Qrels, Query
 class Contest:
     """JSON lines as in the contest on scientific questions.
 
-    documents.jsonl: {docid, src, content}
+    documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed, too
     eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation
     qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}} with finite grades > 0; optional. An empty
                      `relevant` means that the query needs no retrieval.
@@ -48,7 +48,11 @@ class Contest:
         path = locate("documents", self._documents, self._path, "documents.jsonl")
         return [
             Document(
-                doc_id, field(row, "content", str, where), source=optional_text(row, "src", where), native_id=native
+                doc_id,
+                field(row, "content", str, where),
+                optional_text(row, "title", where),
+                optional_text(row, "src", where),
+                native,
             )
             for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid")
         ]

@@ -15,6 +15,8 @@ from typing import Any
 from harness.config.text import counted, plural
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.source import Source
+from harness.data.span_labels import SpanQrels
+from harness.data.spans import Span
 from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
 
 _TEXTS = ("user_turns", "last", "file")
@@ -59,16 +61,18 @@ class Dataset:
     def fingerprints(self) -> dict[str, str | None]:
         """sha256 of the content of "documents", "queries" and "qrels" (None without labels).
 
+        Labels made of evidence also have "evidence": it is the same however the texts were cut into documents.
         They depend on ids, titles, texts, turns and grades, and on the order of the queries. Line ends, the order of
         keys, the order of documents and labels, `source`, and whether an id was a number make no difference.
         """
         documents = ((document.doc_id, document.title, document.text) for document in self.documents)
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
-        return {
+        found = {
             "documents": _sha256(documents),
             "queries": _sha256(queries),
             "qrels": None if self.qrels is None else _sha256(_canonical(self.qrels)),
         }
+        return found | ({"evidence": _sha256(_evidence(self.qrels))} if isinstance(self.qrels, SpanQrels) else {})
 
 
 def load(source: Source, name: str) -> Dataset:
@@ -163,10 +167,29 @@ def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Q
     unlabelled = sum(query.query_id not in qrels.grades for query in queries)
     if unlabelled:
         yield f"{unlabelled} of {len(queries)} queries are unlabelled: retrieved and exported, but not scored."
+    if isinstance(qrels, SpanQrels):
+        yield from _evidence_notes(qrels)
     ungraded = sum(not grades for grades in qrels.grades.values())
     if ungraded:
         meaning = "need no retrieval" if qrels.abstention else "have no relevant document"
         yield f"{ungraded} of {len(qrels.grades)} labelled queries {meaning}."
+
+
+def _evidence_notes(qrels: SpanQrels) -> Iterable[str]:
+    """What was found on the way from evidence to labels."""
+    if qrels.unanswerable:
+        yield f"{counted(len(qrels.unanswerable), 'query')} without an answer in the texts: {some(qrels.unanswerable)}."
+    said = {
+        "moved": "found again, since the text has changed",
+        "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
+        "uncovered": "in no document: the documents leave out that part of the text",
+        "split": "split between documents: none contains half of it, so the one that contains most is labelled",
+    }
+    for what, meaning in said.items():
+        queries = [one.query_id for one in qrels.findings if one.what == what]
+        if queries:
+            pieces = counted(len(queries), "piece")
+            yield f"{pieces} of evidence {meaning} (of {some(list(dict.fromkeys(queries)))})."
 
 
 def _canonical(qrels: Qrels) -> Iterable[Any]:
@@ -174,6 +197,21 @@ def _canonical(qrels: Qrels) -> Iterable[Any]:
     yield qrels.abstention
     for query_id, grades in sorted(qrels.grades.items()):
         yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
+    if isinstance(qrels, SpanQrels):
+        yield from _evidence(qrels)
+        for doc_id, spans in sorted(qrels.places.items()):
+            yield doc_id, [_place(span) for span in spans]
+
+
+def _evidence(qrels: SpanQrels) -> Iterable[Any]:
+    """What labels were made of, in the order of the queries' ids; [] for a query that needs no retrieval."""
+    for query_id in sorted(qrels.grades):
+        pieces = qrels.evidence.get(query_id, ())
+        yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)
+
+
+def _place(span: Span) -> tuple[str, int, int]:
+    return span.text, span.start, span.end
 
 
 def _sha256(rows: Iterable[Any]) -> str:

@@ -7,11 +7,10 @@ import json
 from dataclasses import dataclass
 
 from harness.data.spans import Evidence
+from harness.data.testset import KINDS
 from retrievers.base import Turn
 
-# Kinds of drafted queries. The last two have no evidence: `none` needs no retrieval, and the corpus has no answer to
-# `unanswerable`.
-KINDS = ("fact", "search", "conversation", "none", "unanswerable")
+__all__ = ["KINDS", "Draft", "Rejection"]
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
     return {
         name: Input(name=f"{dataset.name}-{name}", sha256=sha256, source=place(source, name), rows=sizes[name])
         for name, sha256 in dataset.fingerprints.items()
-        if sha256
+        if sha256 and name in sizes
     }
 
 

@@ -1,0 +1,224 @@
+"""Test sets with evidence: queries, and the passages of texts that answer them.
+
+queries.jsonl: {eval_id, msg, kind, needs, answer, docid, evidence, flags}, one line per query. Each item of `evidence`
+               is {text, start, end, exact, prefix, suffix, grade}.
+testset.json:  {version, documents: {path}}, written last: a folder without it is not complete. `path` is the documents
+               folder, relative to the test set; it may be missing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.data.anchors import find_again
+from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
+from harness.data.files import field, json_file, json_lines, optional_text, required, unique_rows
+from harness.data.source import turns
+from harness.data.span_labels import Finding, Places, SpanQrels, label
+from harness.data.spans import Evidence, Span
+from retrievers.base import BadInput, Document, Query, did_you_mean
+
+# Kinds of queries. The last two have no evidence: `none` needs no retrieval, and the texts have no answer to
+# `unanswerable`.
+KINDS = ("fact", "search", "conversation", "none", "unanswerable")
+QUERIES, MANIFEST = "queries.jsonl", "testset.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class EvidencedQuery:
+    """A query of a test set. kind: of KINDS. evidence: what answers it. where: its file and line, for errors."""
+
+    query: Query
+    kind: str
+    evidence: tuple[Evidence, ...]
+    where: str
+
+
+class SpanLabelled:
+    """A test set with evidence, on the documents of `harness prepare`: documents are labelled by where they stand.
+
+    The labels follow the documents: a test set holds for other documents that were cut from the same texts, and for
+    texts that have been edited, as far as the evidence is still there.
+
+    path: the folder of the test set.
+    documents: the folder of the documents; null: the one that the test set names.
+    """
+
+    recorded_as = "dataset/testset"
+
+    def __init__(self, *, path: str, documents: str | None = None) -> None:
+        self._path, self._documents = Path(path), documents
+
+    @property
+    def qrels_file(self) -> Path:
+        return self._path / QUERIES
+
+    def documents(self) -> list[Document]:
+        return [chunk.document for chunk in self._chunks]
+
+    def queries(self) -> list[Query]:
+        return [one.query for one in self._rows]
+
+    def qrels(self) -> SpanQrels:
+        return span_qrels(self._rows, self._chunks, self._folder)
+
+    @cached_property
+    def _folder(self) -> DocumentsFolder:
+        given = self._documents or str(documents_of(self._path))
+        return DocumentsFolder(Path(given), "dataset.documents")
+
+    @cached_property
+    def _chunks(self) -> list[Chunk]:
+        return list(self._folder.chunks())
+
+    @cached_property
+    def _rows(self) -> list[EvidencedQuery]:
+        return read_queries(self._path)
+
+
+def documents_of(folder: Path, key: str = "dataset.path") -> Path:
+    """The documents folder that a test set names. key: the config key of the test set, for errors."""
+    manifest = read_manifest(folder, key)
+    where = str(folder / MANIFEST)
+    if manifest.get("documents") is None:
+        raise BadInput(f"{where} names no documents folder. Give it: dataset.documents=FOLDER.")
+    return folder / field(field(manifest, "documents", dict, where), "path", str, where)
+
+
+def read_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
+    """`testset.json`. BadInput if the folder is no finished test set of this version. key: as for `documents_of`."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        what = "this is a file, not a folder" if folder.exists() else "there is no such folder"
+        raise BadInput(f"{key}={folder}: {what}. Give the folder that `harness testset draft` wrote.")
+    if not path.is_file():
+        raise BadInput(
+            f"{key}={folder}: {MANIFEST} is missing, so that this is no finished test set. Repeat `harness testset "
+            'draft`, or write {"version": 1} to that file if the queries were made otherwise.'
+        )
+    manifest = json_file(path)
+    if (version := required(manifest, "version", str(path))) != VERSION:
+        raise BadInput(f"{path}: version is {version!r:.60}, but this harness reads version {VERSION}.")
+    return manifest
+
+
+def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery]:
+    """The queries of a finished test set, in the order of the file. BadInput, with file and line, for wrong rows."""
+    read_manifest(folder, key)
+    path = folder / QUERIES
+    return [
+        _query(row, query_id, native, where)
+        for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
+    ]
+
+
+def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str) -> EvidencedQuery:
+    kind, needs = field(row, "kind", str, where), required(row, "needs", where)
+    if kind not in KINDS:
+        raise BadInput(f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
+    if not isinstance(needs, bool):
+        raise BadInput(f"{where}: needs is {needs!r:.60}, but must be true or false.")
+    if needs == (kind == "none"):
+        raise BadInput(f"{where}: needs is {str(needs).lower()}, but a query of kind {kind} says the opposite.")
+    evidence = tuple(read_evidence(one, where) for one in field(row, "evidence", list, where))
+    if bool(evidence) == (kind in ("none", "unanswerable")):
+        what = "evidence, but nothing answers it" if evidence else "no evidence, but something must answer it"
+        raise BadInput(f"{where}: a query of kind {kind} has {what}. Correct kind or evidence.")
+    return EvidencedQuery(Query(query_id, turns(row, where), native), kind, evidence, where)
+
+
+def read_evidence(value: Any, where: str) -> Evidence:
+    """Evidence of {text, start, end, exact, prefix, suffix, grade}; the last three may be missing."""
+    span = read_span(value, where)
+    exact, grade = field(value, "exact", str, where), value.get("grade", 1)
+    if len(exact) != span.end - span.start:
+        raise BadInput(
+            f"{where}: exact has {len(exact):,} characters, but start {span.start} and end {span.end} are "
+            f"{span.end - span.start:,} apart. They must name the same passage."
+        )
+    if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
+        raise BadInput(f"{where}: grade is {grade!r:.60}, but must be a finite number > 0.")
+    prefix, suffix = optional_text(value, "prefix", where), optional_text(value, "suffix", where)
+    return Evidence(span, exact, prefix, suffix, float(grade))
+
+
+def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> SpanQrels:
+    """The labels of these queries for the documents of a folder.
+
+    A query whose evidence is gone is not labelled: nobody knows whether the texts still answer it. BadInput if
+    evidence, or a document of the same text, does not stand where it says.
+
+    chunks: of the folder.
+    """
+    spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
+    places, now = Places(spans), _placed(queries, chunks, folder)
+    grades: dict[str, Mapping[str, float]] = {}
+    evidence: dict[str, tuple[Evidence, ...]] = {}
+    findings: list[Finding] = []
+    for one in queries:
+        query_id, here = one.query.query_id, []
+        for old in one.evidence:
+            if (new := now[old]) is None:
+                findings.append(Finding(query_id, "lost", old))
+                continue
+            here.append(new)
+            if new.span.text != old.span.text:
+                findings.append(Finding(query_id, "moved", new))
+        labels = label(here, places)
+        findings += [Finding(query_id, "split", piece) for piece in labels.split]
+        findings += [Finding(query_id, "uncovered", piece) for piece in labels.uncovered]
+        if labels.grades or one.kind == "none":
+            grades[query_id] = labels.grades
+        if labels.grades:
+            evidence[query_id] = tuple(here)
+    unanswerable = tuple(one.query.query_id for one in queries if one.kind == "unanswerable")
+    return SpanQrels(grades, True, evidence, spans, tuple(findings), unanswerable)
+
+
+def _placed(
+    queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder
+) -> dict[Evidence, Evidence | None]:
+    """Each piece of evidence -> the same where it stands now; None if it is lost."""
+    documents: dict[str, list[tuple[Span, Document]]] = {}
+    for chunk in chunks:
+        for span in chunk.spans:
+            documents.setdefault(span.text, []).append((span, chunk.document))
+    quoted: dict[str, list[tuple[Evidence, str]]] = {}
+    for one in queries:
+        for piece in one.evidence:
+            quoted.setdefault(piece.span.text, []).append((piece, one.where))
+    placed: dict[Evidence, Evidence | None] = {}
+    gone: list[Evidence] = []
+    for text_id, pieces in quoted.items():
+        if text_id not in documents:
+            gone += [piece for piece, _ in pieces]
+            continue
+        text = folder.text(text_id)
+        _check_documents(documents[text_id], text, folder)
+        for piece, where in pieces:
+            if text[piece.span.start : piece.span.end] != piece.exact:
+                raise BadInput(
+                    f"{where}: text {text_id} has other characters from {piece.span.start} to {piece.span.end} than "
+                    f"exact, {piece.exact!r:.60}. Correct the evidence, or take the line out."
+                )
+            placed[piece] = piece
+    if gone:
+        texts = ((text_id, folder.text(text_id)) for text_id in sorted(documents))
+        placed |= zip(gone, find_again(gone, texts), strict=True)
+    return placed
+
+
+def _check_documents(documents: Sequence[tuple[Span, Document]], text: str, folder: DocumentsFolder) -> None:
+    """BadInput unless every document is what its text has at its span."""
+    for span, document in documents:
+        if text[span.start : span.end] != document.text:
+            raise BadInput(
+                f"{folder.path / DOCUMENTS}: document {document.doc_id!r:.60} is not what text {span.text} has from "
+                f"{span.start} to {span.end}. Prepare the files again."
+            )
