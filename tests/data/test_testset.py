@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from documents_folders import documents_folder, lines, pieces, query, quoted, testset_folder
+from documents_folders import documents_folder, lines, pieces, query, quoted, folder_of_testset
 
 from harness.data.dataset import load
 from harness.data.testset import SpanLabelled
@@ -25,7 +25,7 @@ QUERIES = [
 @pytest.fixture
 def made(tmp_path):
     documents_folder(tmp_path / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 15))
-    testset_folder(tmp_path / "ts", QUERIES, "../docs")
+    folder_of_testset(tmp_path / "ts", QUERIES, "../docs")
     return tmp_path
 
 

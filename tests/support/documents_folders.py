@@ -56,7 +56,7 @@ def query(query_id, question, evidence=(), kind=None):
     return row | {"evidence": list(evidence), "flags": []}
 
 
-def testset_folder(path, queries, documents=None):
+def folder_of_testset(path, queries, documents=None):
     """A finished test set. documents: path of the documents folder, relative to the test set."""
     path.mkdir(parents=True)
     (path / "queries.jsonl").write_text(lines(queries))
