@@ -1,0 +1,178 @@
+"""Chunks of a text: runs of whole sentences up to a size, each overlapping the one before.
+
+The greedy merging is that of LangChain's `CharacterTextSplitter` with `keep_separator="end"`, with two differences.
+A sentence longer than the size is cut, at a line break or white space where it has any: LangChain keeps it whole, but
+an encoder would then read only its beginning. And white space around a chunk is no part of it, so that its span is its
+text. With LangChain's `keep_separator=True`, the full stop of a sentence begins the next chunk.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from harness.corpus import units
+from harness.corpus.notes import Note
+from harness.corpus.sentences import SENTENCE_END, Share, by_kiwi, by_pattern, compiled, cut_long, cuts
+from retrievers.base import BadInput, did_you_mean
+from retrievers.lexical.tokenize import UNBROKEN
+
+Splitter = Literal["regex", "kiwi"]
+Unit = Literal["characters", "morphemes", "tokens"]
+LARGEST = 1_000_000  # units of a chunk: nobody reads as long a passage
+BATCH = 256  # sentences between two reports of progress
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How texts become chunks. BadInput, with the key, for settings that cannot work; nothing is loaded.
+
+    splitter: what ends a sentence: the regular expression `separator`, or kiwi's analysis of Korean.
+    size: the most units of a chunk. A sentence of more units is cut; else chunks end where sentences end.
+    overlap: the most units that a chunk shares with the one before, in whole sentences.
+    unit: what size and overlap count. A chunk's units are the sum of those of its sentences, white space included.
+    tokenizer: whose tokens to count: a tokenizer.json, a folder that holds one, or a name on the Hugging Face hub.
+    note: file with the template of the documents' notes (`Note`); None: documents have none.
+    """
+
+    splitter: Splitter = "regex"
+    separator: str = SENTENCE_END
+    size: int = 400
+    overlap: int = 80
+    unit: Unit = "characters"
+    tokenizer: str | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("splitter", self.splitter, get_args(Splitter))
+        _check_choice("unit", self.unit, get_args(Unit))
+        _check_number("size", self.size, 1)
+        _check_number("overlap", self.overlap, 0)
+        if self.overlap >= self.size:
+            raise BadInput(
+                f"chunk.overlap={self.overlap} is not below chunk.size={self.size}: every chunk would repeat the one "
+                "before. Lower it; a fifth of the size is usual."
+            )
+        for name in ("separator", "tokenizer", "note"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value) and (name == "separator" or value is not None):
+                raise BadInput(f"chunk.{name} is {value!r:.60}, but must be text.")
+        compiled(self.separator)
+        if self.unit == "tokens" and self.tokenizer is None:
+            raise BadInput("chunk.unit=tokens needs chunk.tokenizer: a tokenizer.json, its folder, or a hub name.")
+        if self.unit != "tokens" and self.tokenizer is not None:
+            raise BadInput(f"chunk.tokenizer does nothing with chunk.unit={self.unit}. Set chunk.unit=tokens.")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], where: str = "chunk") -> Chunking:
+        """From a config. BadInput for unknown keys. where: the config key of the settings."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in settings:
+            if key not in known:
+                raise BadInput(f"{where}.{key} is unknown.{did_you_mean(str(key), known)} Known: {', '.join(known)}.")
+        try:
+            return cls(**settings)
+        except BadInput as error:
+            raise BadInput(str(error).replace("chunk.", f"{where}.")) from None
+
+    def notes(self) -> Note | None:
+        """The template of the notes, read from its file."""
+        return Note.read(Path(self.note)) if self.note else None
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides spans and notes, as plain JSON: files by what is in them, packages by their versions."""
+        used = dataclasses.asdict(self)
+        note = self.notes()
+        used["note"] = note.template if note else None
+        if self.splitter == "kiwi":
+            del used["separator"]
+        if self.tokenizer is not None:
+            used["tokenizer"] = units.load_tokenizer(self.tokenizer)[1]
+        if self.splitter == "kiwi" or self.unit == "morphemes":
+            used["packages"] = units.kiwi_versions()
+        return used
+
+    def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
+        """(start, end) of each chunk, in code points of the text; ends ascend, and starts never descend.
+
+        Every character but white space is in a chunk. A chunk neither begins nor ends with white space.
+
+        share: called now and then with the share of the text that is done, in [0, 1].
+        """
+        if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
+            borders = by_kiwi(text, lambda done: share(done / 2))
+            return self._spans(text, borders, lambda done: share((1 + done) / 2))
+        borders = by_kiwi(text, share) if self.splitter == "kiwi" else by_pattern(text, compiled(self.separator))
+        return self._spans(text, borders, share)
+
+    def _spans(self, text: str, borders: np.ndarray, share: Share) -> list[tuple[int, int]]:
+        """Chunks of the sentences between the boundaries."""
+        if self.unit == "characters":
+            borders = cut_long(text, borders, self.size)
+            lengths = np.diff(borders)
+        else:
+            borders, lengths = self._counted(text, cut_long(text, borders, UNBROKEN), share)
+        return list(_trimmed(text, borders.tolist(), _merged(lengths, self.size, self.overlap)))
+
+    def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
+        """The boundaries, with those that cut long sentences, and the number of units between two of them."""
+        pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
+        analysed = units.morphemes(pieces) if self.unit == "morphemes" else units.tokens(pieces, str(self.tokenizer))
+        found, lengths = [0], [np.zeros(0, np.int64)]
+        for done, (piece, starts) in enumerate(zip(pieces, analysed, strict=True), start=1):
+            begin, ends = found[-1], [*cuts(piece, starts, self.size), len(piece)]
+            lengths.append(np.diff(np.searchsorted(starts, ends), prepend=0))
+            found += [begin + end for end in ends]
+            if done % BATCH == 0:
+                share(found[-1] / len(text))
+        return np.array(found, np.int64), np.concatenate(lengths)
+
+
+def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
+    """(first, past the last) sentence of each chunk.
+
+    A chunk takes sentences up to `size` units, always one more than the chunk before. It begins at the first sentence
+    that leaves at most `overlap` units in common with that chunk, and room for one new sentence.
+
+    lengths: int64 [N], the units of each sentence.
+    """
+    before = [0, *np.cumsum(lengths).tolist()]
+    first = last = 0
+    while last < len(lengths):
+        last = max(last + 1, bisect.bisect_right(before, before[first] + size) - 1)
+        yield first, last
+        if last < len(lengths):
+            room = min(before[last + 1] - size, before[last])
+            first = bisect.bisect_left(before, max(before[last] - overlap, room), first, last)
+
+
+def _trimmed(text: str, borders: Sequence[int], chunks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The chunks without the white space around them; nothing for those that are white space, or add nothing else."""
+    reached = 0
+    for first, last in chunks:
+        start, end = borders[first], borders[last]
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        while start < end and text[start].isspace():
+            start += 1
+        if end > max(start, reached):
+            reached = end
+            yield start, end
+
+
+def _check_choice(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        near = did_you_mean(value, known) if isinstance(value, str) else ""
+        raise BadInput(f"chunk.{name}={value!r:.60} is not one of {', '.join(known)}.{near}")
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        raise BadInput(f"chunk.{name}={value!r:.60} is not a whole number from {least} to {LARGEST:,}.")
