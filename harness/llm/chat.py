@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -169,11 +170,11 @@ class Chat:
     replies: the folder of the log, which `Cache.log_folder` gives; None: replies are kept for this object alone, and
              nothing is said about tokens.
 
-    spent: what this object has asked. BadInput if the model cannot be asked.
+    spent: what this object has asked. BadInput if the model is to be asked and cannot be: cached replies need no key.
     """
 
     def __init__(self, model: ChatModel, replies: Path | None) -> None:
-        self._model, self._client, self._quiet = model, model.client(), replies is None
+        self._model, self._quiet = model, replies is None
         self._log = ReplyLog(replies)
         self.spent = Usage(model.money)
         self._counting = threading.Lock()
@@ -202,6 +203,11 @@ class Chat:
         self.spent = self.spent.with_cached(cached)
         return [found[key] for key in keys]
 
+    def known(self, prompts: Sequence[Prompt], read: Callable[[str], T]) -> list[Reply[T] | None]:
+        """The replies that are cached, as `ask` returns them; None where the model would be asked. Sends nothing."""
+        self._log.refresh()
+        return [_judged(self._log[self._key(self._model.body(prompt))], read) for prompt in prompts]
+
     def estimate(self, prompts: Sequence[Prompt]) -> Estimate:
         """What asking would take; sends nothing."""
         self._log.refresh()
@@ -221,6 +227,10 @@ class Chat:
         content = {"url": self._url, "body": body}
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
+    @cached_property
+    def _client(self) -> HttpClient:
+        return self._model.client()
+
     @property
     def _url(self) -> str:
         return f"{self._model.base_url}/chat/completions"
@@ -236,6 +246,7 @@ class Chat:
         """Ask until every request has its reply in `found`."""
         if len(found) == len(asked):
             return
+        self._model.require()
         where, before = f"{self._model.model} at {self._model.base_url}", self.spent
         self._say(f"{label}: asking {where}: {self._estimate(asked, found.keys()).text()}.")
         try:
