@@ -99,6 +99,11 @@ class Chunking:
             used["packages"] = units.kiwi_versions()
         return used
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether texts have to be analysed, by kiwi or a tokenizer."""
+        return self.splitter == "kiwi" or self.unit != "characters"
+
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
         """(start, end) of each chunk, in code points of the text; ends ascend, and starts never descend.
 

@@ -1,0 +1,280 @@
+"""Files to a documents folder: each file's text is kept and cut into chunks, and equal chunks become one document.
+
+The folder is that of `harness.data.documents_folder`, with these besides:
+
+files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one line per file, in the order of their
+             paths. sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts
+             in the text, or null. reader: what has read the file.
+near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
+manifest.json: {version, inputs, chunk, files, texts, documents, spans, characters, lengths, near_duplicates, skipped,
+             sha256}, written last. inputs: digest of files and settings. lengths: of the documents, in characters.
+             sha256: of the other files of JSON lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.config.canonical import digest
+from harness.config.text import counted
+from harness.corpus import near_duplicates, work_log
+from harness.corpus.chunking import Chunking
+from harness.corpus.extraction import extract
+from harness.corpus.files import SourceFile, listed
+from harness.corpus.occurrences import Occurrences, Source, bytes_id
+from harness.corpus.sentences import Share
+from harness.corpus.work_log import Extraction, WorkLog
+from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
+from harness.data.files import json_line, write_text
+from harness.progress import stage, watch
+from retrievers.base import BadInput, Progress
+
+NEAR_DUPLICATES = "near_duplicates.jsonl"
+Unreadable = Literal["stop", "skip"]
+BINS = 10  # of the documents' lengths
+KB = 1000
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long the documents are, in characters. bins: (at most so many, how many documents), ascending."""
+
+    least: int
+    median: int
+    most: int
+    bins: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Lengths:
+        """lengths: of at least one document."""
+        most = int(lengths.max())
+        ends = sorted({-(-most * part // BINS) for part in range(1, BINS + 1)})
+        counts = np.diff(np.searchsorted(np.sort(lengths), ends, side="right"), prepend=0)
+        return cls(int(lengths.min()), int(np.median(lengths)), most, tuple(zip(ends, counts.tolist(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a documents folder holds.
+
+    files, texts: how many; equal texts count once. spans: places of the documents. characters: of the texts.
+    near_duplicates: pairs. skipped: path -> why the file could not be read.
+    """
+
+    files: int
+    texts: int
+    documents: int
+    spans: int
+    characters: int
+    lengths: Lengths
+    near_duplicates: int
+    skipped: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file whose text is known. size: bytes."""
+
+    name: str
+    size: int
+    extraction: Extraction
+    note: str
+
+    def row(self) -> dict[str, Any]:
+        """Its line in files.jsonl."""
+        one = self.extraction
+        about = {"path": self.name, "sha256": one.file, "bytes": self.size, "text": one.text}
+        return about | {"characters": one.characters, "title": self.note, "pages": one.pages, "reader": one.reader}
+
+
+def identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
+    """All that decides what a documents folder holds, as plain JSON. It reads the files."""
+    sums: dict[str, str | None] = {}
+    with stage("reading the files"):
+        for one in files:
+            try:
+                sums[one.name] = _sha256(one.path)
+            except BadInput:
+                sums[one.name] = None  # `prepare` says why
+    return {"version": VERSION, "files": sums, "chunk": chunking.identity()}
+
+
+def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unreadable: Unreadable = "stop") -> Prepared:
+    """Fill a folder with the documents of the files.
+
+    The folder may hold what an interrupted call left: its texts, and chunks that took an analysis, are used again.
+    The result depends on nothing but the files, their names and the settings. Memory: about 100 bytes per document,
+    what finding near-duplicates takes, and several times the size of the largest file.
+
+    files: as `find_files` gives them. unreadable: what happens if files cannot be read. stop: BadInput lists them all;
+        the texts of the others stay for the next call. skip: they are left out, and listed in the manifest.
+    """
+    settings = chunking.identity()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    with WorkLog(folder, digest(settings)) as log:
+        reading = _Reading(folder, chunking, log)
+        read = reading.files(files, unreadable)
+        documents = reading.chunks(read)
+    with stage("writing the documents"):
+        sums = {FILES: _write(folder / FILES, (one.row() for one in read))}
+        sums[DOCUMENTS] = _write(folder / DOCUMENTS, _document_rows(documents, reading.text))
+    pairs = _near_duplicates(documents, reading)
+    sums[NEAR_DUPLICATES] = _write(folder / NEAR_DUPLICATES, pairs)
+    texts = {one.extraction.text: one.extraction.characters for one in read}
+    prepared = Prepared(
+        files=len(read),
+        texts=len(texts),
+        documents=len(documents),
+        spans=documents.places,
+        characters=sum(texts.values()),
+        lengths=Lengths.of(documents.lengths()),
+        near_duplicates=len(pairs),
+        skipped=reading.problems,
+    )
+    known = {"version": VERSION, "files": reading.sums, "chunk": settings}
+    manifest = {"version": VERSION, "inputs": digest(known), "chunk": settings, **asdict(prepared), "sha256": sums}
+    for stale in (folder / TEXTS).iterdir():
+        if stale.stem not in texts:
+            stale.unlink()
+    write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
+    shutil.rmtree(folder / work_log.FOLDER)
+    return prepared
+
+
+class _Reading:
+    """Reads files, and cuts their texts into chunks.
+
+    sums: path -> sha256 of each file, None if it cannot be had. problems: path -> why a file cannot be read.
+    """
+
+    def __init__(self, folder: Path, chunking: Chunking, log: WorkLog) -> None:
+        self.place, self._folder = folder, folder / TEXTS
+        self._chunking, self._log = chunking, log
+        self._notes = chunking.notes()
+        self.sums: dict[str, str | None] = {}
+        self.problems: dict[str, str] = {}
+        self._folder.mkdir(exist_ok=True)
+
+    def files(self, files: Sequence[SourceFile], unreadable: Unreadable) -> list[_Read]:
+        """Those that can be read. BadInput if there is none, or if others are not to be skipped."""
+        read: list[_Read] = []
+        total, done = sum(map(_size, files)), 0
+        with watch("prepare: reading files") as progress:
+            for one in files:
+                try:
+                    read.append(self._file(one))
+                except BadInput as error:
+                    self.problems[one.name] = str(error).replace(str(one.path), one.name)
+                done += _size(one)
+                progress(done // KB, total // KB, "kB")
+        if self.problems and (unreadable == "stop" or not read):
+            raise BadInput(f"{listed(list(self.problems.values()))}\n{_remedy(len(read))}")
+        return read
+
+    def _file(self, one: SourceFile) -> _Read:
+        self.sums[one.name] = None
+        self.sums[one.name] = found = _sha256(one.path)
+        suffix, size = one.path.suffix.lower(), _size(one)
+        known = self._log.extraction(found, suffix)
+        if known is None or not self._holds(known.text):
+            extracted = extract(one.path)
+            if _sha256(one.path) != found:
+                raise BadInput(f"{one.path} changed while it was read. Run the command again.")
+            content = extracted.text.encode()
+            known = Extraction(found, suffix, bytes_id(content), len(extracted.text), extracted.pages, extracted.reader)
+            self._file_of(known.text).write_bytes(content)
+            self._log.add_extraction(known)
+        return _Read(one.name, size, known, self._notes.of(one.name) if self._notes else "")
+
+    def chunks(self, read: Sequence[_Read]) -> Occurrences:
+        """The chunks of all texts."""
+        documents = Occurrences()
+        total, done = sum(one.size for one in read), 0
+        with watch("prepare: chunks") as progress:
+            for one in read:
+                text = self.text(one.extraction.text)
+                spans = self._log.spans(one.extraction.text, len(text))
+                if spans is None:
+                    spans = self._chunking.spans(text, _within(progress, done, one.size, total))
+                    if self._chunking.is_slow:
+                        self._log.add_spans(one.extraction.text, spans)
+                documents.add(Source(one.name, one.note, one.extraction.text), text, spans)
+                done += one.size
+                progress(done // KB, total // KB, "kB")
+        return documents
+
+    def text(self, text: str) -> str:
+        """The text with an id."""
+        return self._file_of(text).read_bytes().decode()
+
+    def _holds(self, text: str) -> bool:
+        """Whether the text with an id is there, whole."""
+        file = self._file_of(text)
+        return file.is_file() and bytes_id(file.read_bytes()) == text
+
+    def _file_of(self, text: str) -> Path:
+        return self._folder / f"{text}.txt"
+
+
+def _within(progress: Progress, done: int, size: int, total: int) -> Share:
+    """Reports the share of one file as progress of all."""
+    return lambda share: progress(int(done + share * size) // KB, total // KB, "kB")
+
+
+def _remedy(read: int) -> str:
+    kept = f" The texts of the {counted(read, 'other file')} are kept for the next attempt." if read else ""
+    return f"Repair these files, leave them out of files, or set unreadable=skip.{kept}"
+
+
+def _document_rows(documents: Occurrences, text: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    for row in documents.rows(text):
+        spans = [{"text": one.text, "start": one.start, "end": one.end} for one in row.spans]
+        about = {"docid": row.doc_id, "title": row.source.note, "content": row.content, "src": row.source.name}
+        yield {**about, "spans": spans}
+
+
+def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str, Any]]:
+    """The rows of near_duplicates.jsonl, in the order of the documents."""
+    with watch("prepare: near-duplicates") as progress:
+        folder = reading.place / work_log.FOLDER
+        pairs = near_duplicates.find(documents.contents(reading.text), len(documents), folder, progress)
+    ids = documents.doc_ids([one for pair in pairs for one in (pair.a, pair.b)])
+    rows = zip(ids[::2], ids[1::2], pairs, strict=True)
+    return [{"a": a, "b": b, "similarity": round(pair.similarity, 4)} for a, b, pair in rows]
+
+
+def _write(file: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write JSON lines; their sha256."""
+    found = hashlib.sha256()
+    with file.open("wb") as out:
+        for row in rows:
+            line = json_line(row).encode()
+            out.write(line)
+            found.update(line)
+    return found.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    """sha256 of a file's bytes as they are. BadInput if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _size(file: SourceFile) -> int:
+    """Bytes of a file; 0 if it has vanished."""
+    try:
+        return file.path.stat().st_size
+    except OSError:
+        return 0
