@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from documents_folders import documents_folder, lines, pieces, query, quoted, folder_of_testset
+from documents_folders import documents_folder, folder_of_testset, lines, pieces, query, quoted
 
 from harness.data.dataset import load
 from harness.data.testset import SpanLabelled
