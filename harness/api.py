@@ -31,7 +31,7 @@ from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import read_predictions
 from harness.evaluation import scores
-from harness.evaluation.measures import parse
+from harness.evaluation.measures import parse, requested
 from harness.evaluation.objective import objective_of
 from harness.evaluation.scores import ShownLists
 from harness.pipeline import session
@@ -158,13 +158,13 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
     check_value(metrics, Key(list[str] | None), "metrics")
     if metrics == []:
         raise BadInput("metrics is empty. Name at least one measure, or leave it out.")
-    names = shipped_keys("score")["metrics"] if metrics is None else metrics
-    for name in names:
+    for name in metrics or ():
         parse(name)
     if not isinstance(dataset, Dataset):
         raise BadInput(f"dataset is {dataset!r:.60}. Give what harness.load_dataset returns.")
     if dataset.qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
+    names = requested(shipped_keys("score")["metrics"], dataset.qrels) if metrics is None else metrics
     lists = _shown(predictions, dataset, k)
     found = scores.score(lists, dataset.qrels, names, multi_turn=conversations(dataset.queries), missing=missing)
     return Evaluation(found, None, objective_of(names[0], found, None, "all"))

@@ -92,7 +92,7 @@ def _rows(config: dict[str, Any], invocation: Invocation) -> dict[str, int]:
         return {}
     run_config = RunConfig.of(config)
     dataset = load_dataset(run_config, invocation.choices["dataset"])
-    steps.check(run_config, dataset.qrels is not None)
+    steps.check(run_config, dataset.qrels)
     labelled = len(dataset.qrels.grades) if dataset.qrels else 0
     return {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": labelled}
 

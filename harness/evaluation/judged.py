@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.data.span_labels import SpanQrels
+from harness.evaluation.evidence import Shown
 from retrievers.base import Predictions, Qrels, Ranking, remembered
 
 _CELLS = 1 << 22  # cells compared at once: bounds the memory
@@ -29,6 +31,7 @@ class Judged:
     ideal:    float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
     needs:    bool [Q], whether the query needs retrieval.
     signal:   float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
+    shown:    where documents and evidence stand; None unless the labels are made of evidence.
     """
 
     gains: np.ndarray
@@ -37,6 +40,7 @@ class Judged:
     ideal: np.ndarray
     needs: np.ndarray
     signal: np.ndarray | None = None
+    shown: Shown | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
         """Only some of the queries. rows: bool [Q] or row numbers."""
@@ -47,6 +51,7 @@ class Judged:
             self.ideal[rows],
             self.needs[rows],
             None if self.signal is None else self.signal[rows],
+            None if self.shown is None else self.shown.take(rows),
         )
 
     # Measures and cut-offs share the properties below. Unless documented otherwise they are running totals,
@@ -133,7 +138,8 @@ def judge(
             raise ValueError("a signal has one number, never NaN, for each row of the lists")
         row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
         signal[~missing] = row_signal[rows[~missing]]
-    return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal)
+    shown = Shown(docs, lists.doc_ids, tuple(query_ids), qrels) if isinstance(qrels, SpanQrels) else None
+    return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown)
 
 
 class _Labels(NamedTuple):

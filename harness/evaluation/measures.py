@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -19,11 +19,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from harness.data.span_labels import SpanQrels
 from harness.evaluation.judged import Judged, at
-from retrievers.base import BadInput, did_you_mean
+from retrievers.base import BadInput, Qrels, did_you_mean
 
 OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate that was fitted to labels
 LONGEST = 100_000  # cut-off, as of `depth`
+OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
+SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
 VERSION = 1  # raise it whenever the same lists and labels give another number
 
 
@@ -63,6 +66,11 @@ class Measure:
     k: int | None
     compute: Callable
 
+    @property
+    def of_spans(self) -> bool:
+        """Whether the measure needs labels made of evidence, and is the same however the texts were cut."""
+        return self.name.partition("@")[0] in OF_SPANS
+
     def values(self, judged: Judged) -> np.ndarray:
         """float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
         return self.compute(judged)
@@ -100,6 +108,22 @@ def _parse(name: str) -> Measure:
             f"metrics: '{name:.60}': the cut-off must be an integer from 1 to {LONGEST:,}, as in '{base}@10'."
         )
     return Measure(f"{base}@{cutoff}", family, int(cutoff), partial(function, k=int(cutoff)))
+
+
+def requested(metrics: Iterable[str], qrels: Qrels | None) -> list[str]:
+    """The measures to compute: those named in `metrics`, and SPAN_MEASURES for labels made of evidence."""
+    more = SPAN_MEASURES if isinstance(qrels, SpanQrels) else ()
+    return list(dict.fromkeys([*(parse(name).name for name in metrics), *more]))
+
+
+def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
+    """BadInput for a measure of spans where the labels are not made of evidence."""
+    lacking = [name for name in metrics if parse(name).of_spans]
+    if lacking and not isinstance(qrels, SpanQrels):
+        raise BadInput(
+            f"metrics: '{lacking[0]}' counts characters of evidence, and these labels are not made of evidence. Use "
+            "dataset=testset or dataset=chunked, or leave the measure out."
+        )
 
 
 # Standard measures: the mean is over the queries that need retrieval ------------------------------
@@ -200,6 +224,32 @@ def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
     Grades `[1, 2]` returned out of {2, 1} -> ndcg_exp@2 = (1 + 3/log2(3)) / (3 + 1/log2(3)) = 0.7967.
     """
     return _standard(judged, _ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k)))
+
+
+# Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
+
+
+@measure(Family.STANDARD)
+def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
+
+    Both are unions of ranges in the texts: what overlaps counts once. Titles do not count. Empty list: 0. NaN for all
+    queries where labels are not made of evidence. Comparable between chunkings of the same texts (Smith & Troynikov
+    2024, "Evaluating Chunking Strategies for Retrieval", there without k).
+    Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
+    """
+    return _standard(judged, np.full(len(judged.needs), np.nan) if judged.shown is None else judged.shown.recall(k))
+
+
+@measure(Family.STANDARD)
+def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
+    """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
+
+    As for `span_recall`; a document that stands in several places shows its characters once. Empty list: 0. A list of
+    fewer than k documents is not punished. Longer documents score less, even if no shorter ones could find more.
+    Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
+    """
+    return _standard(judged, np.full(len(judged.needs), np.nan) if judged.shown is None else judged.shown.precision(k))
 
 
 # The contest's rule: all queries count; one that needs no retrieval scores 1 if its list is empty ---

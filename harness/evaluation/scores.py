@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.config.text import counted
+from harness.data.files import some
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import SHOWN, ceilings, losses, merged
-from harness.evaluation.measures import Family, Measure, parse
+from harness.evaluation.measures import Family, Measure, check_labels, parse
 from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
@@ -209,8 +210,10 @@ def score(
     missing: whether labelled queries without a row are left out ("skip") or scored as wrong ("zero").
     detailed: measures that get an interval, a public and a private part, which are the slow part; None: all.
 
-    Raises BadInput for an unknown name in `metrics`, and if no predicted query is labelled.
+    Raises BadInput for an unknown name in `metrics`, for one that the labels do not suffice for, and if no predicted
+    query is labelled.
     """
+    check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse, metrics)}.values())
     wanted = {measure.name for measure in (measures if detailed is None else map(parse, detailed))}
     absent = _missing(lists.final, qrels)
@@ -221,7 +224,7 @@ def score(
     before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
     values = {one.name: one.values(judged[one]) for one in measures if one.family is not Family.POOLED}
-    unknown = lists.beyond(measures)
+    unknown = lists.beyond(measures) | _unplaced(measures, shown)
     values |= {name: np.full(len(scored), np.nan) for name in unknown}
     conversations = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
     in_public = public_part(qrels, scored=scored, multi_turn=conversations, part=split)
@@ -246,6 +249,13 @@ def score(
         missing=absent,
         duplicates=repeated,
     )
+
+
+def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
+    """Measure of spans -> why it is unknown: nobody knows what a document shows that the dataset does not have."""
+    unplaced = shown.shown.unplaced if shown.shown else []
+    why = f"the dataset does not have {counted(len(unplaced), 'document')} of the lists, such as {some(unplaced, 1)}"
+    return {one.name: why for one in measures if one.of_spans and unplaced}
 
 
 def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicates: int) -> dict[str, int]:

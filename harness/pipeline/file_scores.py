@@ -8,6 +8,7 @@ from typing import Any
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import conversations
+from harness.evaluation.measures import requested
 from harness.evaluation.scores import Scores, ShownLists, score
 from harness.evaluation.split import Split
 from retrievers.base import BadInput, Predictions, Qrels
@@ -25,7 +26,7 @@ def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Sc
     scores = score(
         ShownLists(predictions, complete=predictions.whole),
         qrels,
-        config["metrics"],
+        requested(config["metrics"], qrels),
         split=split,
         multi_turn=turns,
         missing=missing,

@@ -61,7 +61,7 @@ def check(config: RunConfig, facts: DataFacts, cache: Cache, identify: Identify 
 
     identify: `components.identity`, or a version of it with a memory.
     """
-    steps.check(config, facts.qrels is not None)
+    steps.check(config, facts.qrels)
     _check_learning(config, facts)
     for node in config.retriever.values():
         _check_retriever(node, config.depth, facts, cache, identify)

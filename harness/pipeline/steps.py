@@ -20,7 +20,7 @@ from harness.config.canonical import digest
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
-from harness.evaluation.measures import parse
+from harness.evaluation.measures import check_labels, parse, requested
 from harness.evaluation.objective import Objective, objective_of
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.gates.gate import Decision, Gate
@@ -33,7 +33,7 @@ from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
-from retrievers.base import BadInput, Failed, Query, Ranking
+from retrievers.base import BadInput, Failed, Qrels, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Reranker, Retriever
@@ -79,11 +79,13 @@ class Ordering:
         return cls(config.fusion, config.rerank, config.depth)
 
 
-def check(config: RunConfig, labelled: bool) -> None:
+def check(config: RunConfig, qrels: Qrels | None) -> None:
     """BadInput for measures and gates that cannot work, before anything is computed or logged."""
-    for name in [*config.metrics, config.objective]:
+    for name in (names := [*config.metrics, config.objective]):
         parse(name)
-    check_gate(config, labelled)
+    if qrels is not None:
+        check_labels(names, qrels)
+    check_gate(config, qrels is not None)
 
 
 def check_gate(config: RunConfig, labelled: bool) -> None:
@@ -407,7 +409,8 @@ def _scored(
         top_k=config.top_k,
     )
     turns = conversations(dataset.queries)
-    return score(lists, dataset.qrels, config.metrics, split=config.split, multi_turn=turns, detailed=detailed)
+    names = requested(config.metrics, dataset.qrels)
+    return score(lists, dataset.qrels, names, split=config.split, multi_turn=turns, detailed=detailed)
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.data.submissions import validate_against, validate_submission, with_contents
-from harness.evaluation.measures import Family, parse
+from harness.evaluation.measures import SPAN_MEASURES, Family, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
@@ -75,7 +75,7 @@ class Retrieval:
         parse(name)
 
     def check_objective(self, config: Mapping[str, Any], name: str) -> None:
-        if not name.startswith(LESS_IS_BETTER) and parse(name).name not in config["metrics"]:
+        if not name.startswith(LESS_IS_BETTER) and parse(name).name not in (*config["metrics"], *SPAN_MEASURES):
             raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
 
     def is_query_mean(self, measure: str) -> bool:

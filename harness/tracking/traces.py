@@ -15,7 +15,7 @@ from harness.config.components import active_groups, build
 from harness.data.dataset import Dataset
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
-from harness.evaluation.measures import Family, parse
+from harness.evaluation.measures import SPAN_MEASURES, Family, parse
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedTokenizer
 from harness.pipeline.steps import Outcome, fuse
@@ -43,7 +43,9 @@ def check(config: Mapping[str, Any], labelled: bool) -> None:
         )
     if trace == "errors" and not labelled:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
-    if trace == "errors" and (parse(objective).family is Family.POOLED or objective not in config["metrics"]):
+    if trace == "errors" and (
+        parse(objective).family is Family.POOLED or objective not in (*config["metrics"], *SPAN_MEASURES)
+    ):
         raise BadInput(
             f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
             "Choose another, such as objective=modified_map@3, or use trace=all."

@@ -14,7 +14,7 @@ from harness.config.components import target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
 from harness.data.submissions import submission_rows
-from harness.evaluation.measures import Family, parse
+from harness.evaluation.measures import Family, parse, requested
 from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
 from harness.pipeline.cache import Cache
@@ -167,7 +167,7 @@ def _verified_run(
 def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
     """measure -> mean, for those of a run's measures that only the documents shown decide."""
     families = (Family.MODIFIED, Family.ABSTENTION)  # decided by the documents shown, whatever the cut-off
-    measures = map(parse, config["metrics"])
+    measures = map(parse, requested(config["metrics"], qrels))
     wanted = [one.name for one in measures if one.family in families or (one.k and one.k <= config["top_k"])]
     scores = score(ShownLists(predictions), qrels, wanted, detailed=())
     return {name: summary.mean for name, summary in scores.summary.items()}
@@ -190,7 +190,7 @@ def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any]
 def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: Cache, proof: Proof) -> None:
     """Run the pipeline, and compare its predictions and metrics, except for times, with those of the run."""
     run_config = RunConfig.of(config)
-    steps.check(run_config, labelled=dataset.qrels is not None)
+    steps.check(run_config, dataset.qrels)
     session = replace(open_session(run_config, dataset), cache=cache, timed="never")
     outcome = steps.run(run_config, session)
     proof.check_repeated(list(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False)))

@@ -22,6 +22,7 @@ from harness.config.components import build, identity
 from harness.config.text import counted, plural
 from harness.data.dataset import load, search_queries
 from harness.data.files import sha256_of
+from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.preflight import DataFacts
@@ -29,7 +30,7 @@ from harness.pipeline.run_config import Node, RunConfig
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
-from retrievers.base import BadInput
+from retrievers.base import BadInput, Qrels
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -137,7 +138,7 @@ class Planner:
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         config = RunConfig.of(retrieval_run.absolute(document))
         dataset = self._facts(config, choices["dataset"] or "")
-        _check_scores(config, dataset.qrels is not None)
+        _check_scores(config, dataset.qrels)
         rankings = [self._ranking_identity(node, dataset) for node in config.retriever.values()]
         ranking_keys = tuple(digest(ranking) for ranking in rankings)
         reranker = self._identity(config.rerank) if "rerank" in config.active else None
@@ -390,10 +391,10 @@ def _absolute(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def _check_scores(config: RunConfig, labelled: bool) -> None:
+def _check_scores(config: RunConfig, qrels: Qrels | None) -> None:
     """BadInput unless the trial will have its objective, by which trials are ranked."""
-    steps.check(config, labelled)
-    if config.objective not in config.metrics:
+    steps.check(config, qrels)
+    if config.objective not in requested(config.metrics, qrels):
         raise BadInput(f"objective={config.objective} is not among the metrics: add it to metrics=[...].")
-    if not labelled:
+    if qrels is None:
         raise BadInput("A sweep needs labels to rank its trials. Give them with dataset.qrels=FILE.")
