@@ -43,6 +43,11 @@ COMMANDS = {
         "run a grid or a search; resumable, each retrieval computed once",
         "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
     ),
+    "prepare": Command(
+        "harness.commands.prepare:prepare",
+        "turn text files into documents: extract, cut into chunks, find near-duplicates",
+        "harness prepare files='corpus/**/*' output=docs chunk.size=400 chunk.overlap=80",
+    ),
     "score": Command(
         "harness.commands.score:score_file",
         "score a predictions file made by another tool",

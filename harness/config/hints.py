@@ -17,7 +17,9 @@ TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-cn", "--config-name", "-c
                "-i", "--info", "--experimental-rerun"}  # fmt: skip
 FLAGS = TAKE_VALUES | {"-h", "--help", "--hydra-help", "--version", "--resolve", "-r", "--run", "-m", "--multirun",
                        "-sc", "--shell-completion"}  # fmt: skip
-MAIN_KEYS = {"search": "query", "score": "predictions", "export record": "submission", "export": "run"}
+MAIN_KEYS = {
+    "prepare": "files", "search": "query", "score": "predictions", "export record": "submission", "export": "run",
+}  # fmt: skip
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:

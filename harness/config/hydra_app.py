@@ -26,8 +26,12 @@ PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 # Keys whose value is always text: `experiment_name=2024` stays "2024".
 TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|references|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
+    r"|output|(dataset\.)?chunk\.(separator|tokenizer|note)"
     r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name|retriever\.[^.]+\.(url|version|path|ids|scores))"
 )
+
+# Keys whose value may be a list of texts: of an id, 12345678 and 12e45678 are no numbers, and paths are in any script.
+LISTS = ("runs", "files", "dataset.files")
 
 Function = Callable[[dict[str, Any], Invocation], Any]
 
@@ -221,7 +225,7 @@ def quoted(word: str, multirun: bool = False) -> str:
     if TEXT_KEYS.fullmatch(bare):
         parts = value.split(",") if multirun else [value]
         return key + "=" + ",".join(_quote(part) for part in parts)
-    if bare == "runs" and value[:1] == "[" and value[-1:] == "]":  # of an id, 12345678 and 12e45678 are no numbers
+    if bare in LISTS and value[:1] == "[" and value[-1:] == "]":
         return f"{key}=[{','.join(_quote(part.strip()) for part in value[1:-1].split(','))}]"
     return word if _parses(word) else f"{key}={_quote(value)}"
 

@@ -82,6 +82,15 @@ KEYS: dict[str, Key] = {
     **dict.fromkeys(
         ["export_record.public", "export_record.private"], Key(float | None, -1e9, 1e9, "no measure is as large")
     ),
+    "files": Key(str | list[str] | None),
+    "prepare.output": Key(str),
+    "unreadable": Key(Literal["stop", "skip"]),
+    "chunk.splitter": Key(Literal["regex", "kiwi"]),
+    "chunk.separator": Key(str),
+    "chunk.size": Key(int, 1, 1_000_000, "nobody reads as long a passage"),
+    "chunk.overlap": Key(int, 0, 1_000_000, "nobody reads as long a passage"),
+    "chunk.unit": Key(Literal["characters", "morphemes", "tokens"]),
+    **dict.fromkeys(["chunk.tokenizer", "chunk.note"], Key(str | None)),
     "scale": Key(Literal["fraction", "percent"]),
 }
 

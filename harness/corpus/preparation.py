@@ -6,22 +6,18 @@ files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one 
              paths. sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts
              in the text, or null. reader: what has read the file.
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
-manifest.json: {version, inputs, chunk, files, texts, documents, spans, characters, lengths, near_duplicates, skipped,
-             sha256}, written last. inputs: digest of files and settings. lengths: of the documents, in characters.
-             sha256: of the other files of JSON lines.
+manifest.json: {version, inputs, chunk, files, texts, documents, spans, characters, near_duplicates, lengths, skipped,
+             sha256}; see `harness.corpus.manifest`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.text import counted
@@ -29,54 +25,17 @@ from harness.corpus import near_duplicates, work_log
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import extract
 from harness.corpus.files import SourceFile, listed
+from harness.corpus.manifest import NEAR_DUPLICATES, Lengths, Manifest, Prepared
 from harness.corpus.occurrences import Occurrences, Source, bytes_id
 from harness.corpus.sentences import Share
 from harness.corpus.work_log import Extraction, WorkLog
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, TEXTS, VERSION
-from harness.data.files import json_line, write_text
+from harness.data.files import json_line
 from harness.progress import stage, watch
 from retrievers.base import BadInput, Progress
 
-NEAR_DUPLICATES = "near_duplicates.jsonl"
 Unreadable = Literal["stop", "skip"]
-BINS = 10  # of the documents' lengths
 KB = 1000
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """How long the documents are, in characters. bins: (at most so many, how many documents), ascending."""
-
-    least: int
-    median: int
-    most: int
-    bins: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, lengths: np.ndarray) -> Lengths:
-        """lengths: of at least one document."""
-        most = int(lengths.max())
-        ends = sorted({-(-most * part // BINS) for part in range(1, BINS + 1)})
-        counts = np.diff(np.searchsorted(np.sort(lengths), ends, side="right"), prepend=0)
-        return cls(int(lengths.min()), int(np.median(lengths)), most, tuple(zip(ends, counts.tolist(), strict=True)))
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What a documents folder holds.
-
-    files, texts: how many; equal texts count once. spans: places of the documents. characters: of the texts.
-    near_duplicates: pairs. skipped: path -> why the file could not be read.
-    """
-
-    files: int
-    texts: int
-    documents: int
-    spans: int
-    characters: int
-    lengths: Lengths
-    near_duplicates: int
-    skipped: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +99,11 @@ def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unrea
         near_duplicates=len(pairs),
         skipped=reading.problems,
     )
-    known = {"version": VERSION, "files": reading.sums, "chunk": settings}
-    manifest = {"version": VERSION, "inputs": digest(known), "chunk": settings, **asdict(prepared), "sha256": sums}
     for stale in (folder / TEXTS).iterdir():
         if stale.stem not in texts:
             stale.unlink()
-    write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1) + "\n")
+    known = {"version": VERSION, "files": reading.sums, "chunk": settings}
+    Manifest(digest(known), settings, prepared, sums).write(folder)
     shutil.rmtree(folder / work_log.FOLDER)
     return prepared
 

@@ -1,0 +1,104 @@
+"""`harness prepare`: text files to a folder of documents."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.check import Invocation
+from harness.config.hydra_app import typed
+from harness.config.text import counted
+from harness.corpus.chunking import Chunking
+from harness.corpus.files import find_files
+from harness.corpus.manifest import Lengths, Prepared
+from harness.corpus.output import prepare_output
+from harness.reports import terminal
+from harness.reports.next_steps import flag
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
+BAR = 40  # characters of the longest bar
+SHOWN = 5  # files that were skipped; the manifest lists all
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A documents folder. written: False if it was there already, from the same files with the same settings."""
+
+    output: Path
+    prepared: Prepared
+    written: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document of `harness prepare format=json`."""
+        return {"output": str(self.output.absolute()), "written": self.written, **asdict(self.prepared)}
+
+
+def prepare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """Prepare files, and say what has become of them."""
+    documents = make(config)
+    document = documents.to_json()
+
+    def show(console: Console) -> None:
+        for line in _lines(documents):
+            console.print(line)
+        console.print("Next:")
+        for command in _next(config, invocation):
+            console.print(f"  {command}")
+
+    terminal.emit(config["format"], document, show)
+    return document
+
+
+def make(config: Mapping[str, Any]) -> Documents:
+    """Prepare the files that a config names."""
+    files = find_files(str(SAMPLE) if config["files"] is None else config["files"])
+    output = Path(config["output"])
+    prepared, written = prepare_output(files, Chunking.of(config["chunk"]), output, config["unreadable"])
+    return Documents(output, prepared, written)
+
+
+def _lines(documents: Documents) -> Iterator[str]:
+    found = documents.prepared
+    done = "holds" if documents.written else "is up to date, nothing to do: it holds"
+    files = counted(found.files, "file") + (f" ({counted(found.texts, 'text')})" if found.texts < found.files else "")
+    yield f"{documents.output} {done} {counted(found.documents, 'document')} of {files}."
+    if found.spans > found.documents:
+        yield f"{found.spans - found.documents:,} further chunks repeat a document: it has a span for each place."
+    if found.near_duplicates:
+        pairs = counted(found.near_duplicates, "pair")
+        yield f"{pairs} of documents nearly repeat each other: see {documents.output / 'near_duplicates.jsonl'}."
+    yield from _skipped(found.skipped)
+    yield from _picture(found.lengths)
+
+
+def _skipped(skipped: Mapping[str, str]) -> Iterator[str]:
+    if skipped:
+        yield f"{counted(len(skipped), 'file')} could not be read and {'is' if len(skipped) == 1 else 'are'} left out:"
+        yield from (f"  {problem}" for problem in [*skipped.values()][:SHOWN])
+        if len(skipped) > SHOWN:
+            yield f"  ... and {len(skipped) - SHOWN:,} more: see skipped in manifest.json."
+
+
+def _picture(lengths: Lengths) -> Iterator[str]:
+    yield f"Characters of a document: {lengths.least:,} to {lengths.most:,}, half of them up to {lengths.median:,}"
+    greatest, width = max(count for _, count in lengths.bins), len(f"{lengths.bins[-1][0]:,}")
+    for end, count in lengths.bins[next(place for place, (_, count) in enumerate(lengths.bins) if count) :]:
+        yield f"  up to {end:>{width},}  {'█' * -(-BAR * count // greatest)} {count:,}".rstrip()
+
+
+def _next(config: Mapping[str, Any], invocation: Invocation) -> Iterator[str]:
+    """Search the same chunks, and draft questions about them."""
+    folder = flag(invocation.config_dir)
+    output, chunked = config["output"], []
+    for word in map(typed, invocation.overrides):
+        key, _, value = word.partition("=")
+        if key == "files" or key.startswith("chunk."):
+            chunked.append(f"dataset.{key}={value}")
+    yield shlex.join(["harness", "search", *folder, "dataset=chunked", *chunked, "query=..."])
+    yield shlex.join(["harness", "testset", "draft", *folder, f"documents={output}", "testset=ts", "model=NAME"])

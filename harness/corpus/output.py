@@ -1,0 +1,109 @@
+"""The folder that a user names for documents: written beside it under another name, and renamed once it is whole.
+
+`NAME.unfinished` is where the work goes on, and where an interrupted command left it. `NAME.replaced` is the folder
+that was there before, for the moment in which the new one takes its name.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.config.canonical import digest
+from harness.corpus import work_log
+from harness.corpus.chunking import Chunking
+from harness.corpus.files import SourceFile
+from harness.corpus.manifest import SUMMED, Manifest, Prepared
+from harness.corpus.preparation import Unreadable, identity, prepare
+from harness.data.documents_folder import MANIFEST, TEXTS, DocumentsFolder
+from harness.data.files import sha256_of, some
+from retrievers.base import BadInput
+
+UNFINISHED, REPLACED = ".unfinished", ".replaced"
+NAMES = {*SUMMED, MANIFEST, TEXTS}
+
+
+def prepare_output(
+    files: Sequence[SourceFile], chunking: Chunking, output: Path, unreadable: Unreadable = "stop"
+) -> tuple[Prepared, bool]:
+    """Prepare files into the folder `output`; what it holds, and whether it had to be written.
+
+    A folder that was prepared from the same files with the same settings is left as it is, and another that was
+    prepared is replaced. BadInput for a folder with anything else, or which has been changed since.
+    """
+    place = Path(str(output.resolve()))  # a link stays: what it leads to is replaced
+    unfinished = place.with_name(place.name + UNFINISHED)
+    for one in files:
+        if any(one.path.resolve().is_relative_to(folder) for folder in (place, unfinished)):
+            raise BadInput(f"files names {one.path}, which lies in output={output}. Choose another output, or files.")
+    if manifest := _checked(place, output):
+        known = digest(identity(files, chunking))
+        if manifest.inputs == known and (unreadable == "skip" or not manifest.prepared.skipped):
+            return manifest.prepared, False
+    with _working(unfinished, output):
+        prepared = prepare(files, chunking, unfinished, unreadable)
+    _replace(place, unfinished)
+    return prepared, True
+
+
+def _checked(place: Path, output: Path) -> Manifest | None:
+    """The manifest of the finished folder at `place`; None if there is nothing. BadInput for anything else."""
+    if not place.exists():
+        return None
+    if not place.is_dir():
+        raise BadInput(f"output={output} is a file. Name a folder.")
+    names = {one.name for one in place.iterdir()}
+    if not names:
+        return None
+    if others := sorted(names - NAMES):
+        raise BadInput(
+            f"output={output} holds what `harness prepare` did not write ({some(others)}). Choose another folder, or "
+            "move that away."
+        )
+    DocumentsFolder(place, "output")
+    manifest = Manifest.read(place)
+    for name, expected in manifest.sums.items():
+        if not (place / name).is_file() or sha256_of(place / name) != expected:
+            raise BadInput(
+                f"{output / name} has changed since `harness prepare` wrote it. Choose another output, or delete "
+                f"{output} to have it written anew."
+            )
+    return manifest
+
+
+@contextmanager
+def _working(unfinished: Path, output: Path) -> Iterator[None]:
+    """The unfinished folder, for one process at a time; it goes away again if nothing in it is worth keeping."""
+    from filelock import FileLock, Timeout
+
+    if unfinished.exists():
+        others = {one.name for one in unfinished.iterdir()} - NAMES - {work_log.FOLDER} if unfinished.is_dir() else {""}
+        if others:
+            raise BadInput(
+                f"{unfinished} is in the way: `harness prepare` works there, but did not make it. Move it away, or "
+                f"choose another output than {output}."
+            )
+    work = unfinished / work_log.FOLDER
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(work / "lock", timeout=0):
+            yield
+    except Timeout:
+        raise BadInput(f"output={output} is being written by another process. Wait for it.") from None
+    except BaseException:
+        if not any((unfinished / TEXTS).glob("*")):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def _replace(place: Path, finished: Path) -> None:
+    """Give the finished folder its name, in place of the one that may be there."""
+    replaced = place.with_name(place.name + REPLACED)
+    if replaced.is_dir() and not {one.name for one in replaced.iterdir()} - NAMES:
+        shutil.rmtree(replaced)  # a kill has left it
+    if place.exists():
+        place.rename(replaced)
+    finished.rename(place)
+    shutil.rmtree(replaced, ignore_errors=True)
