@@ -88,6 +88,11 @@ COMMANDS = {
         "repeat a logged run and prove that it predicts the same",
         "harness reproduce experiment_name=retrieval",
     ),
+    "testset draft": Command(
+        "harness.commands.testset.draft:draft",
+        "let a language model draft a test set from documents: queries, answers, evidence",
+        "harness testset draft testset=ts documents=docs model=gpt-4o-mini limit=5 dry_run=true",
+    ),
     "ui": Command("harness.commands.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
     "doctor": Command(
         "harness.commands.doctor.command:doctor", "check the set-up, with a remedy for each problem", "harness doctor"

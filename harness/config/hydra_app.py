@@ -27,6 +27,7 @@ PLUGINS = str(Path(__file__).parents[1] / "commands" / "sweep" / "plugins")
 TEXT_KEYS = re.compile(
     r"(experiment_name|run_name|predictions|references|submission|against|run|outputs|query|query\.file|store\.path|tracking\.uri"
     r"|output|(dataset\.)?chunk\.(separator|tokenizer|note)"
+    r"|testset|documents|examples|prompts\.[^.]+"
     r"|(dataset|data)\.(path|documents|queries|qrels|corpus|qa|split)|model_name|retriever\.[^.]+\.(url|version|path|ids|scores))"
 )
 

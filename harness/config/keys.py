@@ -92,6 +92,14 @@ KEYS: dict[str, Key] = {
     "chunk.unit": Key(Literal["characters", "morphemes", "tokens"]),
     **dict.fromkeys(["chunk.tokenizer", "chunk.note"], Key(str | None)),
     "scale": Key(Literal["fraction", "percent"]),
+    **dict.fromkeys(["testset", "documents"], Key(str)),
+    "testset_draft.model": Key(str | None),
+    "limit": Key(int | None, 1, 10_000_000, "no model is asked as often"),
+    "questions": Key(int, 1, 50, "one reply has no room for more"),
+    "kinds": Key(list[str]),
+    "language": Key(Literal["auto", "ko", "en"]),
+    "examples": Key(str | None),
+    **{f"prompts.{kind}": Key(str | None) for kind in ("fact", "search", "conversation", "none", "unanswerable")},
 }
 
 

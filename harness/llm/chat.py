@@ -214,6 +214,14 @@ class Chat:
         asked = {self._key(body): (prompt, body) for prompt in prompts for body in [self._model.body(prompt)]}
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
+    def taken(self, prompts: Sequence[Prompt]) -> Usage:
+        """What the logged replies to these prompts have taken, in whatever process, those of no use included."""
+        found = Usage(self._model.money)
+        for key in {self._key(self._model.body(prompt)) for prompt in prompts}:
+            for completion in self._log[key]:
+                found = found.plus(completion)
+        return found
+
     def _estimate(self, asked: Mapping[str, _Asked], cached: Collection[str]) -> Estimate:
         missing = [one for key, one in asked.items() if key not in cached]
         given = round(sum(tokens_of(body) for _, body in missing) * usage.correction(self._log.completions()))

@@ -1,0 +1,1 @@
+"""`harness testset`: test sets for files without labels."""

@@ -1,0 +1,121 @@
+"""`harness testset draft`: a language model drafts queries, answers and evidence from documents."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.commands.testset import shown
+from harness.commands.testset.shown import Outcome
+from harness.config.check import Invocation
+from harness.config.components import build
+from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.llm.chat import Chat, ChatModel, Prompt
+from harness.llm.usage import Usage
+from harness.pipeline.cache import Cache
+from harness.pipeline.session import chat_for
+from harness.progress import stage
+from harness.testset import drafting
+from harness.testset.drafting import Plan, Task
+from harness.testset.drafts import KINDS
+from harness.testset.examples import read_examples
+from harness.testset.folder import TestsetFolder
+from harness.testset.prompts import check_examples, language_of, read_prompts
+from retrievers.base import BadInput, did_you_mean
+
+PURPOSE = "draft"  # of the replies in the cache
+LOOKED_AT = 100  # documents that decide the language of the prompts
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that is to be asked, and where its drafts go."""
+
+    folder: DocumentsFolder
+    chunks: Sequence[Chunk]
+    plan: Plan
+    tasks: Sequence[Task]
+    place: TestsetFolder
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        return [task.prompt for task in self.tasks]
+
+
+def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """Draft a test set, or go on with one; with `dry_run`, say what that takes.
+
+    Failed if the endpoint does not answer, or if no draft is left.
+    """
+    if config["llm"]["model"] is None:
+        raise BadInput("model is missing. Name the language model that drafts: model=NAME.")
+    model: ChatModel = build(config["llm"], where="llm")
+    with stage("reading documents"):
+        work = _work(config, model)
+    if config["dry_run"]:
+        return shown.dry_run(config["format"], _unasked(config, model).estimate(work.prompts), work.tasks)
+    chat = chat_for(model, Cache(Path(config["store"]["path"])), PURPOSE)
+    print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
+    drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
+    outcome = Outcome(work.place.path, work.tasks, drafted, drafted.drafts, drafted.rejections)
+    outcome.require_drafts()
+    work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
+    return shown.finished(config["format"], outcome, chat.spent)
+
+
+def _work(config: dict[str, Any], model: ChatModel) -> Work:
+    """BadInput unless what the config names can be read and the test set may be written."""
+    kinds = _kinds(config["kinds"])
+    examples = read_examples(Path(config["examples"])) if config["examples"] else ()
+    folder = DocumentsFolder(Path(config["documents"]))
+    chunks = drafting.sample(folder, config["seed"], config["limit"])
+    language = config["language"]
+    if language == "auto":
+        language = language_of("\n".join(chunk.document.text for chunk in chunks[:LOOKED_AT]))
+    prompts = read_prompts(kinds, language, config["prompts"])
+    if examples:
+        check_examples(prompts)
+    plan = Plan(kinds, config["questions"], language, config["seed"], prompts, examples)
+    settings = {
+        "documents": folder.fingerprint,
+        "llm": model.identify(model.model, model.base_url, model.request, model.replies),
+        **plan.settings,
+    }
+    place = TestsetFolder(Path(config["testset"]), settings)
+    place.check(len(chunks))
+    return Work(folder, chunks, plan, drafting.tasks(plan, chunks), place)
+
+
+def _kinds(given: Sequence[str]) -> tuple[str, ...]:
+    """The kinds in their usual order. BadInput unless they are kinds, each once."""
+    for kind in given:
+        if kind not in KINDS:
+            raise BadInput(f"kinds: {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
+        if given.count(kind) > 1:
+            raise BadInput(f"kinds: {kind} is named twice. Remove one of them.")
+    if not given:
+        raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
+    return tuple(kind for kind in KINDS if kind in given)
+
+
+def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
+    """Knows the cached replies, and writes nothing."""
+    root = Path(config["store"]["path"])
+    return Chat(model, Cache(root).found("replies", model.log_identity(PURPOSE)) if root.is_dir() else None)
+
+
+def _manifest(work: Work, outcome: Outcome, taken: Usage) -> dict[str, Any]:
+    """What `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
+    where = os.path.relpath(work.folder.path.absolute(), work.place.path.absolute())
+    return {
+        "documents": {"path": Path(where).as_posix(), "sha256": work.folder.fingerprint},
+        "shown": len(work.chunks),
+        "queries": len(outcome.kept),
+        "kinds": {kind: counts["kept"] for kind, counts in outcome.kinds.items()},
+        "rejected": outcome.reasons,
+        "usage": shown.usage_row(taken),
+    }

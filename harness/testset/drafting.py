@@ -1,0 +1,192 @@
+"""Drafting: what a language model is asked about a sample of documents, and what its replies amount to."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.config.canonical import digest
+from harness.config.text import counted
+from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.data.spans import Evidence
+from harness.llm.chat import Chat, Prompt, Reply
+from harness.llm.prompts import PromptText
+from harness.testset import examples as real
+from harness.testset.drafts import Draft, Rejection
+from harness.testset.evidence import located
+from harness.testset.prompts import filled, situations
+from harness.testset.replies import Item, reader, schema
+from harness.testset.sampling import drawn
+from retrievers.base import BadInput, Query, Turn
+
+TOKENS = 120  # of a drafted query with its answer and evidence, until the model's own replies tell
+KEPT_TEXTS = 64  # texts in memory at a time
+MOST_FLAGS = 4  # of one draft
+NOTHING = Item(())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is drafted.
+
+    kinds: of `drafts.KINDS`. questions: the most of each request. language: ko or en. seed: of all that is drawn.
+    prompts: kind -> prompt. examples: real queries, whose style is followed.
+    """
+
+    kinds: tuple[str, ...]
+    questions: int
+    language: str
+    seed: int
+    prompts: Mapping[str, PromptText]
+    examples: Sequence[Query] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All of it as plain JSON; prompts and examples by their sha256."""
+        texts = [[[turn.role, turn.content] for turn in query.turns] for query in self.examples]
+        return {
+            "kinds": list(self.kinds),
+            "questions": self.questions,
+            "language": self.language,
+            "seed": self.seed,
+            "prompts": {kind: prompt.sha256 for kind, prompt in self.prompts.items()},
+            "examples": digest(texts) if texts else None,
+        }
+
+
+@dataclass(frozen=True)
+class Task:
+    """One request. place: of its document in the sample, or of its situation. chunk: None for the kind `none`."""
+
+    kind: str
+    place: int
+    chunk: Chunk | None
+    prompt: Prompt
+
+    @property
+    def doc_id(self) -> str:
+        return self.chunk.document.doc_id if self.chunk else ""
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """What came of the replies, in the order of the sample, so that a larger sample only adds at the end.
+
+    drafts: with evidence located. rejections: of what can be no query. empty: kind -> replies that say that there is
+    nothing to ask.
+    """
+
+    drafts: list[Draft]
+    rejections: list[Rejection]
+    empty: Counter[str] = field(default_factory=Counter)
+
+
+def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:
+    """At most `limit` documents (None: all), drawn by `sampling.drawn`; the others are not kept in memory."""
+    paths = folder.paths()
+    files = {}
+    for chunk in folder.chunks():
+        text = chunk.spans[0].text
+        if text not in paths:
+            raise BadInput(
+                f"{folder.path}: document {chunk.document.doc_id} stands in text {text}, which no line of files.jsonl "
+                "names. Prepare the files again."
+            )
+        files[chunk.document.doc_id] = paths[text]
+    order = {doc_id: place for place, doc_id in enumerate(drawn(files, seed, limit))}
+    chunks = [chunk for chunk in folder.chunks() if chunk.document.doc_id in order]
+    return sorted(chunks, key=lambda chunk: order[chunk.document.doc_id])
+
+
+def tasks(plan: Plan, chunks: Sequence[Chunk]) -> list[Task]:
+    """The requests: one for each kind and document. `none` needs no document, but a situation for each."""
+    found: list[Task] = []
+    for kind in plan.kinds:
+        if kind == "none":
+            about = situations(plan.language, plan.seed)[: len(chunks)]
+            found += [Task(kind, place, None, _prompt(plan, kind, one)) for place, one in enumerate(about)]
+        else:
+            found += [Task(kind, place, chunk, _prompt(plan, kind, chunk)) for place, chunk in enumerate(chunks)]
+    return found
+
+
+def draft(chat: Chat, work: Sequence[Task], plan: Plan, folder: DocumentsFolder) -> Drafted:
+    """Ask for every task and read the replies. Failed if the endpoint does not answer; a repeat then goes on."""
+    answered: list[tuple[Task, Reply[list[Item]]]] = []
+    for kind in plan.kinds:
+        asked = [task for task in work if task.kind == kind]
+        replies = chat.ask([task.prompt for task in asked], reader(kind), f"drafting {kind}")
+        answered += zip(asked, replies, strict=True)
+    answered.sort(key=lambda one: one[0].place)
+    text_of = functools.lru_cache(KEPT_TEXTS)(folder.text)
+    found = Drafted([], [])
+    for task, reply in answered:
+        if reply.value is None:
+            found.rejections.append(_rejection(task, "reply of the wrong shape", reply.problem))
+            continue
+        found.empty[task.kind] += not reply.value
+        for number, item in enumerate(reply.value):
+            one = _judged(task, item, text_of)
+            if number >= plan.questions:
+                one = Rejection(_draft(task, item), "more than asked for", f"{counted(plan.questions, 'query')} asked")
+            if isinstance(one, Rejection):
+                found.rejections.append(one)
+            else:
+                found.drafts.append(one)
+    return found
+
+
+def _prompt(plan: Plan, kind: str, about: Chunk | str) -> Prompt:
+    """about: a document, or a situation."""
+    key = about if isinstance(about, str) else about.document.doc_id
+    shown = real.shown(plan.examples, kind, plan.seed, kind, key)
+    values = {"questions": str(plan.questions), "examples": shown}
+    if isinstance(about, str):
+        values["situation"], name = about, f"a query of kind {kind}"
+    else:
+        values |= {"text": about.document.text, "note": about.document.title}
+        name = f"document {key!r}"
+    turns = (Turn("user", filled(plan.prompts[kind], values)),)
+    return Prompt(turns, schema(kind), name=name, expects=TOKENS * plan.questions)
+
+
+def _judged(task: Task, item: Item, text_of: Callable[[str], str]) -> Draft | Rejection:
+    """The draft of an item with its evidence, or why it is none."""
+    if task.chunk is None:
+        return _draft(task, item)
+    if task.kind == "unanswerable":
+        return _unanswerable(task, item, [text_of(span.text) for span in task.chunk.spans])
+    found: list[Evidence] = []
+    for quote in item.quotes:
+        places = located(quote, task.chunk, text_of)
+        if not places:
+            return _rejection(task, "evidence not verbatim", f"the document lacks {quote!r}", item)
+        found += places
+    if not found:
+        return _rejection(task, "evidence not verbatim", "no passage is quoted", item)
+    return _draft(task, item, tuple(dict.fromkeys(found)))
+
+
+def _unanswerable(task: Task, item: Item, texts: Sequence[str]) -> Draft | Rejection:
+    """Rejected where the missing information is named word by word in the files of its document; a line that has all of
+    its words, in any order, is shown to the reviewer. More cannot be known by text alone."""
+    words = item.missing.casefold().split()
+    lines = [line for text in texts for line in text.split("\n")]
+    flags = [f"check that no document has the answer: {item.missing}"]
+    for line in lines:
+        if " ".join(words) in " ".join(line.casefold().split()):
+            return _rejection(task, "answered by the texts", f"{item.missing!r} stands in {line.strip()!r:.200}", item)
+        if len(flags) < MOST_FLAGS and all(word in line.casefold() for word in words):
+            flags.append(f"may have the answer: {line.strip():.200}")
+    return replace(_draft(task, item), flags=tuple(flags))
+
+
+def _draft(task: Task, item: Item, evidence: tuple[Evidence, ...] = ()) -> Draft:
+    return Draft(task.kind, item.turns, item.answer, evidence, task.doc_id)
+
+
+def _rejection(task: Task, reason: str, detail: str, item: Item = NOTHING) -> Rejection:
+    return Rejection(_draft(task, item), reason, detail)

@@ -1,0 +1,36 @@
+"""Which documents a language model is shown: a sample that is stratified by file and grows at its end alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+
+def drawn(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
+    """At most `limit` ids of documents (None: all), in the order in which they are drawn.
+
+    Every file gives one document first, and then as many as its share of the documents. The order within a file, and
+    that of files, is by a hash of seed and id. So a smaller limit gives the beginning of a larger one's list, and an
+    added file changes how many documents another gives, but not which of them come first.
+
+    files: doc_id -> the file that it stands in.
+    """
+    strata: dict[str, list[str]] = defaultdict(list)
+    for doc_id, file in files.items():
+        strata[file].append(doc_id)
+    order: list[tuple[float, str, str]] = []
+    for file, doc_ids in strata.items():
+        place = _hash(seed, file)
+        doc_ids.sort(key=lambda doc_id: (_hash(seed, doc_id), doc_id))
+        order += [(rank / len(doc_ids), place, doc_id) for rank, doc_id in enumerate(doc_ids)]
+    return [doc_id for _, _, doc_id in sorted(order)[:limit]]
+
+
+def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
+    """At most `count` of the values, always the same for the same key, whatever the order of the values."""
+    return sorted(values, key=lambda value: (_hash(*key, value), value))[:count]
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
