@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from harness.config import plugins
 from harness.config.canonical import leaves, nodes
-from harness.config.components import GROUPS, build, check_component, target_class
+from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.folders import conf_folder
 from harness.config.keys import KEYS, Key, check_value
 from retrievers.base import BadInput, did_you_mean
@@ -66,7 +66,7 @@ def check(config: Mapping[str, Any], name: str) -> None:
         _check_place(place)
     if "task" not in config and "metrics" in config:
         check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task may leave them to its scheme
-    for group in GROUPS:
+    for group in dict.fromkeys((*SHARED, *GROUPS)):  # the shared ones first, so that messages name their own keys
         if group in config:
             check_component(config[group], group)
     _check_tracking(config)

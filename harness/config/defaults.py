@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE = "harness.yaml"
 # They let others reach this machine, run code, or say where a secret is sent: for the command line to decide.
 NOT_HERE = (
-    "hydra", "host", "open", "plugins", "gate.base_url", "gate.runtime.api_key_env", "retriever.*.url",
+    "hydra", "host", "open", "plugins", "llm.base_url", "llm.runtime.api_key_env", "retriever.*.url",
     "retriever.*.runtime.headers_env",
 )  # fmt: skip
 SIZE_LIMIT = 100_000  # bytes

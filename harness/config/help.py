@@ -14,7 +14,7 @@ from harness.config.manual import Entry
 LEAST, MOST = 60, 100  # characters of a line
 COLUMN = 27  # where comments begin
 CHOICES = 17  # where descriptions of choices begin
-ONLY_WITH = {"encoder": "${encoder}", "index": "${index}"}  # group -> how a retriever that uses it refers to it
+ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how what uses it refers to it
 REFUSED = (("run", "task"),)  # (command, group): inherited, but of one choice alone
 LONGEST = 40  # characters of a value that is shown whole
 
@@ -60,9 +60,9 @@ def _group(
     for choice, path in manual.choices(group, folders).items():
         mark = "*" if choice == picked[group] else " "
         yield _choice(mark, choice, manual.read(path).about)
-    retriever = manual.keys_of("retriever", picked.get("retriever", ""), folders)
-    reference = ONLY_WITH.get(group)
-    if reference and group not in given and all(one.value != reference for one in retriever.values()):
+    users = [manual.keys_of(user, picked[user], folders) for user in ("retriever", "gate") if user in picked]
+    used = not users or any(one.value == ONLY_WITH.get(group) for keys in users for one in keys.values())
+    if group in ONLY_WITH and group not in given and not used:
         return
     for key, inner in manual.keys_of(group, picked[group], folders).items():
         if key.partition(".")[0] != "hydra" and not (group == "task" and "." not in key):

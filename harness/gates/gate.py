@@ -51,7 +51,7 @@ class Gate(Protocol):
     """Decides which queries get documents. To add one, write a class like this and a file in conf/gate/.
 
     learns: whether `decide` needs a payoff.
-    parts:  the shared components of a config that the gate uses, of "tokenizer" and "encoder".
+    parts:  the shared components of a config that the gate uses, of "tokenizer", "encoder" and "llm".
     """
 
     learns: bool

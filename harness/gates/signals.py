@@ -9,7 +9,7 @@ To add a signal, write a function under `@signal` in this module. Its name becom
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol
@@ -17,14 +17,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from harness.config.canonical import digest, digest_texts
+from harness.llm.chat import Chat, ChatModel
 from retrievers.base import BadInput, Query, Ranking, did_you_mean, remembered
 
 _VERSION = 1  # raise it when a cached signal changes its values
 _FLAT = 1e-12  # a spread below this share of the scores is rounding error
-
-
-# Called with positions; yields (some of these positions, their numbers) as they become known.
-Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class GateInputs(Protocol):
@@ -70,12 +67,8 @@ class GateInputs(Protocol):
         """
         ...
 
-    def answers(self, decides: Mapping[str, Any], keys: Sequence[bytes], compute: Answer) -> np.ndarray:
-        """One number per key, float64 [n], such as a language model's answer; each may come from a cache.
-
-        decides: everything but the key that determines a number, as plain JSON.
-        compute: called with the positions of the keys whose numbers are unknown.
-        """
+    def chat(self, model: ChatModel) -> Chat:
+        """Asks a language model; replies may come from a cache. BadInput if the model cannot be asked."""
         ...
 
     def embeddings(self) -> np.ndarray:

@@ -313,7 +313,7 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
         except WrongReply as error:
             problem = f"{error}."
             if one.finish == "length":
-                problem += f" It was cut off after {one.output_tokens or 'too few'} tokens: raise max_tokens."
+                problem += f" It was cut off after {one.output_tokens or 'too few'} tokens."
     if not completions or (len(completions) < ATTEMPTS and completions[-1].finish in ("stop", "")):
         return None
     return Reply(None, completions[-1].text, problem)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from harness.config.components import build, identity, target_class
-from harness.gates.signals import Answer, random_queries
+from harness.gates.signals import random_queries
+from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import Session, cache_for
+from harness.pipeline.session import Session, cache_for, chat_for
 from harness.progress import watch
 from retrievers.base import Query, Ranking
 
@@ -59,8 +60,8 @@ class CachedInputs:
         signal: np.ndarray = np.load(folder / "signal.npy", allow_pickle=False)
         return signal
 
-    def answers(self, decides: Mapping[str, Any], keys: Sequence[bytes], compute: Answer) -> np.ndarray:
-        return self._cache.pairs(decides, keys, compute)
+    def chat(self, model: ChatModel) -> Chat:
+        return chat_for(model, self._cache, "gate")
 
     def embeddings(self) -> np.ndarray:
         node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])

@@ -14,7 +14,7 @@ import numpy as np
 from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.gates.gate import Decision, Gate
-from harness.gates.signals import Answer
+from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, Caching
@@ -181,14 +181,14 @@ class LiveInputs:
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
         return compute()
 
-    def answers(self, decides: Mapping[str, Any], keys: Sequence[bytes], compute: Answer) -> np.ndarray:
-        return computed(keys, compute)
+    def chat(self, model: ChatModel) -> Chat:
+        return Chat(model, None)
 
     def embeddings(self) -> np.ndarray:
         return self._searcher.embeddings([query.text for query in self.queries])
 
 
-def computed(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
+def computed(keys: Sequence[bytes], compute: steps.Answer) -> np.ndarray:
     """One value per key, computed without a cache; see `Cache.pairs`."""
     results = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):

@@ -25,7 +25,6 @@ from harness.evaluation.objective import Objective, objective_of
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
-from harness.gates.signals import Answer
 from harness.pipeline import timing
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
@@ -37,6 +36,9 @@ from retrievers.base import BadInput, Failed, Qrels, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Reranker, Retriever
+
+# Called with positions; yields (some of these positions, their numbers) as they become known.
+Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,7 +96,8 @@ def trial_key(
 
 def run_name(config: RunConfig, invocation: Invocation) -> str:
     """The chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
-    chosen = "-".join(invocation.choices[group] for group in ("retriever", *config.active, "gate"))
+    groups = ("retriever", *(group for group in config.active if group != "llm"), "gate")  # of llm, the model tells
+    chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
     others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
     return " ".join(
@@ -111,7 +112,7 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
     shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
     for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
         _, _, inner = name.removeprefix("retriever.").partition(".")
-        repeated = name.startswith("retriever.") and inner in shared and shared[inner] == value
+        repeated = name.startswith(("retriever.", "gate.")) and inner in shared and shared[inner] == value
         if not repeated and ".runtime." not in name and not name.endswith("_target_"):
             found[name] = value
     return found

@@ -1,7 +1,8 @@
 """One client for services that answer in JSON, such as search services and language models.
 
-It verifies certificates, asks again where that may help, limits how many requests are under way, follows redirects on
-the same server alone, and keeps secrets, which it reads from environment variables, out of every message.
+It verifies certificates, asks again where that may help, limits how many requests are under way, has all of them wait
+when a service asks one to wait, follows redirects on the same server alone, and keeps secrets, which it reads from
+environment variables, out of every message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import logging
 import os
 import re
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from retrievers.base import AtMost, BadInput
+from retrievers.external.pace import Pace
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -139,7 +140,7 @@ class Request:
 class NoAnswer(Exception):
     """An attempt without a usable answer.
 
-    final: no further attempt can succeed. wait: seconds to wait before the next attempt, at least.
+    final: no further attempt can succeed. wait: seconds that the service asks to wait before it gets a request again.
     """
 
     def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
@@ -206,11 +207,11 @@ class HttpClient:
         """
         from concurrent.futures import ThreadPoolExecutor, as_completed
 
-        stopped, failed = threading.Event(), None
+        pace, failed = Pace(), None
         pool = self._pool()
 
         def answer(place: int) -> Answer[_T] | None:
-            return self._answer(place, request, read, pool, stopped)
+            return self._answer(place, request, read, pool, pace)
 
         with pool, ThreadPoolExecutor(self.limits.parallel) as threads:
             try:
@@ -224,7 +225,7 @@ class HttpClient:
                     if found is not None:
                         yield found
             finally:
-                stopped.set()  # queued requests do not start
+                pace.stopped.set()  # queued requests do not start
         if failed:
             raise failed
 
@@ -234,27 +235,34 @@ class HttpClient:
         request: Callable[[int], Request],
         read: Callable[[int, Reply], _T],
         pool: PoolManager,
-        stopped: threading.Event,
+        pace: Pace,
     ) -> Answer[_T] | None:
-        """The answer to one request, with retries; None if `stopped` was set first."""
-        attempt = 0
-        while not stopped.is_set():
+        """The answer to one request, with retries; None if the work was stopped first."""
+        attempt, answered = 0, pace.answered
+        pace.wait()
+        while not pace.stopped.is_set():
             try:
                 began = time.perf_counter()
                 reply = self._attempt(request(place), pool)
                 seconds = time.perf_counter() - began
-                return Answer(place, read(place, reply), seconds)
+                answer = Answer(place, read(place, reply), seconds)
+                pace.count()
+                return answer
             except NoAnswer as failed:
+                if failed.wait and pace.answered > answered:  # a busy service, which does answer: keep asking
+                    attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
                 if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:
-                    stopped.set()
+                    pace.stopped.set()
                     raise
                 if wait >= LOGGED_SECONDS:
                     log.warning("%s: %s Retrying in %.0f s.", self.address.url, failed, wait)
                 attempt += 1
-                stopped.wait(wait)
+                if failed.wait:
+                    pace.pause(failed.wait)
+                pace.wait(wait)
             except BaseException:
-                stopped.set()
+                pace.stopped.set()
                 raise
         return None
 

@@ -5,7 +5,19 @@ import pytest
 from harness import cli
 
 BIG, DIGITS, HALF, LONG = "9" * 20, "9" * 5000, "\udc80", "x" * 5000
-GROUPS = ("dataset", "encoder", "fusion", "gate", "index", "rerank", "retriever", "task", "tokenizer", "tracking")
+GROUPS = (
+    "dataset",
+    "encoder",
+    "fusion",
+    "gate",
+    "index",
+    "llm",
+    "rerank",
+    "retriever",
+    "task",
+    "tokenizer",
+    "tracking",
+)
 
 WORDS = [
     "+=1 @x=1 ++=1 ~=1 = .=1 +@x=1 a..b=1 top_k=[ top_k={ top_k=[1,2 query=5 query=null store=5 prune=5 x=1 +x=1",
@@ -39,10 +51,15 @@ TOGETHER = [
     ["gate=depth", "gate.k=-5"],
     ["gate=classifier", "gate.embedding=5"],
     ["gate=fitted", "gate.file=/dev/zero"],
-    ["gate=llm", "gate.model=m", "gate.runtime.timeout=1e308"],
-    ["gate=llm", "gate.model=m", f"gate.runtime.retries={BIG}"],
-    ["gate=llm", "gate.model=m", f"gate.runtime.parallel={BIG}"],
-    ["gate=llm", "gate.model=m", "gate.request=5"],
+    ["gate=llm", "llm.model=m", "llm.runtime.timeout=1e308"],
+    ["gate=llm", "llm.model=m", f"llm.runtime.retries={BIG}"],
+    ["gate=llm", "llm.model=m", f"llm.runtime.parallel={BIG}"],
+    ["gate=llm", "llm.model=m", "gate.request=5"],
+    ["gate=llm", "llm.model=m", "llm.price.input=-1"],
+    ["gate=llm", "llm.model=m", f"llm.price.output={BIG}"],
+    ["gate=llm", "llm.model=m", "llm.price=5"],
+    ["llm.request=5"],
+    ["llm.replies=xml"],
     ["tokenizer=char_ngram", f"tokenizer.high={BIG}"],
     ["tokenizer=char_ngram", f"tokenizer.low={BIG}", f"tokenizer.high={BIG}"],
     ["tokenizer=snowball", "tokenizer.stop_words=5"],

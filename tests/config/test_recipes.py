@@ -111,7 +111,7 @@ def test_a_file_that_decides_where_data_go_is_named(command, folder, capsys, mon
     monkeypatch.chdir(folder)
     recipes._say.cache_clear()
     file = folder / "experiment" / "away.yaml"
-    file.write_text("# @package _global_\ntracking: {uri: 'http://127.0.0.1:1'}\ngate: {base_url: null}\n", "utf-8")
+    file.write_text("# @package _global_\ntracking: {uri: 'http://127.0.0.1:1'}\nllm: {base_url: null}\n", "utf-8")
     assert cli.call(command, [f"--config-dir={folder}", "experiment=away", "--cfg=job"]) == 0
     assert (
         capsys.readouterr().err == f"Note: {file} sets tracking.uri (127.0.0.1:1), so it decides where your data go.\n"
@@ -120,16 +120,14 @@ def test_a_file_that_decides_where_data_go_is_named(command, folder, capsys, mon
     assert "Note:" not in capsys.readouterr().err
 
 
-def test_a_choice_of_a_gate_that_sends_queries_elsewhere_is_named(folder, capsys, monkeypatch):
+def test_a_choice_of_a_model_that_sends_queries_elsewhere_is_named(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     recipes._say.cache_clear()
-    (folder / "gate").mkdir()
-    (folder / "gate" / "theirs.yaml").write_text("defaults: [llm]\nbase_url: http://127.0.0.1:1/v1\n", "utf-8")
-    assert cli.call("run", [f"--config-dir={folder}", "gate=theirs", "--cfg=job"]) == 0
+    (folder / "llm").mkdir()
+    (folder / "llm" / "theirs.yaml").write_text("defaults: [chat]\nbase_url: http://127.0.0.1:1/v1\n", "utf-8")
+    assert cli.call("run", [f"--config-dir={folder}", "llm=theirs", "--cfg=job"]) == 0
     err = capsys.readouterr().err
-    assert (
-        err == f"Note: {folder}/gate/theirs.yaml sets gate.base_url (127.0.0.1:1), so it decides where your data go.\n"
-    )
+    assert err == f"Note: {folder}/llm/theirs.yaml sets llm.base_url (127.0.0.1:1), so it decides where your data go.\n"
 
 
 def test_a_search_service_of_a_folder_is_named_with_its_host_and_without_a_login(folder, capsys, monkeypatch):

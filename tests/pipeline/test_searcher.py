@@ -127,7 +127,7 @@ def test_a_reranker_sees_the_same_pairs(sample, own_cache, tmp_path, monkeypatch
 def test_a_language_model_sees_the_conversation(sample, own_cache, tmp_path):
     """It answers no to prompts of odd length; conversations are sent with all their turns."""
     with ChatServer(lambda asked, time: "no" if len(asked) % 2 else "yes") as server:
-        config = composed("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}")
+        config = composed("gate=llm", "llm.model=tiny", f"llm.base_url={server.url}")
         outcome = run(config, sample, own_cache)
         found = searcher_of(config, sample, own_cache, tmp_path).search(sample.queries[:20])
     same(found, outcome, list(range(20)))

@@ -136,7 +136,7 @@ def test_unused_components_do_not_change_the_trial(harness, toy):
 # A language model as the gate
 
 KEY = "sk-secret-0123456789"
-LLM = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "gate=llm", "gate.model=tiny", "format=json")
+LLM = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "gate=llm", "llm.model=tiny", "format=json")
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def written(folder):
 @pytest.mark.slow
 def test_a_model_decides(harness, toy, own_cache, key, tmp_path):
     with ChatServer(lambda asked, time: "yes" if "물" in asked else "no") as server:
-        words = (*LLM, f"gate.base_url={server.url}")
+        words = (*LLM, f"llm.base_url={server.url}")
         found = harness("run", *words).json
         assert [asked.headers["Authorization"] for asked in server.asked] == [f"Bearer {KEY}"] * 3
         rows = map(json.loads, Path(found["files"]["predictions"]).read_text("utf-8").splitlines())
@@ -162,7 +162,7 @@ def test_a_model_decides(harness, toy, own_cache, key, tmp_path):
         # 7 is withheld wrongly, 5 rightly.
         assert found["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
         assert found["losses"]["wrongly_withheld"] == pytest.approx(1 / 3)
-        assert harness("run", *words, "top_k=1", "gate.runtime.retries=0", "tokenizer=whitespace").code == 0
+        assert harness("run", *words, "top_k=1", "llm.runtime.retries=0", "tokenizer=whitespace").code == 0
         assert len(server.asked) == 3, "answers are cached, whatever else changes"
         assert harness("run", *words, "gate.prompt=yes or no?").code == 0
         assert len(server.asked) == 6
@@ -180,10 +180,10 @@ def test_a_failing_endpoint_fails_the_run_and_its_answers_are_cached(harness, to
         return "yes"
 
     with ChatServer(answer) as server:
-        words = (*LLM, f"gate.base_url={server.url}", "gate.runtime.retries=0", "gate.runtime.parallel=1")
+        words = (*LLM, f"llm.base_url={server.url}", "llm.runtime.retries=0", "llm.runtime.parallel=1")
         done = harness("run", *words)
         assert done.code == 1
-        assert "query '5' has no answer from tiny" in done.err
+        assert "query '5' has no reply from tiny" in done.err
         assert KEY not in done.err + done.out
         client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
         [run] = client.search_runs([client.get_experiment_by_name("retrieval").experiment_id])

@@ -255,7 +255,7 @@ def test_addresses(url, local, encrypted):
 )
 def test_what_is_no_address(url):
     with pytest.raises(BadInput) as caught:
-        Address.of(url, "gate.base_url")
+        Address.of(url, "llm.base_url")
     assert str(caught.value).startswith("base_url ")
     assert "secret" not in str(caught.value).partition("what is secret")[0]
 

@@ -53,7 +53,7 @@ class FakeInputs:
         self.remembered.append(decides)
         return compute()
 
-    def answers(self, *_: object) -> np.ndarray:
+    def chat(self, *_: object) -> None:
         pytest.fail("no signal asks a language model")
 
     def embeddings(self) -> np.ndarray:

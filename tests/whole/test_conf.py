@@ -30,6 +30,7 @@ WITH = {
     "index": ["retriever=dense", "encoder=lsa"],
     "fusion": ["retriever=hybrid_lexical"],
     "gate": [],
+    "llm": ["gate=llm", "llm.model=tiny"],
     "rerank": [],
     "retriever": [],
     "tokenizer": [],
@@ -37,7 +38,7 @@ WITH = {
 LEARNT = {"rule": {"features": [[None, "query_characters"]], "k": 10, "levels": [3, 0], "thresholds": [4.0]}}
 ALSO = {
     ("gate", "fitted"): ["gate.file=gate.json"],
-    ("gate", "llm"): ["gate.model=tiny"],
+    ("gate", "llm"): ["llm.model=tiny"],
     ("encoder", "local"): ["encoder.path=model"],
     ("retriever", "http"): ["retriever.http.ids=results[*].id", 'retriever.http.body={query: "{query}", k: "{k}"}'],
     ("retriever", "file"): ["retriever.file.path=mate.trec"],
@@ -97,8 +98,8 @@ def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, stack,
     (tmp_path / "mate.trec").write_text("7 Q0 d1 1 2 x\n3 Q0 d2 1 2 x\n5 Q0 d3 1 2 x\n")
     (tmp_path / "conf_search.py").write_text("def search(queries, k):\n    return [[('d1', 1)] for _ in queries]\n")
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
-    if choice == "llm":
-        words += [f"gate.base_url={chat.url}"]
+    if choice in ("llm", "chat"):
+        words += [f"llm.base_url={chat.url}"]
     if choice in ("http", *DIALECTS):
         server = stack.enter_context(SearchServer(found, choice if choice in DIALECTS else "fastapi"))
         words += [f"retriever.{choice}.url={server.url}"]

@@ -744,10 +744,10 @@ def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
         (("gate=classifier", "gate.embedding=true", "encoder=lsa", "encoder.dimensions=1,2"), 0),
         (("gate=fitted", "gate.file=one.json,same.json"), 1),
         (("gate=fitted", "gate.file=one.json,other.json"), 0),
-        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.runtime.retries=1,2"), 1),
-        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.runtime.parallel=1,2"), 1),
-        (("gate=llm", "gate.model=m,n", "gate.base_url=http://127.0.0.1:9"), 0),
-        (("gate=llm", "gate.model=m", "gate.base_url=http://127.0.0.1:9", "gate.request.max_tokens=9,99"), 0),
+        (("gate=llm", "llm.model=m", "llm.base_url=http://127.0.0.1:9", "llm.runtime.retries=1,2"), 1),
+        (("gate=llm", "llm.model=m", "llm.base_url=http://127.0.0.1:9", "llm.runtime.parallel=1,2"), 1),
+        (("gate=llm", "llm.model=m,n", "llm.base_url=http://127.0.0.1:9"), 0),
+        (("gate=llm", "llm.model=m", "llm.base_url=http://127.0.0.1:9", "gate.request.max_tokens=9,99"), 0),
     ],
 )
 def test_what_makes_a_trial_another_one(harness, toy, tmp_path, words, same):
@@ -766,7 +766,7 @@ def test_a_model_gets_each_question_once_for_all_trials(tracked, monkeypatch):
     harness, runs, _ = tracked
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
     with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
-        words = ("gate=llm", "gate.model=tiny", f"gate.base_url={server.url}", "top_k=1,2", "fusion=rrf,combmnz",
+        words = ("gate=llm", "llm.model=tiny", f"llm.base_url={server.url}", "top_k=1,2", "fusion=rrf,combmnz",
                  "retriever=bm25,hybrid_lexical", "tokenizer=word", "store.path=fresh", "format=json")  # fmt: skip
         found = harness("sweep", *TOY, *words).json
         assert sorted(server.texts) == ["user: 달의 모양은 왜 변해?", "user: 물은 몇 도에서 끓어?", "user: 안녕"]
