@@ -1,0 +1,315 @@
+"""What rejects drafted queries before a person looks at them: only what their texts alone show.
+
+No retriever rejects anything. Keeping the questions that one retriever answers makes that retriever win: of two equal
+retrievers with independent errors, the one that chooses comes out with an MRR@10 of .64 against .36
+(scripts/simulate_filters.py). What a retriever makes of a draft is a flag for the reviewer: see `easiness`.
+
+Each draft is judged by itself, except that of drafts that ask the same, one stays: one with an answer, of these the one
+with the smallest id. So the order of the drafts changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from harness.testset import scripts
+from harness.testset.drafts import Draft, Rejection
+from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, REFERENCE, asks_nothing
+from retrievers.base import AtMost, BadInput, Document, Progress, Query
+from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
+
+ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer stands in the corpus
+SHORTEST = 3  # letters and digits: real queries have five and more, but a name alone may have three
+LONGEST = 600  # characters: the longest real query that we have seen has 527
+GRAM = 4  # morphemes: with particles and endings, about two Korean words
+FEWEST_GRAMS = 4  # of which fewer are a name or a term: `자율 주행 기술 개발` cannot be said otherwise
+SAME_SCRIPT = 0.2  # share of the letters: names in Latin letters are longer than the Korean around them
+FEWEST_LETTERS = 20  # of a document that tell its script
+EXAMPLES_IN_SCRIPT = 0.1  # share of the examples from which on their script is allowed
+STANDS_ALONE = "the last turn may be understood without the others"
+
+_SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
+_MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
+_WORDS = (*CONTENT_TAGS, "MM", "XPN", "W_*")  # `두 칸` and `무승부` answer with the first of their morphemes
+_NAMES = ("NNP", "SL", "SN", "SH")  # drafts that differ in a name or a number ask something else
+_ASKING = {"who", "whom", "whose", "which", "what", "when", "where", "why", "how"}  # they tell two questions apart
+_IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
+
+
+@dataclass(frozen=True)
+class Filters:
+    """How much a question may repeat.
+
+    copied: the largest share of a question's 4-grams of morphemes that its document may contain. People who write
+        questions about a text in front of them exceed 0.7 in one of a hundred (KorQuAD).
+    duplicate: the similarity from which on two drafts ask the same: shared content words / all content words of both.
+    """
+
+    copied: Annotated[float, AtMost(1, "it is a share")] = 0.7
+    duplicate: Annotated[float, AtMost(1, "it is a share")] = 0.85
+
+    def __post_init__(self) -> None:
+        for key, value in (("copied", self.copied), ("duplicate", self.duplicate)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+                raise BadInput(f"filters.{key} is {value!r}: give a share, above 0 and at most 1.")
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What texts are made of, by text.
+
+    morphemes: all of them but symbols. words: content words. names: names and numbers.
+    """
+
+    morphemes: Mapping[str, Sequence[str]]
+    words: Mapping[str, frozenset[str]]
+    names: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, drafts: Sequence[Draft], shown: Sequence[str], progress: Progress | None) -> _Terms:
+        """Of all texts that the filters look up. shown: text of each draft's document."""
+        said = [turn.content for draft in drafts for turn in draft.turns]
+        answers = [draft.answer for draft in drafts]
+        discussed = [text for draft, text in zip(drafts, shown, strict=True) if draft.kind == "conversation"]
+        words = _analysed(_WORDS, [*said, *answers, *discussed], progress)
+        return cls(
+            _analysed(_MORPHEMES, [*said, *shown], progress),
+            {text: frozenset(terms) - _IGNORED for text, terms in words.items()},
+            {text: frozenset(terms) for text, terms in _analysed(_NAMES, said, progress).items()},
+        )
+
+
+def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | None) -> dict[str, list[str]]:
+    """Text -> its morphemes with one of the tags, in order."""
+    unique = list(dict.fromkeys(texts))
+    found = Kiwi(tags)(unique, progress).lists()
+    # kiwi takes the full stop after a number for a part of it.
+    return {text: [term.rstrip(".,") or term for term in terms] for text, terms in zip(unique, found, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A draft and what the filters compare it with.
+
+    shown: text of its document; "" without one. allowed: scripts in which its questions may be written; empty: any.
+    """
+
+    draft: Draft
+    shown: str
+    terms: _Terms
+    allowed: frozenset[str]
+
+    @functools.cached_property
+    def spoken(self) -> list[str]:
+        """The turns by the user."""
+        return [turn.content for turn in self.draft.turns if turn.role == "user"]
+
+    @functools.cached_property
+    def asked(self) -> frozenset[str]:
+        """Content words of the turns by the user."""
+        return self.words(self.spoken)
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Names and numbers in the turns by the user."""
+        return frozenset().union(*(self.terms.names[text] for text in self.spoken))
+
+    def words(self, texts: Iterable[str]) -> frozenset[str]:
+        """Content words of some texts."""
+        return frozenset().union(*(self.terms.words[text] for text in texts))
+
+
+def sift(
+    drafts: Sequence[Draft],
+    documents: Mapping[str, Document],
+    examples: Sequence[Query] = (),
+    filters: Filters | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Draft], list[Rejection]]:
+    """(the drafts that pass, why the others do not), each in the order of `drafts`.
+
+    documents: doc_id -> document, at least those that the drafts name.
+    examples: real queries, in whose languages drafts may be written besides that of their document.
+    progress: counts texts that are taken apart into morphemes.
+    """
+    chosen = filters or Filters()
+    cases = _cases(drafts, documents, examples, progress)
+    rejected: dict[int, Rejection] = {}
+    for number, case in enumerate(cases):
+        found = ((reason, check(case, chosen)) for reason, check in CHECKS.items())
+        if first := next(((reason, detail) for reason, detail in found if detail), None):
+            rejected[number] = Rejection(case.draft, *first)
+    left = [number for number in range(len(cases)) if number not in rejected]
+    for number, first_draft in _duplicates([cases[number] for number in left], chosen.duplicate).items():
+        detail = f"asks the same as {first_draft.query_id}: {first_draft.question}"
+        rejected[left[number]] = Rejection(drafts[left[number]], "duplicate", detail)
+    accepted = [_flagged(case) for number, case in enumerate(cases) if number not in rejected]
+    return accepted, [rejected[number] for number in sorted(rejected)]
+
+
+def _form(case: _Case, _: Filters) -> str:
+    turns = case.draft.turns
+    if not turns or turns[-1].role != "user":
+        return "the last turn is not the user's"
+    if not all(turn.content.strip() for turn in turns):
+        return "a turn is empty"
+    if case.draft.kind == "conversation" and sum(turn.role == "user" for turn in turns) < 2:
+        return "a conversation in which the user speaks once"
+    return ""
+
+
+def _length(case: _Case, _: Filters) -> str:
+    question = case.draft.question
+    if sum(map(str.isalnum, question)) < SHORTEST:
+        return f"shorter than {SHORTEST} letters or digits"
+    return f"{len(question)} characters, more than {LONGEST}" if len(question) > LONGEST else ""
+
+
+def _language(case: _Case, _: Filters) -> str:
+    question = case.draft.question
+    shares = scripts.shares(question)
+    if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
+        return ""
+    known = set(_letters(case.shown).split())
+    if known.issuperset(_letters(question).split()):  # a query of names, as the document writes them
+        return ""
+    return f"written in {scripts.main(question)}, not in {' or '.join(sorted(case.allowed))}"
+
+
+def _no_question(case: _Case, _: Filters) -> str:
+    if case.draft.kind != "none" and asks_nothing(case.draft.question):  # what needs no retrieval may be a remark
+        return "it states something, or says that there is nothing to ask"
+    return ""
+
+
+def _deictic(case: _Case, _: Filters) -> str:
+    found = [match for text in case.spoken if (match := POINTS_AT_TEXT.search(text))]
+    if not found and case.draft.kind != "none" and (match := BEGINS_WITH_REFERENCE.match(case.spoken[0])):
+        found = [match]
+    return f"{found[0][0].strip()!r} points at something that the user does not see" if found else ""
+
+
+def _evidence(case: _Case, _: Filters) -> str:
+    needed = case.draft.kind in ANSWERED and not case.draft.evidence
+    return "no passage of the document is quoted" if needed else ""
+
+
+def _answer(case: _Case, _: Filters) -> str:
+    if case.draft.kind not in ANSWERED:
+        return ""
+    if not case.draft.answer.strip():
+        return "there is no answer"
+    if _letters(case.draft.answer) == _letters(case.draft.question):
+        return "the answer is the question"
+    answered = case.words([case.draft.answer])
+    if answered and answered <= case.words(turn.content for turn in case.draft.turns):
+        return "all content words of the answer are in the question"
+    return ""
+
+
+def _copied(case: _Case, filters: Filters) -> str:
+    present = set(_grams(case.terms.morphemes[case.shown]))
+    of_turns = [_grams(case.terms.morphemes[text]) for text in case.spoken]
+    shares = [sum(gram in present for gram in grams) / len(grams) for grams in of_turns if len(grams) >= FEWEST_GRAMS]
+    if max(shares, default=0) > filters.copied:
+        return f"{max(shares):.0%} of its {GRAM}-grams of morphemes stand in the document"
+    return ""
+
+
+# Reason -> check, which returns what exactly is wrong, or "". The first that finds something is the reason.
+CHECKS: Mapping[str, Callable[[_Case, Filters], str]] = {
+    "form": _form,
+    "length": _length,
+    "language": _language,
+    "no question": _no_question,
+    "deictic": _deictic,
+    "evidence": _evidence,
+    "answer": _answer,
+    "copied": _copied,
+}
+REASONS = (*CHECKS, "duplicate")
+
+
+def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
+    """Position of each case that asks the same as one before it in `_order` -> that one, which stays.
+
+    Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each, the first
+    size - least * size + 1 of them (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
+    """
+    counts = Counter(word for case in cases for word in case.asked)
+    by_word: dict[str, list[int]] = {}
+    by_text: dict[str, int] = {}
+    found: dict[int, Draft] = {}
+    for number in sorted(range(len(cases)), key=lambda number: _order(cases[number].draft)):
+        case = cases[number]
+        words = sorted(case.asked, key=lambda word: (counts[word], word))
+        rare = words[: len(words) - math.ceil(least * len(words) - 1e-9) + 1]
+        text = _letters(" ".join(case.spoken))
+        near = {other for word in rare for other in by_word.get(word, ()) if _same(case, cases[other], least)}
+        near |= {by_text[text]} if text in by_text else set()
+        if near:
+            found[number] = min((cases[other].draft for other in near), key=_order)
+            continue
+        by_text[text] = number
+        for word in rare:
+            by_word.setdefault(word, []).append(number)
+    return found
+
+
+def _order(draft: Draft) -> tuple[bool, str, str, str]:
+    """Sorts drafts that ask the same: what one document answers is not unanswerable."""
+    return draft.kind == "unanswerable", draft.query_id, draft.doc_id, draft.answer
+
+
+def _same(one: _Case, other: _Case, least: float) -> bool:
+    """Whether two cases have the same names and numbers and similar content words."""
+    return one.names == other.names and len(one.asked & other.asked) >= least * len(one.asked | other.asked) - 1e-9
+
+
+def _flagged(case: _Case) -> Draft:
+    """The draft, with a flag if it is a conversation whose earlier turns tell nothing about the document."""
+    draft = case.draft
+    if draft.kind != "conversation" or REFERENCE.search(draft.question):
+        return draft
+    *earlier, last = case.spoken
+    if case.words(earlier) & case.words([case.shown]) - case.words([last]):
+        return draft
+    return replace(draft, flags=(*draft.flags, STANDS_ALONE))
+
+
+def _cases(
+    drafts: Sequence[Draft], documents: Mapping[str, Document], examples: Sequence[Query], progress: Progress | None
+) -> list[_Case]:
+    shown = [documents[draft.doc_id].text if draft.doc_id else "" for draft in drafts]
+    terms = _Terms.of(drafts, shown, progress)
+    of_examples = Counter(scripts.main(example.text) for example in examples)
+    real = {script for script, count in of_examples.items() if count >= EXAMPLES_IN_SCRIPT * len(examples)}
+    allowed = {text: _scripts(text) for text in set(shown)}
+    anywhere = frozenset(real).union(*allowed.values())
+    return [
+        _Case(draft, text, terms, allowed[text] | real if allowed[text] else anywhere)
+        for draft, text in zip(drafts, shown, strict=True)
+    ]
+
+
+def _scripts(text: str) -> frozenset[str]:
+    """The scripts of a document; none if it has few letters."""
+    if sum(map(str.isalpha, text)) < FEWEST_LETTERS:
+        return frozenset()
+    return frozenset(script for script, share in scripts.shares(text).items() if share >= SAME_SCRIPT)
+
+
+def _grams(morphemes: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(morphemes[start : start + GRAM]) for start in range(len(morphemes) - GRAM + 1)]
+
+
+def _letters(text: str) -> str:
+    """A text as it is compared with another: lower case, without punctuation, one space between words."""
+    folded = unicodedata.normalize("NFC", text.casefold())
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in folded).split())
