@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -113,9 +114,7 @@ def tokens(text: str) -> float:
 def tokens_of(body: Mapping[str, Any]) -> float:
     """About how many input tokens a request has, by the rule of `tokens`; its schema counts as it does for servers that
     put it into the prompt."""
-    import json
-
-    schema = json.dumps(body.get("response_format", ""), ensure_ascii=False)
+    schema = json.dumps(body["response_format"], ensure_ascii=False) if "response_format" in body else ""
     return tokens(schema) + sum(MESSAGE_TOKENS + tokens(one["content"]) for one in body["messages"])
 
 
