@@ -51,6 +51,7 @@ class SpanLabelled:
     """
 
     recorded_as = "dataset/testset"
+    key = "dataset.path"  # the config key of the test set, for errors
 
     def __init__(self, *, path: str, documents: str | None = None) -> None:
         self._path, self._documents = Path(path), documents
@@ -66,20 +67,21 @@ class SpanLabelled:
         return [one.query for one in self._rows]
 
     def qrels(self) -> SpanQrels:
-        return span_qrels(self._rows, self._chunks, self._folder)
+        return span_qrels(self._rows, self._chunks, self.folder)
 
     @cached_property
-    def _folder(self) -> DocumentsFolder:
+    def folder(self) -> DocumentsFolder:
+        """Where the documents are."""
         given = self._documents or str(documents_of(self._path))
         return DocumentsFolder(Path(given), "dataset.documents")
 
     @cached_property
     def _chunks(self) -> list[Chunk]:
-        return list(self._folder.chunks())
+        return list(self.folder.chunks())
 
     @cached_property
     def _rows(self) -> list[EvidencedQuery]:
-        return read_queries(self._path)
+        return read_queries(self._path, self.key)
 
 
 def documents_of(folder: Path, key: str = "dataset.path") -> Path:

@@ -31,7 +31,8 @@ from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
-FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file")
+FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file", "files", "testset", "note", "store")
+GROUPED = ("chunk", "runtime")  # groups of keys in a component, which may name files, too
 # Keys that decide where output goes and how it looks, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace", "plugins")
 OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that not every run uses
@@ -65,7 +66,14 @@ def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(node: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: os.path.abspath(v) if k in FILE_KEYS and v else v for k, v in node.items()}  # noqa: PTH100
+    found = {k: _absolute_path(v) if k in FILE_KEYS and v else v for k, v in node.items()}
+    return found | {k: _absolute(node[k]) for k in GROUPED if isinstance(node.get(k), Mapping)}
+
+
+def _absolute_path(value: str | list[str]) -> str | list[str]:
+    if isinstance(value, list):
+        return [os.path.abspath(one) for one in value]  # noqa: PTH100
+    return os.path.abspath(value)  # noqa: PTH100
 
 
 def trial_key(
@@ -134,7 +142,8 @@ def inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
 
 def place(source: Mapping[str, Any], name: str) -> str:
     """Where a part of the data was read from: its own file, the folder, or the class that reads it."""
-    return source.get(name) or source.get("path") or recorded_name(target_class(source, "dataset"))
+    named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
+    return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
 
 
 def log_numbers(

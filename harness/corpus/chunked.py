@@ -1,0 +1,65 @@
+"""Text files as a dataset: prepared in the cache, and labelled by a test set with evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.corpus.chunking import Chunking
+from harness.corpus.files import find_files
+from harness.corpus.preparation import identity, prepare
+from harness.data.documents_folder import DocumentsFolder
+from harness.data.testset import SpanLabelled
+from harness.pipeline.cache import Cache
+from retrievers.base import BadInput
+
+SAMPLE = Path(__file__).parents[1] / "sample"
+FOLDER = "documents"  # within the entry of the cache, which has a manifest of its own
+
+
+class Chunked(SpanLabelled):
+    """Text files, cut into documents as `harness prepare` does, with the labels of a test set.
+
+    The documents are made once for the same files and settings, and kept in the cache. So the settings can be swept:
+    each value has documents and labels of its own. The queries are the same, and so is their evidence: by span
+    measures, runs on different chunks compare (`harness.evaluation.evidence`).
+
+    files: paths with wildcards; None: the company profiles that ship with the package.
+    testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.
+    chunk: settings, as of `Chunking`; those that are left out have their defaults.
+    store: folder of the cache.
+    """
+
+    recorded_as = "dataset/chunked"
+    key = "dataset.testset"
+
+    def __init__(
+        self,
+        *,
+        store: str,
+        files: list[str] | str | None = None,
+        testset: str | None = None,
+        chunk: Mapping[str, Any] | None = None,
+    ) -> None:
+        if (files is None) != (testset is None):
+            lacking, given = ("testset", "files") if testset is None else ("files", "testset")
+            raise BadInput(
+                f"dataset.{given} needs dataset.{lacking}: the evidence of a test set is quoted from its own files. "
+                "Without both, the sample's profiles and test set are used."
+            )
+        super().__init__(path=testset or str(SAMPLE / "testset"))
+        self._files = files or str(SAMPLE / "profiles" / "*.txt")
+        self._chunking = Chunking.of(chunk or {}, "dataset.chunk")
+        self._store = Path(store)
+
+    @cached_property
+    def folder(self) -> DocumentsFolder:
+        files = find_files(self._files)
+
+        def fill(entry: Path) -> None:
+            prepare(files, self._chunking, entry / FOLDER)
+
+        entry = Cache(self._store).folder("documents", identity(files, self._chunking), fill, resume=True)
+        return DocumentsFolder(entry / FOLDER, "dataset.files")
