@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.text import counted
+from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.progress import stage
 from harness.reports import sections, terminal
@@ -90,7 +91,8 @@ class Group:
     def data(self) -> str:
         """What tells this group from others with the same title."""
         tags = self.rows[0].shown.tags
-        return (tags.get("data.qrels") or tags.get("data.references") or "")[:8]
+        labels = "data.evidence" if of_spans(self.measure or "") else "data.qrels"
+        return (tags.get(labels) or tags.get("data.references") or "")[:8]
 
     @cached_property
     def differs(self) -> list[dict[str, str]]:

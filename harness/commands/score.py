@@ -141,16 +141,19 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     scores, qrels = file_scores(config, predictions)
     objective = objective_of(config["objective"], scores, None, "all")
     numbers = retrieval_run.scored(scores)
-    labels = str(Dataset("", (), (), qrels).fingerprints["qrels"])
+    made_of = Dataset("", (), (), qrels).fingerprints
+    labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
     where = retrieval_run.place(config["dataset"], "qrels")
     record = RunRecord(
         config["experiment_name"],
         config["run_name"] or path.name,
         params=retrieval_run.params(config, invocation.choices),
-        tags=provenance.provenance({"predictions": lists_digest(predictions), "qrels": labels})
+        tags=provenance.provenance({"predictions": lists_digest(predictions), **labels})
         | {"harness.verb": "score", retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids)},
         inputs={
-            "qrels": Input(name=invocation.choices["dataset"], sha256=labels, source=where, rows=len(qrels.grades))
+            "qrels": Input(
+                name=invocation.choices["dataset"], sha256=str(labels["qrels"]), source=where, rows=len(qrels.grades)
+            )
         },
         metrics=retrieval_run.charted(numbers, objective),
         objective=objective,

@@ -66,11 +66,6 @@ class Measure:
     k: int | None
     compute: Callable
 
-    @property
-    def of_spans(self) -> bool:
-        """Whether the measure needs labels made of evidence, and is the same however the texts were cut."""
-        return self.name.partition("@")[0] in OF_SPANS
-
     def values(self, judged: Judged) -> np.ndarray:
         """float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
         return self.compute(judged)
@@ -110,6 +105,12 @@ def _parse(name: str) -> Measure:
     return Measure(f"{base}@{cutoff}", family, int(cutoff), partial(function, k=int(cutoff)))
 
 
+def of_spans(name: str) -> bool:
+    """Whether a measure counts characters of evidence. Such measures need labels made of evidence, and compare between
+    documents that were cut from the same texts in different ways; all others count documents."""
+    return name.partition("@")[0] in OF_SPANS
+
+
 def requested(metrics: Iterable[str], qrels: Qrels | None) -> list[str]:
     """The measures to compute: those named in `metrics`, and SPAN_MEASURES for labels made of evidence."""
     more = SPAN_MEASURES if isinstance(qrels, SpanQrels) else ()
@@ -118,7 +119,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None) -> list[str]:
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
     """BadInput for a measure of spans where the labels are not made of evidence."""
-    lacking = [name for name in metrics if parse(name).of_spans]
+    lacking = [name for name in metrics if of_spans(name)]
     if lacking and not isinstance(qrels, SpanQrels):
         raise BadInput(
             f"metrics: '{lacking[0]}' counts characters of evidence, and these labels are not made of evidence. Use "

@@ -14,7 +14,7 @@ from harness.data.files import some
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import SHOWN, ceilings, losses, merged
-from harness.evaluation.measures import Family, Measure, check_labels, parse
+from harness.evaluation.measures import Family, Measure, check_labels, of_spans, parse
 from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
@@ -255,7 +255,7 @@ def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
     """Measure of spans -> why it is unknown: nobody knows what a document shows that the dataset does not have."""
     unplaced = shown.shown.unplaced if shown.shown else []
     why = f"the dataset does not have {counted(len(unplaced), 'document')} of the lists, such as {some(unplaced, 1)}"
-    return {one.name: why for one in measures if one.of_spans and unplaced}
+    return {one.name: why for one in measures if of_spans(one.name) and unplaced}
 
 
 def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicates: int) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.config.text import counted
+from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
@@ -18,7 +19,7 @@ from retrievers.base import BadInput, did_you_mean
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
 
 SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
-SAME_TAGS = ("data.qrels", "data.queries", "data.references", SCORED_IDS, "version.measures")  # of runs that compare
+SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # of runs that compare, besides labels
 SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # by the queries that rank them
 
 
@@ -93,12 +94,21 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
         return False
     pairs = (
-        *((one.tags.get(name), other.tags.get(name)) for name in SAME_TAGS),
+        *((one.tags.get(name), other.tags.get(name)) for name in same_tags(own.name)),
         *((one.params.get(name), other.params.get(name)) for name in SAME_PARAMS[own.select_on]),
         (one.metrics.get(SCORED_QUERIES), other.metrics.get(SCORED_QUERIES)),
     )
     same_task = one.tags.get("task") == other.tags.get("task")
     return same_task and all(first == second for first, second in pairs if first is not None and second is not None)
+
+
+def same_tags(measure: str) -> tuple[str, ...]:
+    """The tags that are the same in all runs which the measure can rank.
+
+    Measures of documents need the same labels. Those of spans need the same evidence: the documents may have been cut
+    from the texts in different ways.
+    """
+    return ("data.evidence" if of_spans(measure) else "data.qrels", *SAME_TAGS)
 
 
 def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
@@ -109,7 +119,7 @@ def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None
     if record.objective is None:
         return None
     logged = record.tags | record.all_end_tags
-    tags = {name: logged[name] for name in (f"{OBJECTIVE}.name", *SAME_TAGS) if name in logged}
+    tags = {name: logged[name] for name in (f"{OBJECTIVE}.name", *same_tags(record.objective.name)) if name in logged}
     names = ("select_on", *SAME_PARAMS[record.objective.select_on])
     params = {name: record.params[name] for name in names if name in record.params}
     found = tracker.leaders(record.experiment, tags, params)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.data.submissions import validate_against, validate_submission, with_contents
-from harness.evaluation.measures import SPAN_MEASURES, Family, parse
+from harness.evaluation.measures import SPAN_MEASURES, Family, of_spans, parse
 from harness.tasks import scored_file
 from harness.tasks.task import TextTask
 from harness.tracking import retrieval_run, task_run
@@ -24,12 +24,13 @@ class RunKind(Protocol):
 
     name: `retrieval`, or the name of the text task, which its runs have as tag `task`.
     unit: what is scored, in the plural.
-    shared: tag -> what it identifies; comparable runs have the same values of these tags.
     """
 
     name: str
     unit: str
-    shared: Mapping[str, str]
+
+    def shared(self, metric: str) -> Mapping[str, str]:
+        """tag -> what it identifies; runs that compare by a measure have the same values of these tags."""
 
     def check_measure(self, key: str, name: str) -> None:
         """BadInput, which names the config key, for a measure that runs of this kind cannot have."""
@@ -69,7 +70,10 @@ class Retrieval:
     """Runs of `harness run`, of sweeps, and scored files of ranked lists."""
 
     name, unit = RETRIEVAL, "queries"
-    shared: Mapping[str, str] = {"data.qrels": "labels", "data.queries": "queries"} | VERSION
+
+    def shared(self, metric: str) -> Mapping[str, str]:
+        labels = {"data.evidence": "evidence"} if of_spans(metric) else {"data.qrels": "labels"}
+        return labels | {"data.queries": "queries"} | VERSION
 
     def check_measure(self, key: str, name: str) -> None:
         parse(name)
@@ -115,10 +119,12 @@ class Text:
     """Runs of a text task."""
 
     unit = "items"
-    shared: Mapping[str, str] = {"data.references": "references"} | VERSION
 
     def __init__(self, task: TextTask) -> None:
         self.task, self.name = task, task.name
+
+    def shared(self, metric: str) -> Mapping[str, str]:
+        return {"data.references": "references"} | VERSION
 
     def check_measure(self, key: str, name: str) -> None:
         scored_file.check_measure(self.task, key, name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.config.text import counted
 from harness.data.files import some
+from harness.evaluation.measures import SPAN_MEASURES, of_spans
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import SCORED_QUERIES, RankedRun, Wanted, rank
 from harness.tracking.retrieval_run import SCORED_IDS
@@ -17,6 +18,10 @@ from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
+CUT = (
+    "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
+    "on the cut: a document of one run is none of another. Those of spans compare the runs by characters of evidence"
+)
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
 
 
@@ -36,7 +41,8 @@ class Choice:
 def choose(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     """The runs that the config's `runs` names; otherwise the `top` best of the experiment.
 
-    BadInput unless they are finished runs of the kind, with the same data and version of the measures.
+    BadInput unless they are finished runs of the kind, with the same data and version of the measures. Runs on
+    documents that were cut from the same texts in different ways compare, with a note.
     """
     if config["runs"]:
         runs = _named(tracker, config)
@@ -44,8 +50,7 @@ def choose(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice
         choice = Choice(runs, config["select_on"] or ("public" if made_on_public else "all"))
     else:
         choice = _best(tracker, config, kind)
-    _check(choice.runs, kind)
-    return choice
+    return replace(choice, notes=[*choice.notes, *_check(choice.runs, kind, config["metric"])])
 
 
 def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
@@ -131,15 +136,26 @@ def _kinds(ranked: Sequence[RankedRun]) -> str:
     return " or ".join(f"{kind} ({count} run{'s' * (count != 1)})" for kind, count in counts.items())
 
 
-def _check(chosen: Sequence[LoggedRun], kind: RunKind) -> None:
+def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]:
+    """BadInput unless the runs compare. Returns notes on what to mind."""
+    shared = dict(kind.shared(metric))
+    if recut := _cut_in_different_ways(chosen):
+        shared.pop("data.qrels", None)
     for run in chosen:
         if (verb := run.tags.get("harness.verb")) not in ("run", "score"):
             raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
         if run.status != "FINISHED":
             raise BadInput(f"Run {run.named} is {run.status}: only finished runs can be compared.")
         require_kind(kind, run, "compare it")
-        for tag, meaning in kind.shared.items():
+        for tag, meaning in shared.items():
             _check_same(tag, meaning, run, [other for other in chosen if tag in other.tags])
+    return [CUT + ("." if of_spans(metric) else f", as metric={SPAN_MEASURES[0]} does.")] if recut else []
+
+
+def _cut_in_different_ways(runs: Sequence[LoggedRun]) -> bool:
+    """Whether the runs have the same evidence, but other labels, as the texts were cut into other documents."""
+    evidence = {run.tags.get("data.evidence") for run in runs}
+    return len(evidence) == 1 and None not in evidence and len({run.tags.get("data.qrels") for run in runs}) > 1
 
 
 def _check_same(tag: str, meaning: str, run: LoggedRun, tagged: Sequence[LoggedRun]) -> None:

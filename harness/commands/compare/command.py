@@ -159,7 +159,7 @@ def _write(folder: Path, compared: Compared) -> None:
 def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRecord:
     """The comparison as a run of its own; it has the data tags of the compared runs."""
     runs = [one.run for one in comparison.runs]
-    inputs = [tag.removeprefix("data.") for tag in kind.shared if tag.startswith("data.")]
+    inputs = [tag.removeprefix("data.") for tag in kind.shared(settings.metric) if tag.startswith("data.")]
     names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
     return RunRecord(
         runs[0].experiment,

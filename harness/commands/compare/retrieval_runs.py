@@ -264,22 +264,25 @@ def _queries(runs: Sequence[ComparedRun], values: np.ndarray) -> tuple[list[Comp
     values: float64 [runs, Q], the metric.
     """
     texts, snippets = _logged_texts(runs)
-    notes, relevant = [], None
+    notes: list[str] = []
+    relevant: dict[str, Mapping[str, Mapping[str, float]]] = {}
     try:
-        dataset = _reloaded(runs)
+        datasets = _reloaded(runs)
     except (BadInput, OSError) as error:
         notes.append(
             "Relevant documents are not marked and some texts are missing below, since the data could not be read "
             f"again: {error}"
         )
     else:
-        texts = {query.query_id: query.text for query in dataset.queries} | texts
-        snippets = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()} | snippets
-        relevant = dataset.qrels.grades if dataset.qrels else None
+        for dataset in datasets.values():
+            texts = {query.query_id: query.text for query in dataset.queries} | texts
+            snippets = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()} | snippets
+        relevant = {label: dataset.qrels.grades for label, dataset in datasets.items() if dataset.qrels}
 
-    def document(query_id: str, doc_id: str) -> ShownDocument:
+    def document(label: str, query_id: str, doc_id: str) -> ShownDocument:
         text = snippet(snippets[doc_id]) if doc_id in snippets else None
-        return ShownDocument(doc_id, text, doc_id in relevant.get(query_id, {}) if relevant else None)
+        known = relevant.get(label)
+        return ShownDocument(doc_id, text, doc_id in known.get(query_id, {}) if known else None)
 
     return [
         ComparedQuery(
@@ -287,7 +290,8 @@ def _queries(runs: Sequence[ComparedRun], values: np.ndarray) -> tuple[list[Comp
             texts.get(query_id),
             values={run.label: float(value) for run, value in zip(runs, values[:, row], strict=True)},
             documents={
-                run.label: [document(query_id, doc_id) for doc_id in run.lists.get(query_id, ())] for run in runs
+                run.label: [document(run.label, query_id, doc_id) for doc_id in run.lists.get(query_id, ())]
+                for run in runs
             },
         )
         for row, query_id in enumerate(runs[0].table.query_ids)
@@ -309,12 +313,16 @@ def _logged_texts(runs: Sequence[ComparedRun]) -> tuple[dict[str, str], dict[str
     return queries, texts
 
 
-def _reloaded(runs: Sequence[ComparedRun]) -> Dataset:
-    """The runs' dataset. BadInput if it has changed since."""
-    run = next((run for run in runs if "data.documents" in run.run.tags), None)
-    if run is None:
+def _reloaded(runs: Sequence[ComparedRun]) -> dict[str, Dataset]:
+    """label -> the run's dataset, read once for all runs with the same labels. BadInput if one has changed since."""
+    found: dict[str, Dataset] = {}
+    for run in runs:
+        labels = run.run.tags["data.qrels"]
+        if "data.documents" in run.run.tags and labels not in found:
+            found[labels] = load_unchanged(run.run, logged_value(read_config(run.config), "dataset", dict))
+    if not found:
         raise BadInput("these runs were scored from files, which name no documents.")
-    return load_unchanged(run.run, logged_value(read_config(run.config), "dataset", dict))
+    return {run.label: found[run.run.tags["data.qrels"]] for run in runs if run.run.tags["data.qrels"] in found}
 
 
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Which trials of a sweep compare, and systems × data sets where not all of them do.
 
 Trials compare if the same queries and labels score them by the same rules: what `harness compare` asks of runs. A sweep
-over data sets, or over schemes of a task, therefore has several groups of trials, each with a best one of its own.
+over data sets, or over schemes of a task, therefore has several groups of trials, each with a best one of its own. So
+has one over ways to cut texts into documents, unless its objectives count characters of evidence.
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ def split(trials: Mapping[int, Trial]) -> list[Group]:
 def keys_apart(trials: Mapping[int, Trial]) -> list[str]:
     """The swept keys that decide with which others a trial compares."""
     return keys_that_change(trials.values(), lambda trial: (trial.data, trial.rules))
+
+
+def cut_in_different_ways(trials: Mapping[int, Trial]) -> bool:
+    """Whether nothing but the cut of the same texts into documents sets the trials apart."""
+    given = [trial for trial in trials.values() if not trial.error]
+    same = {(trial.fingerprints.get("queries"), trial.fingerprints.get("evidence"), trial.rules) for trial in given}
+    return len(same) == 1 and all("evidence" in trial.fingerprints for trial in given)
 
 
 def systems(trials: Mapping[int, Trial], groups: Sequence[Group], value: Callable[[int], float]) -> list[System]:

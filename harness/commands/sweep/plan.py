@@ -30,6 +30,7 @@ from harness.pipeline.run_config import Node, RunConfig
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
+from harness.tracking.tracker import LESS_IS_BETTER
 from retrievers.base import BadInput, Qrels
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Trial:
     overrides: the swept ones, key=value. config: the resolved config of its run; {} if it could not be made.
     choices: config group -> choice. fingerprints: of the dataset. key: its trial key.
     data, rules: digests of the queries and labels that score it, and of how they are scored: trials with the same ones
-    compare.
+    compare. By objectives that count characters of evidence, trials on other documents of the same texts do, too.
     ranking_keys: digests of the component rankings that it reads.
     job_key: digest of all its expensive steps. error: why it cannot run.
     """
@@ -144,12 +145,18 @@ class Planner:
         reranker = self._identity(config.rerank) if "rerank" in config.active else None
         trial.key = retrieval_run.trial_key(config, dataset.fingerprints, dataset.texts, self._identity)
         trial.config, trial.choices, trial.fingerprints = dict(config.document), choices, dataset.fingerprints
-        shared = [tag.removeprefix("data.") for tag in Retrieval.shared if tag.startswith("data.")]
-        trial.data = digest([dataset.fingerprints[name] for name in shared])
+        trial.data = digest([dataset.fingerprints[name] for name in self._shared(config)])
         trial.ranking_keys = ranking_keys
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
         self._check_possible(trial, config, dataset)
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
+
+    def _shared(self, config: RunConfig) -> list[str]:
+        """The parts of the data that are the same in trials which compare by every objective of the sweep."""
+        names = self.settings["objectives"] or [config.objective]
+        scores = [name for name in names if not name.startswith(LESS_IS_BETTER)]
+        tags = dict.fromkeys(tag for name in scores for tag in Retrieval().shared(name))
+        return [tag.removeprefix("data.") for tag in tags if tag.startswith("data.")]
 
     def _check_possible(self, trial: Trial, config: RunConfig, facts: DataFacts) -> None:
         """BadInput where the trial would fail for its data or its models; checked once for trials that are alike."""

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.commands.sweep.groups import System, best_by_mean, split, systems
+from harness.commands.sweep.groups import System, best_by_mean, cut_in_different_ways, split, systems
 from harness.commands.sweep.optimism import Optimism
 from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.trials import Result
 from harness.config.text import counted, short_id
+from harness.evaluation.measures import SPAN_MEASURES
 from harness.evaluation.objective import Objective as Ranked
 from harness.pipeline.timing import MS
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
@@ -116,6 +117,11 @@ class Summary:
         if system := best_by_mean(self.systems):
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
+        if cut_in_different_ways(self.trials):
+            found.append(
+                "They have the same evidence, and documents that were cut from the same texts in different ways: "
+                f"objective={SPAN_MEASURES[0]} counts characters of evidence, and ranks all of them."
+            )
         return found
 
     @property
