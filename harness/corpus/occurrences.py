@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class Occurrences:
 
     def __len__(self) -> int:
         """Number of documents."""
-        return len(self._grouped[1]) - 1
+        return len(self._grouped.firsts)
 
     @property
     def places(self) -> int:
@@ -86,65 +87,77 @@ class Occurrences:
 
     def doc_ids(self, documents: Sequence[int]) -> list[str]:
         """The ids of some documents. documents: their positions."""
-        ids = np.concatenate(self._ids)
-        return [ids[place].tobytes().hex() for place in self._firsts[list(documents)].tolist()]
+        ids = self._grouped.ids[self._grouped.firsts[np.array(documents, np.int64)]]
+        return [one.tobytes().hex() for one in ids]
 
     def lengths(self) -> np.ndarray:
         """int32: the characters of each document."""
-        spans = np.concatenate(self._spans)[self._firsts]
-        found: np.ndarray = spans[:, 1] - spans[:, 0]
+        starts, ends = self._grouped.spans[self._grouped.firsts].T
+        found: np.ndarray = ends - starts
         return found
-
-    @cached_property
-    def _grouped(self) -> tuple[np.ndarray, np.ndarray]:
-        """(places ordered by document, where each document begins among them and the end).
-
-        Documents are in the order of their first places, and the places of each are ascending.
-        """
-        ids = np.concatenate(self._ids)
-        high, low = ids[:, :8].copy().view(">u8").ravel(), ids[:, 8:].copy().view(">u2").ravel()
-        order = np.lexsort((low, high))  # stable: places ascend within a document
-        high, low = high[order], low[order]
-        begins = np.flatnonzero(np.r_[True, (np.diff(high) != 0) | (np.diff(low) != 0)][: len(order)])
-        sizes = np.diff(np.r_[begins, len(order)])
-        by_first = np.argsort(order[begins])
-        starts = np.r_[0, np.cumsum(sizes[by_first])]
-        inside = np.arange(len(order)) - np.repeat(starts[:-1], sizes[by_first])
-        return order[np.repeat(begins[by_first], sizes[by_first]) + inside], starts
-
-    @property
-    def _firsts(self) -> np.ndarray:
-        """The first place of each document, ascending."""
-        order, starts = self._grouped
-        return order[starts[:-1]]
 
     def contents(self, read: Callable[[str], str]) -> Iterator[str]:
         """The content of each document. read: text id -> text."""
-        spans = np.concatenate(self._spans)
         for number, first, last in self._runs():
             text = read(self._sources[number].text)
-            for start, end in spans[self._firsts[first:last]].tolist():
+            for start, end in self._grouped.spans[self._grouped.firsts[first:last]].tolist():
                 yield text[start:end]
-
-    def _runs(self) -> Iterator[tuple[int, int, int]]:
-        """(source, first, past the last) document that the source brings; sources that bring none are left out."""
-        borders = np.searchsorted(self._firsts, self._ends).tolist()
-        for number in range(len(self._sources)):
-            if borders[number] < borders[number + 1]:
-                yield number, borders[number], borders[number + 1]
 
     def rows(self, read: Callable[[str], str]) -> Iterator[Row]:
         """The documents in the order of their first places. read: text id -> text."""
-        order, starts = self._grouped
-        ids, spans = np.concatenate(self._ids), np.concatenate(self._spans)
-        contents = self.contents(read)
+        grouped, contents = self._grouped, self.contents(read)
         for number, first, last in self._runs():
-            source = self._sources[number]
-            for document in range(first, last):
-                places = order[starts[document] : starts[document + 1]]
-                where = np.searchsorted(self._ends, places, side="right") - 1
-                found = tuple(
-                    Span(self._sources[at].text, start, end)
-                    for at, (start, end) in zip(where.tolist(), spans[places].tolist(), strict=True)
-                )
-                yield Row(ids[places[0]].tobytes().hex(), next(contents), source, found)
+            ids = self.doc_ids(range(first, last))
+            borders = grouped.starts[first : last + 1]
+            places = grouped.order[borders[0] : borders[-1]]
+            sources = (np.searchsorted(self._ends, places, side="right") - 1).tolist()
+            spans = [
+                Span(self._sources[source].text, start, end)
+                for source, (start, end) in zip(sources, grouped.spans[places].tolist(), strict=True)
+            ]
+            for doc_id, (begin, end) in zip(ids, pairwise((borders - borders[0]).tolist()), strict=True):
+                yield Row(doc_id, next(contents), self._sources[number], tuple(spans[begin:end]))
+
+    def _runs(self) -> Iterator[tuple[int, int, int]]:
+        """(source, first, past the last) document that the source brings; sources that bring none are left out."""
+        borders = np.searchsorted(self._grouped.firsts, self._ends).tolist()
+        for number, (first, last) in enumerate(pairwise(borders)):
+            if first < last:
+                yield number, first, last
+
+    @cached_property
+    def _grouped(self) -> _Grouped:
+        return _Grouped.of(self._ids, self._spans)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """Places by document. Documents are in the order of their first places; the places of each are ascending.
+
+    ids: uint8 [places, ID_BYTES]. spans: int32 [places, 2]. order: places, those of one document side by side. starts:
+    where each document begins in `order`, and its length. firsts: the first place of each document, ascending.
+    """
+
+    ids: np.ndarray
+    spans: np.ndarray
+    order: np.ndarray
+    starts: np.ndarray
+    firsts: np.ndarray
+
+    @classmethod
+    def of(cls, ids: list[np.ndarray], spans: list[np.ndarray]) -> _Grouped:
+        """From the parts of both arrays, which are emptied."""
+        whole, places = np.concatenate(ids), np.concatenate(spans)
+        ids.clear()
+        spans.clear()
+        high, low = whole[:, :8].copy().view(">u8").ravel(), whole[:, 8:].copy().view(">u2").ravel()
+        order = np.lexsort((low, high))  # stable: places ascend within a document
+        new = np.ones(len(order), bool)
+        new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
+        begins = np.flatnonzero(new)
+        sizes = np.diff(begins, append=len(order))
+        by_first = np.argsort(order[begins])
+        begins, sizes = begins[by_first], sizes[by_first]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        within = np.arange(len(order)) - np.repeat(starts[:-1], sizes)
+        return cls(whole, places, order[np.repeat(begins, sizes) + within], starts, order[begins])

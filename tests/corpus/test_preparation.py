@@ -1,0 +1,478 @@
+"""Files to a documents folder: what is in it, that it is always the same, and what interruptions leave."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.corpus import preparation, work_log
+from harness.corpus.chunking import Chunking
+from harness.corpus.files import find_files
+from harness.corpus.manifest import Lengths, Manifest
+from harness.corpus.occurrences import Occurrences, Source, bytes_id, document_id
+from harness.corpus.output import prepare_output
+from harness.corpus.preparation import identity, prepare
+from harness.data.documents_folder import DocumentsFolder
+from harness.data.files import json_lines
+from retrievers.base import BadInput
+
+SMALL = Chunking(size=12, overlap=6)
+ONE = "가나다라마. 바사아자차.\n"  # size 12: both sentences are a document
+TWO = "타파하가나. 바사아자차. 끝."
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """A folder with two files, which is the working folder's `in`."""
+    monkeypatch.chdir(tmp_path)
+    write({"one.txt": ONE, "two.txt": TWO})
+    return tmp_path
+
+
+def write(texts):
+    Path("in").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        Path("in", name).write_text(text, "utf-8")
+
+
+def rows(folder, name="documents.jsonl"):
+    return [row for _, row in json_lines(Path(folder) / name)]
+
+
+def files():
+    return find_files("in/*")
+
+
+def contents(folder):
+    """Name -> bytes of every file in a folder."""
+    return {str(one.relative_to(folder)): one.read_bytes() for one in sorted(Path(folder).rglob("*")) if one.is_file()}
+
+
+def sha(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def test_a_folder_by_hand(corpus):
+    prepared = prepare(files(), Chunking(size=7, overlap=0), Path("docs"))
+    one, two = sha(ONE), sha(TWO)
+    assert rows("docs") == [
+        {"docid": sha("\0가나다라마."), "title": "", "content": "가나다라마.", "src": "in/one.txt",
+         "spans": [{"text": one, "start": 0, "end": 6}]},
+        {"docid": sha("\0바사아자차."), "title": "", "content": "바사아자차.", "src": "in/one.txt",
+         "spans": [{"text": one, "start": 7, "end": 13}, {"text": two, "start": 7, "end": 13}]},
+        {"docid": sha("\0타파하가나."), "title": "", "content": "타파하가나.", "src": "in/two.txt",
+         "spans": [{"text": two, "start": 0, "end": 6}]},
+        {"docid": sha("\0끝."), "title": "", "content": "끝.", "src": "in/two.txt",
+         "spans": [{"text": two, "start": 14, "end": 16}]},
+    ]  # fmt: skip
+    assert rows("docs", "files.jsonl")[0] == {
+        "path": "in/one.txt", "sha256": hashlib.sha256(ONE.encode()).hexdigest(), "bytes": len(ONE.encode()),
+        "text": one, "characters": 14, "title": "", "pages": None, "reader": "text",
+    }  # fmt: skip
+    assert (prepared.files, prepared.texts, prepared.documents, prepared.spans) == (2, 2, 4, 5)
+    assert prepared.lengths == Lengths(2, 6, 6, ((1, 0), (2, 1), (3, 0), (4, 0), (5, 0), (6, 3)))
+    assert Manifest.read(Path("docs")).prepared == prepared
+    assert sorted(one.name for one in Path("docs").iterdir()) == [
+        "documents.jsonl", "files.jsonl", "manifest.json", "near_duplicates.jsonl", "texts",
+    ]  # fmt: skip
+    folder = DocumentsFolder(Path("docs"))
+    for chunk in folder.chunks():
+        for span in chunk.spans:
+            assert folder.text(span.text)[span.start : span.end] == chunk.document.text
+
+
+def test_the_note_is_the_title_and_part_of_the_id(corpus):
+    Path("note.txt").write_text("이 문서는 '{name}'에 대한 정보를 담고 있습니다.\n", "utf-8")
+    Path("in/two.txt").rename("in/Tesla_KR.txt")
+    prepare(files(), Chunking(size=7, overlap=0, note="note.txt"), Path("docs"))
+    found = rows("docs")
+    assert {row["title"] for row in found} == {
+        f"이 문서는 '{name}'에 대한 정보를 담고 있습니다." for name in ("Tesla", "one")
+    }
+    assert len(found) == 5, "the sentence in both files has two notes, so it is two documents"
+    assert all(row["docid"] == document_id(row["title"], row["content"]) for row in found)
+    assert all("정보를" not in row["content"] for row in found)
+
+
+def test_a_text_in_two_files_is_kept_once(corpus):
+    write({"three.txt": ONE})
+    prepared = prepare(files(), SMALL, Path("docs"))
+    assert (prepared.files, prepared.texts) == (3, 2)
+    spans = [span for row in rows("docs") for span in row["spans"]]
+    assert len(spans) == len({tuple(span.values()) for span in spans}) == prepared.spans
+    assert [row["text"] for row in rows("docs", "files.jsonl")] == [sha(ONE), sha(ONE), sha(TWO)]
+
+
+SENTENCES = st.lists(st.sampled_from(["가나다.", "라마바?", "사아.", "자차카타파하.", "끝!"]), min_size=1, max_size=8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(SENTENCES, min_size=1, max_size=4), SENTENCES, st.integers(0, 4))
+def test_an_added_file_changes_no_other_document(texts, added, place):
+    def documents(texts):
+        found = Occurrences()
+        for number, text in enumerate(texts):
+            found.add(Source(str(number), "", bytes_id(text.encode())), text, SMALL.spans(text))
+        known = {bytes_id(text.encode()): text for text in texts}
+        return [(row.doc_id, row.content, row.spans) for row in found.rows(known.__getitem__)]
+
+    texts = [" ".join(one) for one in texts]
+    before, after = documents(texts), documents([*texts[:place], " ".join(added), *texts[place:]])
+    known = {doc_id: (content, {*spans}) for doc_id, content, spans in after}
+    for doc_id, content, spans in before:
+        assert known[doc_id][0] == content
+        assert {*spans} <= known[doc_id][1]
+    assert len(known) == len(after)
+    # an independent grouping: a plain dictionary in the order of first occurrence
+    plain = {}
+    for text in texts:
+        for start, end in SMALL.spans(text):
+            plain.setdefault(text[start:end], {})[bytes_id(text.encode()), start, end] = None
+    assert [(one, [*places]) for one, places in plain.items()] == [
+        (content, [(span.text, span.start, span.end) for span in spans]) for _, content, spans in before
+    ]
+
+
+def test_near_duplicates_are_listed(corpus):
+    text = "나이테는 나무가 해마다 늘리는 테이다, 그 수를 세면 나무의 나이를 알 수 있다고 한다"
+    write({"three.txt": f"{text}.", "four.txt": f"{text}!"})
+    assert prepare(files(), Chunking(), Path("docs")).near_duplicates == 1
+    ids = {row["src"]: row["docid"] for row in rows("docs")}
+    [pair] = rows("docs", "near_duplicates.jsonl")
+    assert {pair["a"], pair["b"]} == {ids["in/three.txt"], ids["in/four.txt"]}
+    assert 0.8 <= pair["similarity"] < 1
+
+
+def test_the_same_files_give_the_same_bytes(corpus):
+    prepare(files(), SMALL, Path("docs"))
+    prepare(files(), SMALL, Path("again"))
+    assert contents("docs") == contents("again")
+    prepare(files(), SMALL, Path("again"))
+    assert contents("docs") == contents("again")
+
+
+# Interruptions
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_stopped_preparation_goes_on_with_the_next_file(corpus, monkeypatch):
+    write({f"{number}.txt": f"{number}번 글이다. {ONE}" for number in range(6)})
+    prepare(files(), SMALL, Path("whole"))
+    extract, extracted = preparation.extract, []
+
+    def until_four(path):
+        if len(extracted) == 4:
+            raise Stopped
+        extracted.append(path)
+        return extract(path)
+
+    monkeypatch.setattr(preparation, "extract", until_four)
+    with pytest.raises(Stopped):
+        prepare(files(), SMALL, Path("docs"))
+    monkeypatch.setattr(preparation, "extract", lambda path: extracted.append(path) or extract(path))
+    prepare(files(), SMALL, Path("docs"))
+    assert len(extracted) == len(files()) == len(set(extracted))
+    assert contents("docs") == contents("whole")
+
+
+def test_slow_chunks_are_kept_and_only_for_their_settings(corpus, monkeypatch):
+    monkeypatch.setattr(Chunking, "is_slow", True)
+    plain, counted = Chunking.spans, []
+
+    def spans(self, text, share):
+        if len(counted) == 1 and not Path("go_on").exists():
+            raise Stopped
+        counted.append(text)
+        return plain(self, text, share)
+
+    monkeypatch.setattr(Chunking, "spans", spans)
+    with pytest.raises(Stopped):
+        prepare(files(), SMALL, Path("docs"))
+    shutil.copytree("docs", "other")
+    Path("go_on").touch()
+    prepare(files(), SMALL, Path("docs"))
+    assert counted == [ONE, TWO]
+    prepare(files(), Chunking(size=13, overlap=6), Path("other"))
+    assert counted == [ONE, TWO, ONE, TWO]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda log, texts: log.write_bytes(log.read_bytes()[:-5]),  # a line that was cut off
+        lambda log, texts: log.write_bytes(b"\xff\n" + log.read_bytes()),
+        lambda log, texts: log.write_text("[]\n"),
+        lambda log, texts: log.write_text('{"file": 1}\n' + log.read_text()),
+        lambda log, texts: texts[0].write_text("다른 글"),
+        lambda log, texts: texts[0].unlink(),
+    ],
+)
+def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
+    prepare(files(), SMALL, Path("whole"))
+
+    def stop(*_):
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation._Reading, "chunks", stop)
+        with pytest.raises(Stopped):
+            prepare(files(), SMALL, Path("docs"))
+    damage(Path("docs/work/files.jsonl"), sorted(Path("docs/texts").iterdir()))
+    prepare(files(), SMALL, Path("docs"))
+    assert contents("docs") == contents("whole")
+
+
+def test_spans_of_a_damaged_log_are_not_taken(tmp_path):
+    with work_log.WorkLog(tmp_path, "x") as log:
+        log.add_spans("t", [(0, 3), (2, 5)])
+    with work_log.WorkLog(tmp_path, "x") as log:
+        assert log.spans("t", 5) == [(0, 3), (2, 5)]
+        assert log.spans("t", 4) is None, "the text is shorter"
+    for wrong in ([[0, 3], [1, 2]], [[3, 3]], [[-1, 3]], [], "x", [[0, 1, 2]], [[0, 2**40]], None, [["a", "b"]]):
+        row = {"chunk": "x", "text": "t", "spans": wrong}
+        (tmp_path / "work" / "spans.jsonl").write_text(json.dumps(row) + "\n")
+        with work_log.WorkLog(tmp_path, "x") as log:
+            assert log.spans("t", 5) is None, wrong
+
+
+def test_texts_of_an_earlier_attempt_with_other_files_go_away(corpus):
+    write({"empty.txt": ""})
+    with pytest.raises(BadInput, match="no text"):
+        prepare(files(), SMALL, Path("docs"))
+    Path("in/empty.txt").unlink()
+    Path("in/two.txt").unlink()
+    prepare(files(), SMALL, Path("docs"))
+    assert [one.stem for one in Path("docs/texts").iterdir()] == [sha(ONE)]
+
+
+@pytest.mark.slow
+def test_a_killed_prepare_goes_on(corpus):
+    """Killed at ever later moments, until one attempt is quick enough; then everything is as if it had never been."""
+    write({f"{number}.txt": " ".join(f"{number}의 {part}번 문장이다." for part in range(2000)) for number in range(20)})
+    command = [sys.executable, "-m", "harness.cli", "prepare", "files=in/*", "chunk.size=12", "chunk.overlap=6"]
+    code = "import sys; from harness.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, *command[3:]]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([*command, "output=whole"], check=True, env=environment, capture_output=True)
+    kills = 0
+    for attempt in range(40):
+        process = subprocess.Popen([*command, "output=docs"], env=environment, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + 0.6 + 0.15 * attempt
+        while process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        if process.poll() is not None:
+            assert process.returncode == 0
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        assert not Path("docs").exists()
+    assert kills
+    assert contents("docs") == contents("whole")
+    assert not [*Path().glob("docs.*")]
+
+
+# Files that cannot be read
+
+
+def test_all_unreadable_files_are_listed_and_the_others_kept(corpus, monkeypatch):
+    write({"empty.txt": "", "table.xlsx": "x"})
+    with pytest.raises(BadInput) as stopped:
+        prepare_output(files(), SMALL, Path("docs"))
+    message = str(stopped.value)
+    assert "2 problems" in message
+    assert "empty.txt" in message
+    assert "table.xlsx" in message
+    assert "unreadable=skip. The texts of the 2 other files are kept" in message
+    assert not Path("docs").exists()
+    monkeypatch.setattr(preparation, "extract", lambda path: pytest.fail("extracted again"))
+    for name in ("empty.txt", "table.xlsx"):
+        Path("in", name).unlink()
+    prepare_output(files(), SMALL, Path("docs"))
+    assert len(rows("docs", "files.jsonl")) == 2
+
+
+def test_unreadable_files_can_be_skipped(corpus):
+    write({"empty.txt": ""})
+    prepared, _ = prepare_output(files(), SMALL, Path("docs"), "skip")
+    assert [*prepared.skipped] == ["in/empty.txt"]
+    assert Manifest.read(Path("docs")).prepared == prepared
+    assert str(corpus) not in Path("docs/manifest.json").read_text("utf-8")
+    assert prepare_output(files(), SMALL, Path("docs"), "skip") == (prepared, False)
+    with pytest.raises(BadInput, match=r"empty\.txt"):
+        prepare_output(files(), SMALL, Path("docs"), "stop")
+    assert Path("docs").is_dir()
+
+
+def test_nothing_is_left_where_no_file_can_be_read(corpus):
+    shutil.rmtree("in")
+    write({"empty.txt": " \n"})
+    for unreadable in ("stop", "skip"):
+        with pytest.raises(BadInput, match=r"empty\.txt"):
+            prepare_output(files(), SMALL, Path("docs"), unreadable)
+    assert [one.name for one in Path().iterdir()] == ["in"]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(corpus, monkeypatch):
+    extract = preparation.extract
+
+    def changing(path):
+        found = extract(path)
+        path.write_text("다른 글", "utf-8")
+        return found
+
+    monkeypatch.setattr(preparation, "extract", changing)
+    with pytest.raises(BadInput, match="changed while it was read"):
+        prepare(files(), SMALL, Path("docs"))
+
+
+# The output
+
+
+def test_a_finished_folder_is_left_as_it_is_and_another_replaced(corpus):
+    first, written = prepare_output(files(), SMALL, Path("docs"))
+    before = Path("docs").stat().st_ino
+    assert written
+    assert prepare_output(files(), SMALL, Path("docs")) == (first, False)
+    assert Path("docs").stat().st_ino == before
+    second, written = prepare_output(files(), Chunking(), Path("docs"))
+    assert written
+    assert second != first
+    os.utime("in/one.txt")  # the same bytes
+    assert prepare_output(files(), Chunking(), Path("docs")) == (second, False)
+    write({"one.txt": "새 글이다."})
+    assert prepare_output(files(), Chunking(), Path("docs"))[1]
+    assert sorted(one.name for one in Path().iterdir()) == ["docs", "in"]
+
+
+def test_what_a_kill_left_while_folders_were_exchanged_is_cleared(corpus):
+    prepare_output(files(), SMALL, Path("docs"))
+    Path("docs").rename("docs.replaced")
+    prepare_output(files(), Chunking(), Path("docs"))
+    assert sorted(one.name for one in Path().iterdir()) == ["docs", "in"]
+
+
+def test_a_link_stays_a_link(corpus):
+    Path("elsewhere").mkdir()
+    Path("docs").symlink_to("elsewhere")
+    prepare_output(files(), SMALL, Path("docs"))
+    prepare_output(files(), Chunking(), Path("docs"))
+    assert Path("docs").is_symlink()
+    assert len(rows("elsewhere")) == len(rows("docs")) > 0
+
+
+def _file(folder):
+    folder.write_text("mine")
+
+
+def _foreign(folder):
+    folder.mkdir()
+    (folder / "thesis.doc").write_text("mine")
+
+
+def _added(folder):
+    prepare_output(files(), SMALL, folder)
+    (folder / "notes.txt").write_text("mine")
+
+
+def _edited(folder):
+    prepare_output(files(), SMALL, folder)
+    with (folder / "documents.jsonl").open("a") as file:
+        file.write("{}\n")
+
+
+def _newer(folder):
+    prepare_output(files(), SMALL, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
+
+
+def _without_manifest(folder):
+    prepare_output(files(), SMALL, folder)
+    (folder / "manifest.json").unlink()
+
+
+def _in_the_way(folder):
+    _foreign(folder.with_name(f"{folder.name}.unfinished"))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (_file, "output=docs is a file"),
+        (_foreign, r"holds what `harness prepare` did not write \(thesis\.doc\)"),
+        (_added, r"did not write \(notes\.txt\)"),
+        (_edited, r"docs/documents\.jsonl has changed since"),
+        (_newer, "version is 2, but this harness reads version 1"),
+        (_without_manifest, r"manifest\.json is missing"),
+        (_in_the_way, r"docs\.unfinished is in the way"),
+    ],
+)
+def test_nothing_of_a_user_is_overwritten(corpus, made, message):
+    made(Path("docs"))
+    before = contents(".")
+    with pytest.raises(BadInput, match=message):
+        prepare_output(files(), Chunking(), Path("docs"))
+    assert contents(".") == before
+
+
+def test_the_output_is_no_input(corpus):
+    prepare_output(files(), SMALL, Path("in/docs"))
+    with pytest.raises(BadInput, match=r"files names .*in/docs/texts/.*, which lies in output=in/docs"):
+        prepare_output(find_files("in/**/*.txt"), SMALL, Path("in/docs"))
+
+
+def test_two_processes_do_not_write_one_output(corpus):
+    from filelock import FileLock
+
+    Path("docs.unfinished/work").mkdir(parents=True)
+    with FileLock("docs.unfinished/work/lock"), pytest.raises(BadInput, match="being written by another process"):
+        prepare_output(files(), SMALL, Path("docs"))
+
+
+def test_the_identity_is_of_contents_names_and_settings(corpus):
+    first = identity(files(), SMALL)
+    os.utime("in/one.txt")
+    assert identity(files(), SMALL) == first
+    assert identity(files(), Chunking()) != first
+    Path("in/one.txt").rename("in/other.txt")
+    assert identity(files(), SMALL) != first
+
+
+MANIFEST = {
+    "version": 1, "inputs": "x", "chunk": {}, "files": 1, "texts": 1, "documents": 1, "spans": 1, "characters": 1,
+    "near_duplicates": 0, "lengths": {"least": 1, "median": 1, "most": 1, "bins": [[1, 1]]}, "skipped": {},
+    "sha256": dict.fromkeys(("documents.jsonl", "files.jsonl", "near_duplicates.jsonl"), "0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"inputs": None}, "inputs is None"),
+        ({"files": -1}, "files is -1"),
+        ({"documents": True}, "documents is True"),
+        ({"lengths": {}}, "least is missing"),
+        ({"lengths": MANIFEST["lengths"] | {"bins": [[1]]}}, "bins must be"),
+        ({"sha256": {"../x": "0"}}, "sha256 and skipped"),
+        ({"skipped": {"a": 1}}, "sha256 and skipped"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(tmp_path, changed, message):
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
+    assert Manifest.read(tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST | changed))
+    with pytest.raises(BadInput, match=rf"manifest\.json: .*{message}"):
+        Manifest.read(tmp_path)
