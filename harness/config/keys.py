@@ -98,6 +98,7 @@ KEYS: dict[str, Key] = {
     "questions": Key(int, 1, 50, "one reply has no room for more"),
     "kinds": Key(list[str]),
     "language": Key(Literal["auto", "ko", "en"]),
+    **dict.fromkeys(["filters.copied", "filters.duplicate"], Key(float, 0, 1, "it is a share")),
     "examples": Key(str | None),
     **{f"prompts.{kind}": Key(str | None) for kind in ("fact", "search", "conversation", "none", "unanswerable")},
 }

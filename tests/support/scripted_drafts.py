@@ -1,7 +1,6 @@
 """A language model for `harness testset draft` that quotes the first sentence of each text.
 
-As a program, it answers until it is killed, and prints its address first: `python scripted_drafts.py SECONDS`. Its counts
-are at /counts.
+As a program, it answers until it is killed, and prints its address first: `python scripted_drafts.py SECONDS`.
 """
 
 from __future__ import annotations

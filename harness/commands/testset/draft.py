@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Usage
 from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
-from harness.progress import stage
+from harness.progress import stage, watch
 from harness.testset import drafting
 from harness.testset.drafting import Plan, Task
 from harness.testset.drafts import KINDS
 from harness.testset.examples import read_examples
+from harness.testset.filters import Filters, sift
 from harness.testset.folder import TestsetFolder
 from harness.testset.prompts import check_examples, language_of, read_prompts
 from retrievers.base import BadInput, did_you_mean
@@ -61,7 +62,10 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     chat = chat_for(model, Cache(Path(config["store"]["path"])), PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
     drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
-    outcome = Outcome(work.place.path, work.tasks, drafted, drafted.drafts, drafted.rejections)
+    documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
+    with watch("filters") as progress:
+        kept, rejected = sift(drafted.drafts, documents, work.plan.examples, Filters(**config["filters"]), progress)
+    outcome = Outcome(work.place.path, work.tasks, drafted.empty, kept, [*drafted.rejections, *rejected])
     outcome.require_drafts()
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
     return shown.finished(config["format"], outcome, chat.spent)
@@ -84,6 +88,7 @@ def _work(config: dict[str, Any], model: ChatModel) -> Work:
         "documents": folder.fingerprint,
         "llm": model.identify(model.model, model.base_url, model.request, model.replies),
         **plan.settings,
+        "filters": asdict(Filters(**config["filters"])),
     }
     place = TestsetFolder(Path(config["testset"]), settings)
     place.check(len(chunks))

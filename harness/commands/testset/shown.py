@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harness.config.text import counted
 from harness.llm.usage import Estimate, Usage
 from harness.reports import terminal
-from harness.testset.drafting import Drafted, Task
+from harness.testset.drafting import Task
 from harness.testset.drafts import Draft, Rejection
 from harness.testset.folder import QUERIES, REJECTED
 from retrievers.base import Failed
@@ -20,20 +20,18 @@ from retrievers.base import Failed
 if TYPE_CHECKING:
     from rich.console import Console
 
-SHOWN = 3  # drafts on the terminal
-
 
 @dataclass(frozen=True)
 class Outcome:
     """What was drafted.
 
-    path: of the test set. tasks: the requests. drafted: what came of the replies. kept: the queries of the test set.
-    rejections: all other drafts.
+    path: of the test set. tasks: the requests. empty: kind -> replies that say that there is nothing to ask. kept: the
+    queries of the test set. rejections: all other drafts.
     """
 
     path: Path
     tasks: Sequence[Task]
-    drafted: Drafted
+    empty: Mapping[str, int]
     kept: Sequence[Draft]
     rejections: Sequence[Rejection]
 
@@ -46,7 +44,7 @@ class Outcome:
         return {
             kind: {
                 "requests": asked[kind],
-                "empty": self.drafted.empty[kind],
+                "empty": self.empty.get(kind, 0),
                 "drafted": kept[kind] + rejected[kind],
                 "kept": kept[kind],
             }
@@ -111,7 +109,7 @@ def finished(style: str, outcome: Outcome, spent: Usage) -> dict[str, Any]:
 
     def show(console: Console) -> None:
         _tables(console, outcome)
-        for draft in outcome.kept[:SHOWN]:
+        for draft in {one.kind: one for one in reversed(outcome.kept)}.values():
             _draft(console, draft)
         console.print(f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.")
         console.print(f"{outcome.path}: {counted(len(outcome.kept), 'query')}. Read them before you trust a score.")

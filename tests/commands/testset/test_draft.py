@@ -1,0 +1,314 @@
+"""`harness testset draft` with a scripted model: what becomes of each reply, what is paid, and what is refused."""
+
+import json
+import re
+
+import pytest
+from chat_server import ChatServer, Reply, completion
+from documents_folders import documents_folder
+from scripted_drafts import document_of, draft, reply
+
+TEXTS = [
+    "다온도자기는 1962년 전라남도 강진에서 문을 연 그릇 회사이다.",
+    "창업자 임세라는 물레를 발로 돌리는 법을 아버지에게 배웠다.",
+    "다온도자기의 가마는 소나무 장작만 쓰며 사흘 동안 식지 않는다.",
+    "푸른 유약은 재와 돌가루를 일곱 번 걸러 만든다.",
+    "다온도자기는 해마다 시월에 깨진 그릇을 새것으로 바꾸어 준다.",
+    "연락처는 누리집에 적혀 있다.",
+    "2004년에 나온 안개 찻잔은 손잡이가 없는 찻잔이다.",
+    "다온도자기 박물관은 월요일마다 문을 닫고 쉬는 날에는 정원만 연다.",
+    "다온도자기 직원은 모두 마흔두 명이고 절반은 강진에서 태어났다.",
+    "다온도자기의 접시는 두께가 삼 밀리미터를 넘지 않는다.",
+    "겨울에는 흙이 얼기 때문에 다온도자기는 그릇을 빚지 않는다.",
+    "다온도자기는 일본과 프랑스에 작은 가게를 열었다.",
+]
+
+
+def item(question, answer, *evidence):
+    return {"question": question, "answer": answer, "evidence": list(evidence)}
+
+
+GOOD = item("다온도자기는 어느 해에 생겼나요?", "다온도자기는 1962년에 생겼습니다.", TEXTS[0])
+OTHER = item("찻잔에 손잡이를 붙이지 않은 제품은 무엇인가요?", "안개 찻잔에는 손잡이가 없습니다.", TEXTS[6])
+# What the model replies about each text: every request for it, or the first, the second ...
+SCRIPT = {
+    0: [reply(GOOD)],
+    1: [reply(item("임세라는 물레질을 누구에게서 익혔나요?", "아버지에게서 익혔습니다.", "물레를 손으로 돌리는 법"))],
+    2: ["Here is my question about the kiln."],  # three times
+    3: [reply(item("다온도자기는 어느 해에 생겼나요?", "푸른 유약은 일곱 번 거릅니다.", TEXTS[3]))],
+    4: [reply(item("When does the company replace broken dishes?", "It does so in October.", TEXTS[4]))],
+    5: [reply()],
+    6: [Reply(500, "down"), reply(OTHER)],
+    7: [reply(item("이 글에서 박물관이 쉬는 요일은 언제인가요?", "박물관은 월요일에 쉽니다.", TEXTS[7]))],
+    8: [reply(item("직원은 모두 마흔두 명이고 절반은 강진에서 태어났나요?", "네, 스물한 명입니다.", TEXTS[8]))],
+    9: [reply(item("삼 밀리미터를 넘지 않는 접시 두께는 얼마인가요?", "두께는 삼 밀리미터입니다.", TEXTS[9]))],
+    10: [
+        Reply(body=completion(reply(GOOD)), cut=40),  # the line breaks
+        Reply(429, "slow down", {"Retry-After": "0"}),
+        reply(GOOD)[:-5],  # cut JSON, whole HTTP
+        reply(item("그릇을 겨울에 만들지 않는 까닭은?", "흙이 얼어서 만들지 않습니다.", TEXTS[10])),
+    ],
+    11: [
+        reply(
+            item("다온도자기 가게가 있는 나라는?", "일본과 프랑스에 있습니다.", TEXTS[11]),
+            item("해외 가게의 규모는 어느 정도인가요?", "작은 가게입니다.", TEXTS[11]),
+            item("가게는 어디에 더 생기나요?", "아직 모릅니다.", TEXTS[11]),
+        )
+    ],
+}  # fmt: skip
+OUTCOME = {
+    "answer": 1,
+    "copied": 1,
+    "deictic": 1,
+    "duplicate": 1,
+    "evidence not verbatim": 1,
+    "language": 1,
+    "more than asked for": 1,
+    "reply of the wrong shape": 1,
+}
+
+
+def scripted(asked, count):
+    replies = SCRIPT[TEXTS.index(document_of(asked))]
+    return replies[min(count, len(replies)) - 1]
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A documents folder with one sentence per document, from two files."""
+    halves = {"a.txt": TEXTS[:6], "b.txt": TEXTS[6:]}
+
+    def sentences(text):
+        start = 0
+        for line in text.split("\n"):
+            yield start, start + len(line)
+            start += len(line) + 1
+
+    return documents_folder(tmp_path / "docs", {name: "\n".join(half) for name, half in halves.items()}, sentences)
+
+
+@pytest.fixture
+def model():
+    """A model that drafts well."""
+    with ChatServer(model=draft, counted=True) as server:
+        yield server
+
+
+@pytest.fixture
+def drafting(harness, docs, monkeypatch, tmp_path):
+    """Call the command against a server, with a cache of the test's own: drafting(server, "limit=3") -> Done."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def call(server, *words):
+        given = ["testset=ts", "documents=docs", "model=tiny", f"llm.base_url={server.url}"]
+        return harness("testset draft", *given, *words)
+
+    return call
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_filtered_table_is_exact(drafting, tmp_path):
+    with ChatServer(model=scripted, counted=True) as server:
+        found = drafting(server, "kinds=[fact]", "limit=null", "format=json").json
+        assert len(server.asked) == 12 + 2 + 1 + 3  # a wrong shape, a 500, and a broken line, a 429 and cut JSON
+        again = drafting(server, "kinds=[fact]", "limit=null", "format=json").json
+        assert len(server.asked) == 18
+    assert found["rejected"] == OUTCOME
+    assert found["kinds"] == {"fact": {"requests": 12, "empty": 1, "drafted": 13, "kept": 5}}
+    assert {name: again[name] for name in ("kinds", "rejected", "queries")} == {
+        name: found[name] for name in ("kinds", "rejected", "queries")
+    }
+    kept = lines(tmp_path / "ts" / "queries.jsonl")
+    assert {row["msg"][-1]["content"] for row in kept} == {
+        "다온도자기는 어느 해에 생겼나요?",
+        "찻잔에 손잡이를 붙이지 않은 제품은 무엇인가요?",
+        "그릇을 겨울에 만들지 않는 까닭은?",
+        "다온도자기 가게가 있는 나라는?",
+        "해외 가게의 규모는 어느 정도인가요?",
+    }
+
+
+def test_every_kind_is_drafted_as_a_test_set_that_runs(drafting, harness, model, tmp_path):
+    done = drafting(model, "limit=4", "questions=1")
+    assert done.code == 0, done.err
+    rows = lines(tmp_path / "ts" / "queries.jsonl")
+    assert {row["kind"]: row["needs"] for row in rows} == {
+        "fact": True, "search": True, "conversation": True, "none": False, "unanswerable": True
+    }  # fmt: skip
+    for row in rows:
+        assert [len(row["evidence"]), bool(row["docid"])] == {
+            "none": [0, False], "unanswerable": [0, True]
+        }.get(row["kind"], [1, True])  # fmt: skip
+        for one in row["evidence"]:
+            text = (tmp_path / "docs" / "texts" / f"{one['text']}.txt").read_text()
+            assert text[one["start"] : one["end"]] == one["exact"]
+            assert text[: one["start"]].endswith(one["prefix"])
+            assert text[one["end"] :].startswith(one["suffix"])
+    flags = [flag for row in rows if row["kind"] == "unanswerable" for flag in row["flags"]]
+    assert all(flag.startswith("check that no document has the answer: 다온") for flag in flags)
+    command = next(line.split() for line in done.out.splitlines() if line.startswith("  harness run"))
+    run = harness(*command[1:], "tracking=none", "format=json").json
+    assert run["counts"]["scored"] == sum(row["kind"] != "unanswerable" for row in rows)
+
+
+def test_a_larger_limit_pays_for_the_new_documents_only(drafting, model, tmp_path):
+    drafting(model, "limit=3", "questions=1", "format=json")
+    before, asked = lines(tmp_path / "ts" / "queries.jsonl"), len(model.asked)
+    assert asked == 3 * 5
+    done = drafting(model, "limit=5", "questions=1", "format=json")
+    assert done.json["usage"]["requests"] == len(model.asked) - asked == 2 * 5
+    assert done.json["usage"]["cached"] == asked
+    assert lines(tmp_path / "ts" / "queries.jsonl")[: len(before)] == before
+    manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
+    assert manifest["usage"]["requests"] == 25  # all that were ever paid for
+    assert manifest["documents"]["path"] == "../docs"
+
+
+def test_a_finished_draft_sends_nothing_and_changes_no_byte(drafting, model, tmp_path):
+    drafting(model, "limit=3")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()}
+    asked = len(model.asked)
+    done = drafting(model, "limit=3")
+    assert (done.code, len(model.asked)) == (0, asked)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()} == before
+
+
+def test_a_dry_run_sends_and_writes_nothing(drafting, model, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    words = ["limit=3", "llm.price.input=1", "llm.price.output=2"]
+    found = drafting(model, *words, "dry_run=true", "format=json").json
+    assert found["estimate"]["requests"] == 15
+    assert found["estimate"]["cost"] > 0
+    assert list(found["prompts"]) == ["fact", "search", "conversation", "none", "unanswerable"]
+    assert any(text in found["prompts"]["fact"] for text in TEXTS)
+    assert (len(model.asked), sorted(tmp_path.rglob("*"))) == (0, before)
+    text = drafting(model, *words, "dry_run=true").out
+    assert "15 requests" in text
+    assert "Nothing was sent or written" in text
+    drafting(model, "limit=1")
+    assert drafting(model, *words, "dry_run=true", "format=json").json["estimate"]["cached"] == 5
+
+
+def test_an_endpoint_that_is_down_ends_the_run_and_a_repeat_goes_on(drafting, tmp_path):
+    down = True
+
+    def answer(asked, count):
+        return Reply(503, "down") if down and len(server.asked) > 4 else draft(asked)
+
+    with ChatServer(model=answer) as server:
+        done = drafting(server, "limit=6", "kinds=[fact]", "llm.runtime.retries=0", "llm.runtime.parallel=1")
+        assert done.code == 1
+        assert "4 of 6 replies are cached" in done.err
+        assert not (tmp_path / "ts").exists()
+        down = False
+        assert drafting(server, "limit=6", "kinds=[fact]").code == 0
+        assert len(server.asked) == 5 + 2
+
+
+def test_no_draft_at_all_is_a_failure_with_its_reasons(drafting, tmp_path):
+    lacking = reply(item("다온도자기는 어느 해에 생겼나요?", "1962년에 생겼습니다.", "1963년"))
+    for answer, message in {
+        reply(): "nothing to ask in 3 requests",
+        lacking: "evidence not verbatim: the document lacks '1963년'",
+        "no JSON": "reply of the wrong shape: the reply is 'no JSON' instead of JSON",
+    }.items():
+        with ChatServer(lambda *_, answer=answer: answer) as server:
+            done = drafting(server, "kinds=[fact]", "limit=3")
+        assert done.code == 1
+        assert message in done.err
+        assert "othing was written" in done.err
+        assert not (tmp_path / "ts").exists()
+
+
+def test_neither_key_nor_prompts_nor_texts_reach_a_log_or_another_file(drafting, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", key := "sk-very-secret-0123456789")
+    done = drafting(model, "limit=3", "questions=1")
+    assert done.code == 0
+    assert {one.headers["Authorization"] for one in model.asked} == {f"Bearer {key}"}
+    assert key not in done.out + done.err
+    assert not any(text in done.err for text in TEXTS)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert key.encode() not in content, path
+            assert b"\xea\xb7\x9c\xec\xb9\x99" not in content, path  # a word of every prompt: \uaddc\uce59
+
+
+def test_examples_and_prompts_of_the_user(drafting, model, tmp_path):
+    (tmp_path / "real.txt").write_text("도자기 언제 구워\n가마 온도")
+    drafting(model, "limit=2", "kinds=[fact,search]", "examples=real.txt")
+    assert all("- 가마 온도" in text and "- 도자기 언제 구워" in text for text in model.texts)
+    (tmp_path / "mine.txt").write_text("Ask {questions} things.\n\nText:\n{text}")
+    done = drafting(model, "testset=mine", "limit=1", "kinds=[fact]", "prompts.fact=mine.txt", "questions=3")
+    assert done.code == 0
+    assert model.texts[-1].startswith("Ask 3 things.\n\nText:\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["documents=nowhere"], "documents=nowhere: there is no such folder"),
+        (["documents=empty"], "manifest.json is missing"),
+        (["documents=damaged"], "broken JSON"),
+        (["documents=newer"], "reads version 1"),
+        (["limit=0"], "limit=0 is too small"),
+        (["limit=many"], "limit"),
+        (["questions=0"], "questions=0 is too small"),
+        (["kinds=[facts]"], "'facts' is not one of fact, search.*Did you mean"),
+        (["kinds=[fact,fact]"], "fact is named twice"),
+        (["kinds=[]"], "kinds is empty"),
+        (["language=de"], "language='de' is not one of auto, ko, en"),
+        (["model=null"], "model is missing"),
+        (["examples=nowhere.txt"], "examples: .*no such file"),
+        (["examples=wrong.jsonl"], "examples: .*eval_id is missing"),
+        (["examples=real.txt", "prompts.fact=bare.txt"], r"prompts.fact has no \{examples\}"),
+        (["prompts.fact=nowhere.txt"], "prompts.fact: .*no such file"),
+        (["prompts.fact=real.txt"], r"prompts.fact=real.txt: the prompt lacks \{questions\}"),
+        (["prompts.none=bare.txt"], r"prompts.none=bare.txt: nothing is filled in for \{text\}"),
+        (["prompts.facts=bare.txt"], "prompts.facts"),
+        (["testset=real.txt"], "testset=real.txt: this is a file"),
+        (["testset=docs"], "testset=docs: the folder holds something else"),
+        (["filters.copied=0"], "filters.copied"),
+        (["llm.base_url=http://models.example/v1"], "unencrypted"),
+        (["llm.base_url=https://models.example/v1"], "OPENAI_API_KEY holds no key"),
+        (["llm.request.temperature=null", "llm.request.stream=true"], "stream"),
+    ],
+)
+def test_what_is_refused(drafting, model, tmp_path, words, message):
+    for name, text in {"empty": None, "damaged": "{", "newer": '{"version": 9}'}.items():
+        (tmp_path / name).mkdir()
+        if text:
+            (tmp_path / name / "manifest.json").write_text(text)
+    (tmp_path / "real.txt").write_text("도자기 언제 구워")
+    (tmp_path / "wrong.jsonl").write_text('{"query": "도자기"}')
+    (tmp_path / "bare.txt").write_text("{questions} {text}")
+    done = drafting(model, *words)
+    assert done.code == 2, done.err
+    assert re.search(message, done.err), done.err
+    assert not model.asked
+    assert not (tmp_path / "ts").exists()
+
+
+def test_a_test_set_is_neither_changed_by_other_settings_nor_over_edits(drafting, model, tmp_path):
+    drafting(model, "limit=2")
+    asked = len(model.asked)
+    for word, message in {
+        "seed=1": "was drafted with seed=0, not 1",
+        "questions=3": "questions=2, not 3",
+        "model=large": "llm.model=tiny, not large",
+        "kinds=[fact]": "kinds=",
+        "filters.copied=0.5": "filters.copied=0.7, not 0.5",
+        "limit=1": "was drafted from 2 documents, and this command shows 1",
+    }.items():
+        done = drafting(model, "limit=2", word)
+        assert done.code == 2
+        assert message in done.err
+    path = tmp_path / "ts" / "queries.jsonl"
+    path.write_text(path.read_text().replace("안녕", "그래"))
+    done = drafting(model, "limit=3")
+    assert (done.code, len(model.asked)) == (2, asked)
+    assert "queries.jsonl has been edited" in done.err
