@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.data.contest import Contest
-from harness.data.files import no_rows, numbered_lines
+from harness.data.files import json_lines, no_rows, numbered_lines
 from harness.testset.sampling import picked
 from retrievers.base import BadInput, Query
 
@@ -22,6 +22,23 @@ def read_examples(path: Path) -> tuple[Query, ...]:
         if lines[0][1].lstrip().startswith(("{", "[")):
             return tuple(Contest(queries=str(path)).queries())
         return tuple(Query.of(str(number), line.strip()) for number, line in lines)
+    except BadInput as error:
+        raise BadInput(f"examples: {error}") from None
+
+
+def read_labels(path: Path) -> dict[str, frozenset[str]]:
+    """query_id -> relevant documents of the examples in a file that `read_examples` reads; none if no line has any.
+
+    `relevant` is that of the contest: ids or grades, empty for a query that needs no retrieval. If one line has it, all
+    must have it.
+    """
+    try:
+        if not next(numbered_lines(path), (0, ""))[1].lstrip().startswith("{"):
+            return {}
+        if not any("relevant" in row for _, row in json_lines(path)):
+            return {}
+        qrels = Contest(qrels=str(path)).qrels()
+        return {query_id: frozenset(grades) for query_id, grades in qrels.grades.items()} if qrels else {}
     except BadInput as error:
         raise BadInput(f"examples: {error}") from None
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.testset.examples import read_examples, shown
+from harness.testset.examples import read_examples, read_labels, shown
 from retrievers.base import BadInput, Query
 
 
@@ -46,3 +46,29 @@ def test_files_that_are_refused(tmp_path, text, message):
     (tmp_path / "real").write_text(text)
     with pytest.raises(BadInput, match=f"examples.*{message}"):
         read_examples(tmp_path / "real")
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (["달은 왜 둥글어"], {}),
+        (['{"eval_id": 1, "msg": []}'], {}),
+        (
+            [
+                '{"eval_id": 1, "relevant": ["a", "b"]}',
+                '{"eval_id": "x", "relevant": {"c": 2}}',
+                '{"eval_id": 3, "relevant": []}',
+            ],
+            {"1": {"a", "b"}, "x": {"c"}, "3": set()},
+        ),
+    ],
+)
+def test_labels_of_examples(tmp_path, rows, labels):
+    (tmp_path / "real").write_text("\n".join(rows))
+    assert read_labels(tmp_path / "real") == labels
+
+
+def test_labels_are_those_of_all_examples_or_of_none(tmp_path):
+    (tmp_path / "real").write_text('{"eval_id": 1}\n{"eval_id": 2, "relevant": []}\n')
+    with pytest.raises(BadInput, match=r"examples: .*real:1: relevant is missing"):
+        read_labels(tmp_path / "real")

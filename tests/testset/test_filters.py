@@ -2,6 +2,8 @@
 
 import json
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,9 @@ from harness.testset.drafts import Draft
 from harness.testset.filters import STANDS_ALONE, Filters, sift
 from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, asks_nothing
 from retrievers.base import BadInput, Document, Query, Turn
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+import simulate_filters
 
 KOREAN = Document(
     "ko",
@@ -348,3 +353,14 @@ def korquad_pairs(real_data):
     asked = [(one, str(n)) for n, paragraph in enumerate(paragraphs) for one in paragraph["qas"]]
     pairs = [(one["question"], one["answers"][0]["text"], doc_id) for one, doc_id in asked]
     return documents, random.Random(0).sample(pairs, 500)
+
+
+def test_a_retriever_that_chooses_the_queries_wins():
+    """Why nothing here asks a retriever: expected values of the simulation's distribution, worked out exactly."""
+    shares = simulate_filters.SHARES
+    every = sum(share / rank for rank, share in enumerate(shares, start=1))
+    first_five = sum(share / rank for rank, share in enumerate(shares[:5], start=1)) / sum(shares[:5])
+    assert (round(first_five, 2), round(every, 2)) == (0.64, 0.36)
+    fair, chosen = simulate_filters.simulate(20_000).values()
+    assert fair == pytest.approx((every, every), abs=0.01)
+    assert chosen == pytest.approx((first_five, every), abs=0.01)

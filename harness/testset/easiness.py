@@ -1,0 +1,171 @@
+"""How easily BM25 finds the documents of drafted queries, beside real ones: it flags and reports, and rejects nothing.
+
+A model that drafts from a document takes words from it, so that drafts are easier for every retriever that matches
+words. The index is that of `harness run retriever=bm25 tokenizer=kiwi` on the same documents, from the same cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.config.components import build
+from harness.data.dataset import Dataset
+from harness.pipeline import steps
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import Caching
+from harness.progress import stage, watch
+from harness.testset.drafts import Draft
+from harness.testset.filters import ANSWERED
+from retrievers.base import Document, Query, Ranking
+
+DEPTH = 10
+FIRST = "BM25 ranks its document first"
+MISSED = f"BM25 does not find its document among the first {DEPTH}"
+LAST_TURN = "BM25 finds its document as well by the last turn alone"
+
+BM25 = {
+    "_target_": "retrievers.lexical.bm25.BM25",
+    "tokenizer": {"_target_": "retrievers.lexical.tokenize.Kiwi", "runtime": {"workers": None}},
+    "runtime": {"threads": None},
+}
+
+
+@dataclass(frozen=True)
+class Easiness:
+    """What BM25 makes of some queries. What needs no labels compares any two sets of queries.
+
+    queries: their number. labelled: how many of them have a known document.
+    first, found: the share of the labelled queries for which BM25 ranks a known document first, or among the first
+        `DEPTH`; None without labels.
+    shared: mean share of a query's words that stand in the document that BM25 ranks first.
+    gap: mean of 1 - s2 / s1, for the scores of the first and the second document; 0 where there is no first one.
+    words: mean number of words of a query. All words are kiwi's content morphemes.
+    """
+
+    queries: int
+    labelled: int
+    first: float | None
+    found: float | None
+    shared: float
+    gap: float
+    words: float
+
+    def text(self) -> str:
+        """In a sentence, for people."""
+        known = "" if self.first is None else f"BM25 ranks the document of {self.first:.0%} first; "
+        return f"{known}its first document has {self.shared:.0%} of the words of a query, and leads by {self.gap:.0%}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What BM25 makes of drafts and examples.
+
+    drafts: with their flags. of_drafts: of those that the documents answer; None if there is none.
+    of_examples: None without examples.
+    """
+
+    drafts: list[Draft]
+    of_drafts: Easiness | None
+    of_examples: Easiness | None
+
+
+def measure(
+    drafts: Sequence[Draft],
+    documents: Iterable[Document],
+    cache: Cache,
+    examples: Sequence[Query] = (),
+    labels: Mapping[str, Collection[str]] | None = None,
+) -> Measured:
+    """Search for the drafts and the examples with BM25.
+
+    documents: all of the corpus. labels: query_id of an example -> relevant documents; one with none needs no
+    retrieval, and is left out.
+    """
+    labels = labels or {}
+    real = [query for query in examples if labels.get(query.query_id, True)]
+    numbers = [number for number, draft in enumerate(drafts) if draft.kind in ANSWERED]
+    if not numbers and not real:
+        return Measured(list(drafts), None, None)
+    with stage("easiness"):
+        searched = _Searched(documents, cache)
+        asked = [drafts[number] for number in numbers]
+        seeds = [{draft.doc_id} for draft in asked]
+        spoken = [Query("", draft.turns).text for draft in asked]
+        ranks = searched.ranks(spoken, seeds)
+        flagged = list(drafts)
+        last = searched.ranks([draft.question for draft in asked], seeds)
+        for number, rank, alone in zip(numbers, ranks, last, strict=True):
+            flagged[number] = _flagged(drafts[number], rank, alone)
+        known = [labels.get(query.query_id, ()) for query in real]
+        return Measured(
+            flagged,
+            searched.easiness(spoken, seeds) if asked else None,
+            searched.easiness([query.text for query in real], known) if real else None,
+        )
+
+
+class _Searched:
+    """Documents that BM25 searches."""
+
+    def __init__(self, documents: Iterable[Document], cache: Cache) -> None:
+        corpus = Dataset("documents", tuple(sorted(documents, key=lambda one: one.doc_id)), (), None)
+        index = steps.index_identity(BM25, corpus)
+        with watch("easiness") as progress:
+            self._cached = Caching(cache, steps.learnt_from(index), progress)
+            self._retriever = build(BM25, self._cached, "easiness")
+            self._retriever.load(steps.index_folder(self._retriever, index, corpus, cache))
+        self._texts = {one.doc_id: one.indexed_text for one in corpus.documents}
+
+    def ranks(self, texts: Sequence[str], known: Sequence[Collection[str]]) -> list[int]:
+        """The rank of the first known document for each query, from 1; 0 beyond `DEPTH`. known: ids for each query."""
+        return [
+            next((rank for rank, doc_id in enumerate(found, start=1) if doc_id in ids), 0)
+            for (found, _), ids in zip(self._search(texts), known, strict=True)
+        ]
+
+    def easiness(self, texts: Sequence[str], known: Sequence[Collection[str]]) -> Easiness:
+        """Of queries. known: ids of the known documents of each; those that are not in the corpus do not count."""
+        known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
+        labelled = [rank for rank, ids in zip(self.ranks(texts, known), known, strict=True) if ids]
+        hits = self._search(texts)
+        best = [self._texts[found[0]] if found else "" for found, _ in hits]
+        with self._cached.bypassed():
+            words, theirs = (
+                [set(terms) for terms in self._retriever.tokenizer(some).lists()] for some in (texts, best)
+            )
+        shared = [len(one & other) / len(one) if one else 0.0 for one, other in zip(words, theirs, strict=True)]
+        return Easiness(
+            queries=len(texts),
+            labelled=len(labelled),
+            first=float(np.mean([rank == 1 for rank in labelled])) if labelled else None,
+            found=float(np.mean([rank > 0 for rank in labelled])) if labelled else None,
+            shared=float(np.mean(shared)),
+            gap=float(np.mean([_gap(scores) for _, scores in hits])),
+            words=float(np.mean([len(one) for one in words])),
+        )
+
+    def _search(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
+        """(doc_ids, scores) of the first `DEPTH` documents of each query, best first."""
+        queries = [Query.of(str(number), text) for number, text in enumerate(texts)]
+        with self._cached.bypassed():  # a cache entry for every draft would never be read again
+            ranking: Ranking = self._retriever.search(queries, DEPTH)
+        return [
+            ([ranking.doc_ids[doc] for doc in docs if doc >= 0], scores[docs >= 0].tolist())
+            for docs, scores in zip(ranking.docs, ranking.scores, strict=True)
+        ]
+
+
+def _gap(scores: Sequence[float]) -> float:
+    """1 - second / first score; a missing second one is 0. All scores are above 0."""
+    return 1 - (scores[1] if len(scores) > 1 else 0.0) / scores[0] if scores else 0.0
+
+
+def _flagged(draft: Draft, rank: int, alone: int) -> Draft:
+    """alone: the rank for the last turn alone."""
+    flags = [FIRST] if rank == 1 else [MISSED] if rank == 0 else []
+    if draft.kind == "conversation" and alone > 0 and (rank == 0 or alone <= rank):
+        flags.append(LAST_TURN)
+    return replace(draft, flags=(*draft.flags, *flags))
