@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.llm.reply_log import Completion
 
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
-_HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
-_ASCII = re.compile("[\x00-\x7f]")
+BYTES = 4  # of UTF-8 in a token
 MESSAGE_TOKENS = 4  # that frame each message
 CALIBRATED = 20  # logged replies from which on their counts correct the rule
 
@@ -76,7 +73,7 @@ class Usage:
         """`12 replies, 3,400 input and 560 output tokens, cost 0.0012`, of requests that were sent."""
         found = f"{_count(self.requests, 'reply', 'replies')}, {_tokens(self.input_tokens, self.output_tokens)}"
         if self.uncounted:
-            found += f" ({self.uncounted:,} replies came without counts)"
+            found += f" ({_count(self.uncounted, 'reply', 'replies')} came without counts)"
         return found + ("" if self.cost is None else f", cost {_money(self.cost)}")
 
 
@@ -105,10 +102,13 @@ class Estimate:
 
 
 def tokens(text: str) -> float:
-    """About how many tokens a text has: a quarter of its ASCII characters, 0.7 of its Hangul, 0.9 of its Chinese and
-    Japanese characters, and half of all others. `scripts/benchmark_llm.py` has the error of this rule."""
-    ascii_letters, hangul, cjk = (len(one.findall(text)) for one in (_ASCII, _HANGUL, _CJK))
-    return ascii_letters / 4 + 0.7 * hangul + 0.9 * cjk + (len(text) - ascii_letters - hangul - cjk) / 2
+    """About how many tokens a text has: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
+
+    Against the tokenizer of Mistral Nemo (131,072 entries), this is 6 % too many for Korean encyclopedia texts, 3 % too
+    many for Python, and 8 to 16 % too few for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs 1.9 times as
+    many tokens as this says for Korean, and 1.2 to 1.3 times as many for code and English.
+    """
+    return len(text.encode("utf-8", "surrogatepass")) / BYTES
 
 
 def tokens_of(body: Mapping[str, Any]) -> float:

@@ -190,6 +190,47 @@ def test_an_error_of_ones_own_stops_the_asking():
         assert len(service.asked) < 50
 
 
+def test_all_wait_when_one_is_asked_to():
+    """The first request is told to wait a second; no other goes out before that."""
+    times = []
+
+    def fault(asked):
+        first = not times
+        times.append(time.monotonic())
+        time.sleep(0.05)
+        return Reply(429, "", {"Retry-After": "1"}) if first else None
+
+    with server(fault) as service:
+        assert len(ask(service.url, "abcdef", parallel=2)) == 6
+    late = [one - times[0] for one in times]
+    assert sum(one < 0.9 for one in late) <= 3  # the two that went out first, and one that followed before the reply
+    assert len(late) == 7
+
+
+def test_a_service_that_is_busy_is_asked_for_as_long_as_it_answers_some():
+    """It takes two requests at a time and refuses six; without end, one of them would be unlucky three times."""
+    busy, count = threading.Semaphore(2), [0]
+
+    def fault(asked):
+        if not busy.acquire(blocking=False):
+            count[0] += 1
+            return Reply(429, "", {"Retry-After": "0.02"})
+        time.sleep(0.01)
+        busy.release()
+        return None
+
+    with server(fault) as service:
+        texts = [str(i) for i in range(60)]
+        assert len(ask(service.url, texts, parallel=8)) == 60
+    assert count[0] > 0
+
+
+def test_a_service_that_is_always_busy_is_given_up():
+    with server(lambda asked: Reply(429, "", {"Retry-After": "0.01"})) as service:
+        assert "HTTP 429" in reason(service.url, texts="abcdef", parallel=2)
+        assert len(service.asked) <= 2 * 3
+
+
 def test_times_are_of_the_attempt_that_succeeded():
     slow = threading.Event()
 
