@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.text import short_id
+from harness.data.dataset import Dataset
 from harness.evaluation.scores import plain
 from harness.pipeline import preflight, steps
+from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import Clock, Session, load_dataset, open_session
+from harness.pipeline.session import Clock, Session, foreseen_queries, load_dataset, open_session
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
@@ -120,10 +122,12 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
     """Prepare, execute and record one experiment."""
     began = time.perf_counter()
     run_config = RunConfig.of(retrieval_run.absolute(config))
-    session, record = prepare(run_config, invocation)
+    clock = Clock()
+    dataset, record = prepare(run_config, invocation, clock)
     tracker = recording.open_tracker(config)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
+        session = open_session(run_config, dataset, clock)
         outcome = steps.run(run_config, session)
         with stage("writing files and figures"):
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
@@ -162,15 +166,13 @@ def _trace(
         return 0, f"{lacking} Repeat the command to have them."
 
 
-def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunRecord]:
+def prepare(config: RunConfig, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
     """Read the data, refuse what cannot work, and name the run. Nothing is computed or logged yet."""
-    clock = Clock()
     with clock.stage("read"):
         dataset = load_dataset(config, invocation.choices["dataset"])
-    session = open_session(config, dataset, clock)
     labelled = dataset.qrels is not None
-    facts = preflight.DataFacts.of(dataset, session.queries)
-    preflight.check(config, facts, session.cache)
+    facts = preflight.DataFacts.of(dataset, *foreseen_queries(config, dataset))
+    preflight.check(config, facts, Cache(config.cache))
     traces.check(config.document, labelled)
     tags = {
         "harness.verb": "run",
@@ -183,7 +185,7 @@ def prepare(config: RunConfig, invocation: Invocation) -> tuple[Session, RunReco
         tags=provenance.provenance(dataset.fingerprints, config.document) | tags,
         inputs=retrieval_run.inputs(dataset, config.dataset),
     )
-    return session, record
+    return dataset, record
 
 
 def write_results(

@@ -35,7 +35,8 @@ KINDS = {
     "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm", "TextScorer": "measure",
 }  # fmt: skip
 # Groups with one component each; `retriever` has one for each name.
-GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "search", "task", *SHARED)
+GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
+WRITTEN = ("rewrite", "expand")  # values of query.text for which a language model writes the queries
 
 
 def target_class(node: Mapping[str, Any], where: str) -> type:
@@ -177,14 +178,18 @@ def reusable(node: Mapping[str, Any]) -> bool:
 def active_groups(config: Mapping[str, Any]) -> list[str]:
     """The groups beside `retriever` and `gate` that affect a run.
 
-    Those are the shared groups that a retriever or the gate uses, fusion of several rankings, and reranking.
+    Those are the shared groups that a retriever, the gate, the queries or the answers use, fusion of several rankings,
+    reranking, and answers.
     """
-    nodes = config["retriever"].values()
-    gate = build(config["gate"], where="gate")
-    shared = [name for name in SHARED if name in config]  # configs of earlier versions have fewer
-    found = [name for name in shared if name in gate.parts or any(node.get(name) == config[name] for node in nodes)]
+    query, answer = config.get("query"), config.get("answer") or {}  # `search` and earlier versions have fewer keys
+    nodes = [*config["retriever"].values(), answer]
+    parts = [*build(config["gate"], where="gate").parts]
+    parts += ["llm"] if isinstance(query, Mapping) and query["text"] in WRITTEN else []
+    shared = [name for name in SHARED if name in config]
+    found = [name for name in shared if name in parts or any(node.get(name) == config[name] for node in nodes)]
     found += ["fusion"] if len(config["retriever"]) > 1 else []
-    return found + (["rerank"] if build(config["rerank"], where="rerank").depth else [])
+    found += ["rerank"] if build(config["rerank"], where="rerank").depth else []
+    return found + (["answer"] if "llm" in answer else [])
 
 
 def _recorded_class(name: str, where: str) -> type:

@@ -18,21 +18,27 @@ _LISTED = 10  # the most problems that one error message lists
 
 
 def submission_rows(
-    queries: Sequence[Query], ranking: Ranking, texts: Mapping[str, Document], contents: bool = True
+    queries: Sequence[Query],
+    ranking: Ranking,
+    texts: Mapping[str, Document],
+    contents: bool = True,
+    answers: Sequence[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    Ids have the type that they had when they were read, scores have six decimals, and `answer` is empty.
+    Ids have the type that they had when they were read, and scores have six decimals.
 
     queries:  as searched, in the order of the ranking's rows.
     ranking:  the documents to submit.
     texts:    doc_id -> document.
     contents: whether references contain the documents' texts (`with_contents` can add them later).
+    answers:  one for each query; None: they are empty.
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
-    rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), strict=True)
-    for query, docs, scores, length in rows:
+    written = [""] * len(queries) if answers is None else answers
+    rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), written, strict=True)
+    for query, docs, scores, length, answer in rows:
         documents = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
         references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
         if contents:
@@ -42,7 +48,7 @@ def submission_rows(
             "eval_id": query.query_id if query.native_id is None else query.native_id,
             "standalone_query": query.text,
             "topk": [one.doc_id if one.native_id is None else one.native_id for one in documents],
-            "answer": "",
+            "answer": answer,
             "references": references,
         }
 

@@ -169,12 +169,13 @@ class Chat:
 
     replies: the folder of the log, which `Cache.log_folder` gives; None: replies are kept for this object alone, and
              nothing is said about tokens.
+    unasked: why the model is not to be asked, and what to do instead; "": it is asked for what is not cached.
 
     spent: what this object has asked. BadInput if the model is to be asked and cannot be: cached replies need no key.
     """
 
-    def __init__(self, model: ChatModel, replies: Path | None) -> None:
-        self._model, self._quiet = model, replies is None
+    def __init__(self, model: ChatModel, replies: Path | None, unasked: str = "") -> None:
+        self._model, self._quiet, self._unasked = model, replies is None, unasked
         self._log = ReplyLog(replies)
         self.spent = Usage(model.money)
         self._counting = threading.Lock()
@@ -254,8 +255,11 @@ class Chat:
         """Ask until every request has its reply in `found`."""
         if len(found) == len(asked):
             return
-        self._model.require()
         where, before = f"{self._model.model} at {self._model.base_url}", self.spent
+        if self._unasked:
+            lacking = f"{len(asked) - len(found)} of {len(asked)} replies of {where} are not cached"
+            raise BadInput(f"{label}: {lacking}. {self._unasked}")
+        self._model.require()
         self._say(f"{label}: asking {where}: {self._estimate(asked, found.keys()).text()}.")
         try:
             with watch(label) as progress:

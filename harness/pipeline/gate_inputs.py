@@ -14,7 +14,7 @@ from harness.gates.signals import random_queries
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import Session, cache_for, chat_for
+from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
 from retrievers.base import Query, Ranking
 
@@ -30,7 +30,8 @@ class CachedInputs:
 
     def __init__(self, config: RunConfig, rankings: Mapping[str, Ranking], session: Session, search: Search) -> None:
         self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
-        self._config, self._dataset, self._cache, self._search = config, session.dataset, session.cache, search
+        self._config, self._session, self._search = config, session, search
+        self._dataset, self._cache = session.dataset, session.cache
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         with watch("gate") as progress:
@@ -61,7 +62,7 @@ class CachedInputs:
         return signal
 
     def chat(self, model: ChatModel) -> Chat:
-        return chat_for(model, self._cache, "gate")
+        return self._session.chat(model, "gate")
 
     def embeddings(self) -> np.ndarray:
         node, corpus = self._config.encoder, str(self._dataset.fingerprints["documents"])

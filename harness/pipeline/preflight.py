@@ -24,22 +24,25 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """What is to be known of a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: as they are searched. turns: query_id -> whether the query has
-    several user turns. doc_ids: of the documents. indexed: digest of the texts that are indexed.
+    fingerprints: part of the data -> sha256. queries: as they are searched, or stand-ins. unwritten: how many of them a
+    language model is still to write. turns: query_id -> whether the query has several user turns. doc_ids: of the
+    documents. indexed: digest of the texts that are indexed.
     """
 
     fingerprints: Mapping[str, str | None]
     queries: tuple[Query, ...]
+    unwritten: int
     turns: Mapping[str, bool]
     qrels: Qrels | None
     doc_ids: tuple[str, ...]
     indexed: str
 
     @classmethod
-    def of(cls, dataset: Dataset, queries: tuple[Query, ...]) -> DataFacts:
+    def of(cls, dataset: Dataset, queries: tuple[Query, ...], unwritten: int = 0) -> DataFacts:
         return cls(
             fingerprints=dataset.fingerprints,
             queries=queries,
+            unwritten=unwritten,
             turns=conversations(dataset.queries),
             qrels=dataset.qrels,
             doc_ids=tuple(document.doc_id for document in dataset.documents),
@@ -63,6 +66,8 @@ def check(config: RunConfig, facts: DataFacts, cache: Cache, identify: Identify 
     """
     steps.check(config, facts.qrels)
     _check_learning(config, facts)
+    if facts.unwritten or "answer" in config.active:
+        build(config.llm, where="llm").require()
     for node in config.retriever.values():
         _check_retriever(node, config.depth, facts, cache, identify)
     if "rerank" in config.active and not cache.holds_pairs(identify(config.rerank)):

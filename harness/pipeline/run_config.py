@@ -18,7 +18,7 @@ Node = Mapping[str, Any]  # the config of one component, which `build` makes
 class RunConfig:
     """A checked config of `run`, of a trial, or of `search`, which scores nothing.
 
-    retriever: name -> retriever. query_text: user_turns, last or file; query_file: for `file`.
+    retriever: name -> retriever. query_text, query_file, query_prompt: the keys of `query`.
     top_k: documents returned for a query. depth: documents retrieved before fusing, reranking, gating and cutting.
     cache: its folder.
     document: the config as it was checked; trial keys, params and `config.yaml` are made of it.
@@ -32,9 +32,12 @@ class RunConfig:
     depth: int
     query_text: str = "user_turns"
     query_file: str | None = None
+    query_prompt: str | None = None
     tokenizer: Node = field(default_factory=dict)
     encoder: Node = field(default_factory=dict)
     index: Node = field(default_factory=dict)
+    llm: Node = field(default_factory=dict)
+    answer: Node = field(default_factory=dict)
     fusion: Node = field(default_factory=dict)
     rerank: Node = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
@@ -51,7 +54,7 @@ class RunConfig:
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         query, store = document.get("query"), document.get("store")
         if isinstance(query, Mapping):
-            plain |= {"query_text": query["text"], "query_file": query["file"]}
+            plain |= {f"query_{name}": value for name, value in query.items()}
         if store:
             plain["cache"] = Path(store["path"])
         split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}

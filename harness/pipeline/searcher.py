@@ -18,6 +18,7 @@ from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, Caching
+from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import cache_for
 from harness.progress import watch
@@ -62,6 +63,7 @@ class Searcher:
         for name, node in config.retriever.items():
             steps.require_search(name, node, "A search is for a new query")
         self._config, self._dataset, self._drawn = config, dataset, drawn
+        self._writer = QueryWriter.of(config)
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in config.retriever.items()}
         self._reranker: Reranker = build(config.rerank, where="rerank")
@@ -79,7 +81,8 @@ class Searcher:
         return self._dataset.by_id
 
     def search(self, conversations: Sequence[Query]) -> Found:
-        """The documents and the gate's decision for each query; BadInput for an empty query.
+        """The documents and the gate's decision for each query; BadInput for an empty query. Where a language model
+        writes the queries, it is asked for each; Failed where it writes none.
 
         conversations: the queries, with unique query_ids.
         """
@@ -101,10 +104,13 @@ class Searcher:
                 "The run searched for queries rewritten elsewhere (query.text=file). Rewrite this conversation in the "
                 "same way and send it as a single query."
             )
-        searched = search_queries(Dataset("", (), conversations, None), "user_turns" if rule == "file" else rule)
+        plain = "user_turns" if rule == "file" or self._writer else rule
+        searched = search_queries(Dataset("", (), conversations, None), plain)
         for query in searched:
             if not query.text.strip():
                 raise BadInput(f"{query.query_id}: the query is empty. Give the text to search for.")
+        if self._writer:
+            return self._writer.queries(conversations, Chat(build(self._config.llm, where="llm"), None))
         return searched
 
     def _ranked(self, queries: tuple[Query, ...]) -> tuple[dict[str, Ranking], Ranking]:

@@ -21,6 +21,7 @@ from harness.config.components import build, reusable
 from harness.data.dataset import Dataset, load, search_queries
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cache import Cache
+from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from retrievers.base import Query
 
@@ -49,6 +50,7 @@ class Session:
     queries: those of the dataset as they are searched, each with one user turn.
     timed: which component rankings and rerankings are timed, unless this machine has done so before: those that are
         computed, if that takes no further model; `always` also those that come from the cache.
+    replies: where the replies of language models are cached; None: in `cache`. unasked: as in `Chat`.
     """
 
     dataset: Dataset
@@ -56,17 +58,47 @@ class Session:
     cache: Cache
     clock: Clock = field(default_factory=Clock)
     timed: Literal["never", "computed", "always"] = "computed"
+    replies: Cache | None = None
+    unasked: str = ""
 
     @cached_property
     def queries_digest(self) -> str:
         """sha256 of the queries as they are searched."""
         return queries_digest(self.queries)
 
+    def chat(self, model: ChatModel, purpose: str) -> Chat:
+        """Asks a language model for a purpose, such as "gate"."""
+        return chat_for(model, self.replies or self.cache, purpose, self.unasked)
 
-def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None) -> Session:
-    """A session on a dataset with the queries and the cache that the config names. BadInput for bad `query` keys."""
-    queries = search_queries(dataset, config.query_text, config.query_file)
-    return Session(dataset, queries, Cache(config.cache), clock or Clock())
+
+def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
+    """A session on a dataset with the queries and the cache that the config names.
+
+    Where a language model writes the queries, it is asked for those that are not cached; Failed where it writes none.
+    BadInput for bad `query` keys. unasked: as in `Session`.
+    """
+    cache, clock = Cache(config.cache), clock or Clock()
+    if writer := QueryWriter.of(config):
+        with clock.stage("queries", "writing queries"):
+            queries = writer.queries(dataset.queries, _writing(config, cache, unasked))
+    else:
+        queries = search_queries(dataset, config.query_text, config.query_file)
+    return Session(dataset, queries, cache, clock, replies=cache, unasked=unasked)
+
+
+def foreseen_queries(config: RunConfig, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
+    """(the queries as far as they are known without asking a language model, how many it would be asked for).
+
+    Unless a usable text is cached for each, they are stand-ins, the same for the same writer. BadInput for bad `query`
+    keys.
+    """
+    if not (writer := QueryWriter.of(config)):
+        return search_queries(dataset, config.query_text, config.query_file), 0
+    return writer.foreseen(dataset.queries, _writing(config, Cache(config.cache)))
+
+
+def _writing(config: RunConfig, cache: Cache, unasked: str = "") -> Chat:
+    return chat_for(build(config.llm, where="llm"), cache, "queries", unasked)
 
 
 def load_dataset(config: RunConfig, name: str) -> Dataset:
@@ -80,9 +112,9 @@ def cache_for(retriever: Node, cache: Cache) -> Cache:
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
-def chat_for(model: ChatModel, cache: Cache, purpose: str) -> Chat:
-    """Asks a language model for a purpose, such as "gate", with its replies in the cache."""
-    return Chat(model, cache.log_folder("replies", model.log_identity(purpose)))
+def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
+    """Asks a language model for a purpose, such as "gate", with its replies in the cache. unasked: as in `Chat`."""
+    return Chat(model, cache.log_folder("replies", model.log_identity(purpose)), unasked)
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
 from harness.pipeline import timing
+from harness.pipeline.answering import LlmAnswers
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.gate_inputs import CachedInputs
@@ -55,6 +56,7 @@ class Outcome:
         reranking on this machine, in all and for each component: `ms_per_query`, with its least and greatest value. A
         component that this machine has not timed is left out, and with it the time in all.
     objective: what ranks the run; None where it has no value.
+    answers: to the queries, for the submission; None without them.
     """
 
     queries: tuple[Query, ...]
@@ -66,6 +68,7 @@ class Outcome:
     held_out: Scores | None
     measured: dict[str, float]
     objective: Objective | None = None
+    answers: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,17 @@ def check_gate(config: RunConfig, labelled: bool) -> None:
 def run(config: RunConfig, session: Session) -> Outcome:
     """The whole pipeline, from a dataset to scores."""
     rankings = retrieve(config.retriever, session, config.depth)
-    return conclude(config, rankings, session)
+    return answered(config, conclude(config, rankings, session), session)
+
+
+def answered(config: RunConfig, outcome: Outcome, session: Session) -> Outcome:
+    """The outcome with the answers that the config asks for. Failed where the language model writes none."""
+    if "answer" not in config.active:
+        return outcome
+    answer: LlmAnswers = build(config.answer, where="answer")
+    with session.clock.stage("answer", "writing answers"):
+        chat, dataset = session.chat(answer.llm, "answers"), session.dataset
+        return replace(outcome, answers=answer.answers(dataset.queries, outcome.final, dataset.by_id, chat))
 
 
 def conclude(

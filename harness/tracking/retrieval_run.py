@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores, Summary
 from harness.pipeline import steps, timing
+from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for, moment
 from harness.reports import run_page
@@ -33,9 +34,10 @@ from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
 FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file", "files", "testset", "note", "store")
 GROUPED = ("chunk", "runtime")  # groups of keys in a component, which may name files, too
+PROMPTED = ("query", "answer")  # groups whose `prompt` is a file
 # Keys that decide where output goes and how it looks, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace", "plugins")
-OPTIONAL = (*SHARED, "fusion", "rerank")  # groups that not every run uses
+OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
@@ -56,9 +58,11 @@ UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, s
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its data files, so that it means the same in any folder."""
     found = dict(config)
-    for group in ("dataset", "query", "gate"):
+    for group in ("dataset", "query", "gate", "answer"):
         if isinstance(node := config.get(group), Mapping):
             found[group] = _absolute(node)
+            if group in PROMPTED and (prompt := node.get("prompt")):
+                found[group]["prompt"] = _absolute_path(prompt)
     if "retriever" in config:
         nodes = config["retriever"].items()
         found["retriever"] = {name: _absolute(node) if steps.is_precomputed(node) else node for name, node in nodes}
@@ -85,13 +89,17 @@ def trial_key(
     """sha256 of what decides a run's numbers: its config without paths and runtime, data, versions, measures.
 
     fingerprints: part of the data -> sha256.
-    texts: digest of the query texts searched for.
+    texts: digest of the query texts searched for. Where a language model writes them, what decides them counts instead,
+        so that the key is known before it is asked.
     identify: `components.identity`, or a version of it with a memory.
 
+    Answers change no number; a run that has some has a key of its own all the same, since it submits something else.
     A run with a retriever of `cache: false` has another key in each process, so that nothing takes its numbers again.
     """
     read = build(config.gate, where="gate").parts
-    shared = [group for group in config.active if group in ("fusion", "rerank", *read)]
+    shared = [group for group in config.active if group in ("fusion", "rerank", "answer", *read)]
+    writer = QueryWriter.of(config)
+    searched = writer.identity(identify) if writer else texts
     nodes = [*config.retriever.items(), *((group, config.document[group]) for group in shared)]
     apart = (*ELSEWHERE, *OPTIONAL, "dataset", "query", "retriever", "gate")
     decides = {key: value for key, value in config.document.items() if key not in apart}
@@ -99,14 +107,14 @@ def trial_key(
     identities = {name: identify(node) for name, node in nodes}
     depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
     once = [] if all(map(reusable, config.retriever.values())) else [moment()]
-    return digest([decides, identities, depth, texts, fingerprints, measures.VERSION, *once])
+    return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once])
 
 
 def run_name(config: RunConfig, invocation: Invocation) -> str:
     """The chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
-    groups = ("retriever", *(group for group in config.active if group != "llm"), "gate")  # of llm, the model tells
+    groups = ("retriever", *(group for group in config.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
-    known = (*invocation.choices, *ELSEWHERE, "metrics", "objective")
+    known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
     others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
     return " ".join(
         [chosen, *(word for word in others if not word.startswith(("dataset.", "tracking.", "store.", "plugins.")))]
@@ -120,7 +128,7 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
     shared = flatten({name: config[name] for name in SHARED if name in config and name not in unused})
     for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
         _, _, inner = name.removeprefix("retriever.").partition(".")
-        repeated = name.startswith(("retriever.", "gate.")) and inner in shared and shared[inner] == value
+        repeated = name.startswith(("retriever.", "gate.", "answer.")) and inner in shared and shared[inner] == value
         if not repeated and ".runtime." not in name and not name.endswith("_target_"):
             found[name] = value
     return found
@@ -277,6 +285,11 @@ def machine(config: RunConfig, session: Session) -> dict[str, float]:
     return found | {"index_mb": sum(size or 0 for size in sizes) / 1024**2}
 
 
+def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[dict[str, Any]]:
+    """The rows of a run's submission."""
+    return submission_rows(outcome.queries, outcome.final, dataset.by_id, contents, outcome.answers)
+
+
 def write_files(
     folder: Path, config: RunConfig, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
@@ -284,9 +297,12 @@ def write_files(
 
     light: no TREC run, and submission rows without document texts, which `export` adds again.
     """
-    bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
+    if outcome.answers is None:
+        bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
+    else:
+        bare = json_text(_rows(outcome, dataset, contents=False))
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
-    rows = bare if light else json_text(submission_rows(outcome.queries, outcome.final, dataset.by_id))
+    rows = bare if light else json_text(_rows(outcome, dataset, contents=True))
     files = {"config.yaml": resolved(config.document), "predictions.jsonl": rows}
     if outcome.scores:
         found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)

@@ -107,7 +107,7 @@ def test_a_sweep_over_a_service_that_changes(harness, toy, server, monkeypatch):
 def test_a_run_that_cannot_be_repeated_is_no_model():
     run, config = SimpleNamespace(short_id="3f2a91b0"), {"retriever": {"far": {"_target_": "x", "cache": False}}}
     with pytest.raises(BadInput, match=r"Run 3f2a91b0 has retriever\.far\.cache=false: what it finds may change"):
-        model._require_same_key(run, config, None, ())
+        model._require_same_key(run, config, None)
 
 
 # Times

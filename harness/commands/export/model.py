@@ -1,8 +1,8 @@
 """A run as an MLflow model that can be served: packaged, registered, and loaded only if every file is unchanged.
 
 The package is one folder with a manifest: the run's config, the rule that its gate has learnt, the documents, the
-indexes, and the random queries that the gate's signal `background` compares with. The Searcher answers requests, as for
-`harness search`.
+indexes, the random queries that the gate's signal `background` compares with, and the prompt of a language model that
+writes the queries: it is asked again for each request. The Searcher answers requests, as for `harness search`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.canonical import digest_texts, flatten
 from harness.config.components import build, identity, reusable, target_class
-from harness.data.dataset import Dataset, search_queries
+from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache, SealedCache, verify
 from harness.pipeline.cached_parts import link
+from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
+from harness.pipeline.session import foreseen_queries, open_session
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, read_config
 from harness.tracking.mlflow_client import redacted
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 ALIAS = "champion"
 NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refuses in the name of a logged model
 COLUMNS = ("query", "messages", "query_id")  # of a request
+PROMPT = "prompt.txt"  # of a language model that writes the queries
+UNASKED = "The model would be asked again for what the run searched for. Run the experiment again, and export that run."
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) 
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
             raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
-    _require_same_key(run, config, dataset, search_queries(dataset, config["query"]["text"], config["query"]["file"]))
+    _require_same_key(run, config, dataset)
     _register(tracker, name)
 
 
@@ -98,7 +102,7 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
     assert isinstance(tracker, MlflowTracker)
     assert valid.dataset is not None
     config, dataset, client = valid.config, valid.dataset, tracker.client
-    queries = search_queries(dataset, config["query"]["text"], config["query"]["file"])
+    queries = _searched(config, dataset, cache)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         served = ServedRun(run, config, dataset, queries, cache, _gate_file(tracker, run, config, folder))
@@ -164,6 +168,8 @@ def load(folder: Path) -> Searcher:
     config: Mapping[str, Any] = read_config(folder / "config.yaml")
     if (folder / "gate.json").exists():
         config = _with_rule(config, folder / "gate.json")
+    if (folder / PROMPT).exists():
+        config = {**config, "query": {**config["query"], "prompt": str(folder / PROMPT)}}
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
     return Searcher(
@@ -204,7 +210,12 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     return DataFrame(answers)
 
 
-def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, queries: tuple[Query, ...]) -> None:
+def _searched(config: Mapping[str, Any], dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
+    """The queries that a run searched for. BadInput where those that a language model has written are not cached."""
+    return open_session(RunConfig.of({**config, "store": {"path": cache.root}}), dataset, unasked=UNASKED).queries
+
+
+def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> None:
     """BadInput unless the run would have the same trial key today."""
     for name, node in config["retriever"].items():
         if not reusable(node):
@@ -212,8 +223,9 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
                 f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
                 "model can answer as the run did."
             )
-    texts = digest_texts(query.text for query in queries)
-    now = retrieval_run.trial_key(RunConfig.of(config), dataset.fingerprints, texts)
+    run_config = RunConfig.of(config)
+    texts = digest_texts(query.text for query in foreseen_queries(run_config, dataset)[0])
+    now = retrieval_run.trial_key(run_config, dataset.fingerprints, texts)
     if now != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
@@ -251,6 +263,8 @@ def _pack(served: ServedRun, folder: Path) -> Path:
         }
         if served.gate:
             files["gate.json"] = served.gate.read_text("utf-8")
+        if writer := QueryWriter.of(RunConfig.of(served.config)):
+            files[PROMPT] = writer.prompt.text
         for name, text in files.items():
             (package / name).write_text(text, "utf-8")
         for cached in dict.fromkeys(searcher.folders):

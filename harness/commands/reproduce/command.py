@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
+UNASKED = (
+    "A model that is asked again may reply otherwise, so that is not done here. Name the cache of the run with "
+    "store.path=FOLDER, check the stored predictions with verify_only=true, or run the experiment again."
+)
 REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER, data.documents=FILE and so on."
 
 
@@ -153,12 +157,13 @@ def _verified_run(
     proof.check_rows(file, dataset.by_id)
     if proof.wrong:
         return proof
-    texts = [query.text for query in search_queries(dataset, config["query"]["text"], config["query"]["file"])]
-    if config["query"]["file"] and texts != [row.get("standalone_query") for row in proof.rows]:
-        raise BadInput(
-            f"query.file={config['query']['file']} has changed since run {run.short_id}: the run searched for other "
-            "texts. Put the file back."
-        )
+    if written := config["query"]["file"]:
+        texts = [query.text for query in search_queries(dataset, "file", written)]
+        if texts != [row.get("standalone_query") for row in proof.rows]:
+            raise BadInput(
+                f"query.file={written} has changed since run {run.short_id}: the run searched for other texts. Put the "
+                "file back."
+            )
     if dataset.qrels:
         proof.check_metrics(run.metrics, _means(read_predictions(file), dataset.qrels, config))
     return proof
@@ -191,9 +196,10 @@ def _repeat(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, cache: 
     """Run the pipeline, and compare its predictions and metrics, except for times, with those of the run."""
     run_config = RunConfig.of(config)
     steps.check(run_config, dataset.qrels)
-    session = replace(open_session(run_config, dataset), cache=cache, timed="never")
+    session = replace(open_session(run_config, dataset, unasked=UNASKED), cache=cache, timed="never")
     outcome = steps.run(run_config, session)
-    proof.check_repeated(list(submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False)))
+    rows = submission_rows(outcome.queries, outcome.final, dataset.by_id, contents=False, answers=outcome.answers)
+    proof.check_repeated(list(rows))
     numbers = retrieval_run.numbers(outcome) | objective_metrics(outcome.objective)
     proof.check_metrics(run.metrics, numbers)
 

@@ -18,15 +18,16 @@ from harness.commands.sweep.axes import MOST, Values, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.config import check
 from harness.config.canonical import digest
-from harness.config.components import build, identity
+from harness.config.components import WRITTEN, build, identity
 from harness.config.text import counted, plural
-from harness.data.dataset import load, search_queries
+from harness.data.dataset import load
 from harness.data.files import sha256_of
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.session import foreseen_queries
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
@@ -174,12 +175,13 @@ class Planner:
 
     def _facts(self, config: RunConfig, name: str) -> DataFacts:
         """name: what the dataset is called in logs. Raises what reading it raised."""
-        wanted = json.dumps([config.dataset, config.query_text, config.query_file], sort_keys=True)
+        writes = config.llm if config.query_text in WRITTEN else None
+        query = [config.query_text, config.query_file, config.query_prompt, writes]
+        wanted = json.dumps([config.dataset, query, str(config.cache)], sort_keys=True)
         if wanted not in self._datasets:
             try:
                 dataset = load(build(config.dataset, where="dataset"), name)
-                queries = search_queries(dataset, config.query_text, config.query_file)
-                self._datasets[wanted] = DataFacts.of(dataset, queries)
+                self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(config, dataset))
             except (BadInput, OSError) as error:
                 self._datasets[wanted] = error
         info = self._datasets[wanted]
@@ -399,8 +401,13 @@ def _absolute(path: str) -> str:
 
 
 def _check_scores(config: RunConfig, qrels: Qrels | None) -> None:
-    """BadInput unless the trial will have its objective, by which trials are ranked."""
+    """BadInput unless the trial will have its objective, by which trials are ranked, and nothing paid for but that."""
     steps.check(config, qrels)
+    if "answer" in config.active:
+        raise BadInput(
+            "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Leave answer "
+            "out, and run the best trial again with it: harness run ... answer=llm"
+        )
     if config.objective not in requested(config.metrics, qrels):
         raise BadInput(f"objective={config.objective} is not among the metrics: add it to metrics=[...].")
     if qrels is None:

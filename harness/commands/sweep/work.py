@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness.commands.sweep.plan import Job, Trial
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import Dataset, load
 from harness.pipeline import steps
+from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import Clock, open_session
+from harness.pipeline.session import Clock, Session, open_session, queries_digest
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
@@ -66,7 +67,7 @@ class RetrievalTrials:
         session = open_session(config, dataset)
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(config.retriever.values())), dataset)
-        if digest(steps.ranking_identity(index, self.session.queries_digest)) != first.ranking_keys[0]:
+        if first.ranking_keys[0] not in _planned(config, session, index):
             raise RuntimeError(CHANGED)
         self._deepest: list[Ranking] = []
         for (name, node), depth in zip(config.retriever.items(), job.depths, strict=True):
@@ -98,6 +99,15 @@ class RetrievalTrials:
         if self._last_order is None or self._last_order[0] != ordering:
             self._last_order = ordering, steps.order(ordering, rankings, session)
         return steps.conclude(config, rankings, session, detailed=detailed, candidates=self._last_order[1])
+
+
+def _planned(config: RunConfig, session: Session, index: Mapping[str, Any]) -> set[str]:
+    """Digests of a component ranking, one of which a plan has: of the queries, and of what stood for them until a
+    language model had written them. index: what decides the retriever's index."""
+    writer, known = QueryWriter.of(config), {session.queries_digest}
+    if writer:
+        known.add(queries_digest(writer.stand_ins(session.dataset.queries)))
+    return {digest(steps.ranking_identity(index, one)) for one in known}
 
 
 _RUNNERS: dict[type, Callable[[Job], TrialRunner]] = {Retrieval: RetrievalTrials, Text: FileTrials}
