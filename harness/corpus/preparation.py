@@ -160,7 +160,7 @@ class _Reading:
         with watch("prepare: chunks") as progress:
             for one in read:
                 text = self.text(one.extraction.text)
-                spans = self._log.spans(one.extraction.text, len(text))
+                spans = self._log.spans(one.extraction.text)
                 if spans is None:
                     spans = self._chunking.spans(text, _within(progress, done, one.size, total))
                     if self._chunking.is_slow:

@@ -1,20 +1,23 @@
 """What an unfinished preparation has done so far: the texts of files and, where they are slow, the spans of chunks.
 
-Each is a line of JSON that is written when it is done, so that a killed preparation goes on with the next file. Lines
-that a kill has cut off, and whatever else is no such line, count as not done.
+Each is a line that is written when it is done, so that a killed preparation goes on with the next file. A line is a
+checksum and JSON: one that a kill has cut off, or that is damaged in any other way, counts as not done, and so does all
+that follows it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-FOLDER, FILES, SPANS = "work", "files.jsonl", "spans.jsonl"
+FOLDER, FILES, SPANS = "work", "files.log", "spans.log"
+FORM = b"1"  # of the lines, part of their checksums; raise it when they change
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Extraction:
     suffix: str
     text: str
     characters: int
-    pages: tuple[int, ...] | None
+    pages: Sequence[int] | None
     reader: str
 
 
@@ -42,10 +45,13 @@ class WorkLog:
         self._chunking = chunking
         self._extractions: dict[tuple[str, str], Extraction] = {}
         self._spans: dict[str, np.ndarray] = {}
-        _read(place / FILES, self._take_extraction)
-        _read(place / SPANS, self._take_spans)
-        self._files: IO[str] = (place / FILES).open("a", encoding="utf-8")
-        self._slow: IO[str] = (place / SPANS).open("a", encoding="utf-8")
+        for row in _rows(place / FILES):
+            self._extractions[row["file"], row["suffix"]] = Extraction(**row)
+        for row in _rows(place / SPANS):
+            if row["chunk"] == chunking:
+                self._spans[row["text"]] = np.array(row["spans"], np.int32)
+        self._files: IO[bytes] = (place / FILES).open("ab")
+        self._slow: IO[bytes] = (place / SPANS).open("ab")
 
     def __enter__(self) -> WorkLog:
         return self
@@ -54,79 +60,45 @@ class WorkLog:
         self._files.close()
         self._slow.close()
 
-    def __len__(self) -> int:
-        """Number of files whose text is known."""
-        return len(self._extractions)
-
     def extraction(self, file: str, suffix: str) -> Extraction | None:
         """What was read from a file with this sha256 and suffix; None if that is not known."""
         return self._extractions.get((file, suffix))
 
-    def spans(self, text: str, characters: int) -> list[tuple[int, int]] | None:
-        """The chunks of a text of so many characters; None if they are not known."""
+    def spans(self, text: str) -> list[tuple[int, int]] | None:
+        """The chunks of a text; None if they are not known."""
         found = self._spans.get(text)
-        if found is None or found[0, 0] < 0 or found[-1, 1] > characters:
-            return None
-        return [(start, end) for start, end in found.tolist()]
-
-    def _take_extraction(self, row: dict[str, Any]) -> None:
-        if one := _extraction(row):
-            self._extractions[one.file, one.suffix] = one
-
-    def _take_spans(self, row: dict[str, Any]) -> None:
-        if row.get("chunk") == self._chunking and (spans := _spans(row.get("spans"))) is not None:
-            self._spans[str(row.get("text"))] = spans
+        return None if found is None else [(start, end) for start, end in found.tolist()]
 
     def add_extraction(self, one: Extraction) -> None:
         self._extractions[one.file, one.suffix] = one
         _write(self._files, asdict(one))
 
     def add_spans(self, text: str, spans: Sequence[tuple[int, int]]) -> None:
-        self._spans[text] = np.array(spans, np.int32).reshape(-1, 2)
+        """spans: at least one."""
+        self._spans[text] = np.array(spans, np.int32)
         _write(self._slow, {"chunk": self._chunking, "text": text, "spans": spans})
 
 
-def _write(file: IO[str], row: Any) -> None:
-    file.write(json.dumps(row) + "\n")
+def _write(file: IO[bytes], row: Any) -> None:
+    text = json.dumps(row).encode()
+    file.write(_checksum(text) + text + b"\n")
     file.flush()
 
 
-def _read(file: Path, take: Callable[[dict[str, Any]], None]) -> None:
-    """Take every object in a log; the file is cut behind the last line that holds one."""
+def _checksum(text: bytes) -> bytes:
+    return b"%08x " % zlib.crc32(FORM + text)
+
+
+def _rows(file: Path) -> Iterator[Any]:
+    """What a log holds; it is cut before the first damaged line."""
     if not file.is_file():
         return
-    good = 0
+    whole = 0
     with file.open("r+b") as log:
         for line in log:
-            try:
-                row = json.loads(line) if line.endswith(b"\n") else None
-            except (ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
+            text = line[9:-1]
+            if line != _checksum(text) + text + b"\n":
                 break
-            take(row)
-            good += len(line)
-        log.truncate(good)
-
-
-def _extraction(row: dict[str, Any]) -> Extraction | None:
-    match row:
-        case {
-            "file": str(),
-            "suffix": str(),
-            "text": str(),
-            "characters": int(),
-            "pages": list() | None,
-            "reader": str(),
-        } if len(row) == 6 and all(isinstance(page, int) for page in row["pages"] or ()):
-            return Extraction(**row | {"pages": None if row["pages"] is None else tuple(row["pages"])})
-    return None
-
-
-def _spans(value: Any) -> np.ndarray | None:
-    try:
-        found = np.array(value, np.int32).reshape(-1, 2)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    starts, ends = found.T
-    return found if len(found) and (starts < ends).all() and (np.diff(ends) > 0).all() else None
+            yield json.loads(text)
+            whole += len(line)
+        log.truncate(whole)

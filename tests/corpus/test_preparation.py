@@ -76,7 +76,7 @@ def test_a_folder_by_hand(corpus):
     ]  # fmt: skip
     assert rows("docs", "files.jsonl")[0] == {
         "path": "in/one.txt", "sha256": hashlib.sha256(ONE.encode()).hexdigest(), "bytes": len(ONE.encode()),
-        "text": one, "characters": 14, "title": "", "pages": None, "reader": "text",
+        "text": one, "characters": 14, "title": "", "pages": None, "reader": "text 1",
     }  # fmt: skip
     assert (prepared.files, prepared.texts, prepared.documents, prepared.spans) == (2, 2, 4, 5)
     assert prepared.lengths == Lengths(2, 6, 6, ((1, 0), (2, 1), (3, 0), (4, 0), (5, 0), (6, 3)))
@@ -214,7 +214,7 @@ def test_slow_chunks_are_kept_and_only_for_their_settings(corpus, monkeypatch):
         lambda log, texts: log.write_bytes(log.read_bytes()[:-5]),  # a line that was cut off
         lambda log, texts: log.write_bytes(b"\xff\n" + log.read_bytes()),
         lambda log, texts: log.write_text("[]\n"),
-        lambda log, texts: log.write_text('{"file": 1}\n' + log.read_text()),
+        lambda log, texts: log.write_bytes(log.read_bytes().replace(b"text 1", b"text 2")),
         lambda log, texts: texts[0].write_text("다른 글"),
         lambda log, texts: texts[0].unlink(),
     ],
@@ -229,27 +229,30 @@ def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
         patched.setattr(preparation._Reading, "chunks", stop)
         with pytest.raises(Stopped):
             prepare(files(), SMALL, Path("docs"))
-    damage(Path("docs/work/files.jsonl"), sorted(Path("docs/texts").iterdir()))
+    damage(Path("docs/work/files.log"), sorted(Path("docs/texts").iterdir()))
     prepare(files(), SMALL, Path("docs"))
     assert contents("docs") == contents("whole")
 
 
-def test_spans_of_a_damaged_log_are_not_taken(tmp_path):
+def test_a_damaged_line_and_all_that_follow_are_not_taken(tmp_path):
     with work_log.WorkLog(tmp_path, "x") as log:
-        log.add_spans("t", [(0, 3), (2, 5)])
-    with work_log.WorkLog(tmp_path, "x") as log:
-        assert log.spans("t", 5) == [(0, 3), (2, 5)]
-        assert log.spans("t", 4) is None, "the text is shorter"
-    for wrong in ([[0, 3], [1, 2]], [[3, 3]], [[-1, 3]], [], "x", [[0, 1, 2]], [[0, 2**40]], None, [["a", "b"]]):
-        row = {"chunk": "x", "text": "t", "spans": wrong}
-        (tmp_path / "work" / "spans.jsonl").write_text(json.dumps(row) + "\n")
+        for name in "abc":
+            log.add_spans(name, [(0, 3), (2, 5)])
+    file = tmp_path / "work" / "spans.log"
+    file.write_bytes(file.read_bytes().replace(b'"b"', b'"d"'))
+    for _ in range(2):
         with work_log.WorkLog(tmp_path, "x") as log:
-            assert log.spans("t", 5) is None, wrong
+            assert log.spans("a") == [(0, 3), (2, 5)]
+            assert not any(map(log.spans, "bcd"))
+    with work_log.WorkLog(tmp_path, "x") as log:
+        log.add_spans("b", [(1, 2)])
+    with work_log.WorkLog(tmp_path, "x") as log:
+        assert (log.spans("a"), log.spans("b")) == ([(0, 3), (2, 5)], [(1, 2)])
 
 
 def test_texts_of_an_earlier_attempt_with_other_files_go_away(corpus):
     write({"empty.txt": ""})
-    with pytest.raises(BadInput, match="no text"):
+    with pytest.raises(BadInput, match="the file is empty"):
         prepare(files(), SMALL, Path("docs"))
     Path("in/empty.txt").unlink()
     Path("in/two.txt").unlink()
