@@ -89,6 +89,6 @@ def _open(lines: Lines, node: Any) -> None:
 
 def _close(lines: Lines, tag: str) -> None:
     if tag == "tr":
-        lines.row()
+        lines.end_row()
     elif tag in _BLOCKS:
         lines.block(2 if tag == "p" else 1)

@@ -24,7 +24,7 @@ _SECTION = re.compile(r"Contents/section(\d{1,6})\.xml")
 _TEXTS = frozenset(("t", "script", "mainText", "subText"))
 _SIGNS = {"tab": "\t", "lineBreak": "\n", "nbSpace": " ", "fwSpace": " ", "hyphen": "-"}
 _NOTES = frozenset(("footNote", "endNote"))
-_LEFT_OUT = frozenset(("header", "footer", "hiddenComment", "memo"))
+_LEFT_OUT = frozenset(("header", "footer", "hiddenComment", "fieldBegin"))  # the last holds comments and hints
 
 
 def read(path: Path) -> list[str]:
@@ -144,7 +144,7 @@ class _Section:
                 self._put_notes()
         elif name == "tr":
             self._cells.pop()
-            self._lines[-1].row()
+            self._lines[-1].end_row()
 
     def _characters(self, text: str) -> None:
         if not self._skipped and not self._deleted and _TEXTS.intersection(self._open[-2:]):

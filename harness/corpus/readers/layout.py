@@ -18,7 +18,7 @@ class Lines:
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._breaks = 0
-        self._row = 0  # parts before the row of a table that is in work
+        self._rows: list[int] = []  # parts before each row of a table that is in work
         self._edge = -1  # parts at the edge of its last cell
 
     def words(self, text: str) -> None:
@@ -48,14 +48,18 @@ class Lines:
         self._breaks = min(self._breaks + 1, _BLANK_LINE)
 
     def row(self) -> None:
-        """The start or end of a row of a table."""
-        self._edge = -1
+        """The start of a row of a table."""
         self.block()
-        self._row = len(self._parts)
+        self._rows.append(len(self._parts))
+
+    def end_row(self) -> None:
+        """The end of the row: one line break, whatever the blocks in its last cell required."""
+        self._rows.pop()
+        self._edge, self._breaks = -1, 1
 
     def next_cell(self) -> None:
         """The edge between two cells of a row: a tab, whatever breaks the blocks in the first one required."""
-        if len(self._parts) > self._row:
+        if self._rows and len(self._parts) > self._rows[-1]:
             self._breaks = 0
             self._trim()
         self.exactly("\t")

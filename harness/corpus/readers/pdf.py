@@ -7,6 +7,7 @@ glyphs among many, as in formulas, are left out. A word that is hyphenated at th
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,17 @@ def read(path: Path) -> list[str]:
     """The texts of the pages."""
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
+    with suppress(PdfiumError):  # where pdfium sets no error, it gives that of the file before: have it be another one
+        PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)
     except PdfiumError as error:
         if error.err_code == raw.FPDF_ERR_PASSWORD:
             raise BadInput(f"{path}: the PDF is encrypted. Save it without a password.") from None
-        raise BadInput(f"{path}: the PDF cannot be opened ({error}). Is it complete?") from None
+        raise BadInput(f"{path}: the PDF cannot be opened. Is it complete?") from None
     with document:
-        if not 0 < len(document) <= _MOST_PAGES:
-            raise BadInput(f"{path}: the PDF has {len(document):,} pages, but 1 to {_MOST_PAGES:,} are read. Split it.")
+        if len(document) > _MOST_PAGES:
+            raise BadInput(f"{path}: the PDF has {len(document):,} pages, more than {_MOST_PAGES:,}. Split it.")
         pages, bad = [], []
         for number in range(1, len(document) + 1):
             try:
