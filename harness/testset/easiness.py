@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,17 +95,23 @@ def measure(
         asked = [drafts[number] for number in numbers]
         seeds = [{draft.doc_id} for draft in asked]
         spoken = [Query("", draft.turns).text for draft in asked]
-        ranks = searched.ranks(spoken, seeds)
+        found = searched.search(spoken)
+        alone = _ranks(searched.search([draft.question for draft in asked]), seeds)
         flagged = list(drafts)
-        last = searched.ranks([draft.question for draft in asked], seeds)
-        for number, rank, alone in zip(numbers, ranks, last, strict=True):
-            flagged[number] = _flagged(drafts[number], rank, alone)
-        known = [labels.get(query.query_id, ()) for query in real]
-        return Measured(
-            flagged,
-            searched.easiness(spoken, seeds) if asked else None,
-            searched.easiness([query.text for query in real], known) if real else None,
-        )
+        for number, rank, last in zip(numbers, _ranks(found, seeds), alone, strict=True):
+            flagged[number] = _flagged(drafts[number], rank, last)
+        of_drafts = searched.easiness(spoken, found, seeds) if asked else None
+        if not real:
+            return Measured(flagged, of_drafts, None)
+        texts, known = [query.text for query in real], [labels.get(query.query_id, ()) for query in real]
+        return Measured(flagged, of_drafts, searched.easiness(texts, searched.search(texts), known))
+
+
+class _Hits(NamedTuple):
+    """The first `DEPTH` documents of a query, best first."""
+
+    doc_ids: list[str]
+    scores: list[float]
 
 
 class _Searched:
@@ -119,43 +126,48 @@ class _Searched:
             self._retriever.load(steps.index_folder(self._retriever, index, corpus, cache))
         self._texts = {one.doc_id: one.indexed_text for one in corpus.documents}
 
-    def ranks(self, texts: Sequence[str], known: Sequence[Collection[str]]) -> list[int]:
-        """The rank of the first known document for each query, from 1; 0 beyond `DEPTH`. known: ids for each query."""
-        return [
-            next((rank for rank, doc_id in enumerate(found, start=1) if doc_id in ids), 0)
-            for (found, _), ids in zip(self._search(texts), known, strict=True)
-        ]
-
-    def easiness(self, texts: Sequence[str], known: Sequence[Collection[str]]) -> Easiness:
-        """Of queries. known: ids of the known documents of each; those that are not in the corpus do not count."""
-        known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
-        labelled = [rank for rank, ids in zip(self.ranks(texts, known), known, strict=True) if ids]
-        hits = self._search(texts)
-        best = [self._texts[found[0]] if found else "" for found, _ in hits]
-        with self._cached.bypassed():
-            words, theirs = (
-                [set(terms) for terms in self._retriever.tokenizer(some).lists()] for some in (texts, best)
-            )
-        shared = [len(one & other) / len(one) if one else 0.0 for one, other in zip(words, theirs, strict=True)]
-        return Easiness(
-            queries=len(texts),
-            labelled=len(labelled),
-            first=float(np.mean([rank == 1 for rank in labelled])) if labelled else None,
-            found=float(np.mean([rank > 0 for rank in labelled])) if labelled else None,
-            shared=float(np.mean(shared)),
-            gap=float(np.mean([_gap(scores) for _, scores in hits])),
-            words=float(np.mean([len(one) for one in words])),
-        )
-
-    def _search(self, texts: Sequence[str]) -> list[tuple[list[str], list[float]]]:
-        """(doc_ids, scores) of the first `DEPTH` documents of each query, best first."""
+    def search(self, texts: Sequence[str]) -> list[_Hits]:
+        """The documents found for each text."""
         queries = [Query.of(str(number), text) for number, text in enumerate(texts)]
         with self._cached.bypassed():  # a cache entry for every draft would never be read again
             ranking: Ranking = self._retriever.search(queries, DEPTH)
         return [
-            ([ranking.doc_ids[doc] for doc in docs if doc >= 0], scores[docs >= 0].tolist())
+            _Hits([ranking.doc_ids[doc] for doc in docs if doc >= 0], scores[docs >= 0].tolist())
             for docs, scores in zip(ranking.docs, ranking.scores, strict=True)
         ]
+
+    def easiness(self, texts: Sequence[str], found: Sequence[_Hits], known: Sequence[Collection[str]]) -> Easiness:
+        """Of queries. known: ids of the known documents of each; those that are not in the corpus do not count."""
+        known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
+        ranks = [rank for rank, ids in zip(_ranks(found, known), known, strict=True) if ids]
+        best = sorted({hits.doc_ids[0] for hits in found if hits.doc_ids})
+        words = self._words(texts)
+        theirs = dict(zip(best, self._words([self._texts[doc_id] for doc_id in best]), strict=True))
+        shared = [
+            len(one & theirs[hits.doc_ids[0]]) / len(one) if hits.doc_ids else 0.0
+            for one, hits in zip(words, found, strict=True)
+        ]
+        return Easiness(
+            queries=len(texts),
+            labelled=len(ranks),
+            first=float(np.mean([rank == 1 for rank in ranks])) if ranks else None,
+            found=float(np.mean([rank > 0 for rank in ranks])) if ranks else None,
+            shared=float(np.mean(shared)),
+            gap=float(np.mean([_gap(hits.scores) for hits in found])),
+            words=float(np.mean([len(one) for one in words])),
+        )
+
+    def _words(self, texts: Sequence[str]) -> list[set[str]]:
+        with self._cached.bypassed():
+            return [set(terms) for terms in self._retriever.tokenizer(texts).lists()]
+
+
+def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int]:
+    """The rank of the first known document of each query, from 1; 0 beyond `DEPTH`."""
+    return [
+        next((rank for rank, doc_id in enumerate(hits.doc_ids, start=1) if doc_id in ids), 0)
+        for hits, ids in zip(found, known, strict=True)
+    ]
 
 
 def _gap(scores: Sequence[float]) -> float:

@@ -32,7 +32,7 @@ FEWEST_GRAMS = 4  # of which fewer are a name or a term: `자율 주행 기술 �
 SAME_SCRIPT = 0.2  # share of the letters: names in Latin letters are longer than the Korean around them
 FEWEST_LETTERS = 20  # of a document that tell its script
 EXAMPLES_IN_SCRIPT = 0.1  # share of the examples from which on their script is allowed
-STANDS_ALONE = "the last turn may be understood without the others"
+NO_HELP = "the earlier turns bring no word of the document that the last turn lacks"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
 _MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
@@ -72,14 +72,14 @@ class _Terms:
     names: Mapping[str, frozenset[str]]
 
     @classmethod
-    def of(cls, drafts: Sequence[Draft], shown: Sequence[str], progress: Progress | None) -> _Terms:
-        """Of all texts that the filters look up. shown: text of each draft's document."""
+    def of(cls, drafts: Sequence[Draft], shown: Sequence[Document], progress: Progress | None) -> _Terms:
+        """Of all texts that the filters look up. shown: the document of each draft."""
         said = [turn.content for draft in drafts for turn in draft.turns]
         answers = [draft.answer for draft in drafts]
-        discussed = [text for draft, text in zip(drafts, shown, strict=True) if draft.kind == "conversation"]
+        discussed = [one.indexed_text for draft, one in zip(drafts, shown, strict=True) if draft.kind == "conversation"]
         words = _analysed(_WORDS, [*said, *answers, *discussed], progress)
         return cls(
-            _analysed(_MORPHEMES, [*said, *shown], progress),
+            _analysed(_MORPHEMES, [*said, *(one.text for one in shown)], progress),
             {text: frozenset(terms) - _IGNORED for text, terms in words.items()},
             {text: frozenset(terms) for text, terms in _analysed(_NAMES, said, progress).items()},
         )
@@ -97,11 +97,12 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 class _Case:
     """A draft and what the filters compare it with.
 
-    shown: text of its document; "" without one. allowed: scripts in which its questions may be written; empty: any.
+    shown: its document; an empty one if there is none. allowed: scripts in which its questions may be written; empty:
+    any.
     """
 
     draft: Draft
-    shown: str
+    shown: Document
     terms: _Terms
     allowed: frozenset[str]
 
@@ -176,7 +177,7 @@ def _language(case: _Case, _: Filters) -> str:
     shares = scripts.shares(question)
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
         return ""
-    known = set(_letters(case.shown).split())
+    known = set(_letters(case.shown.text).split())
     if known.issuperset(_letters(question).split()):  # a query of names, as the document writes them
         return ""
     return f"written in {scripts.main(question)}, not in {' or '.join(sorted(case.allowed))}"
@@ -214,7 +215,7 @@ def _answer(case: _Case, _: Filters) -> str:
 
 
 def _copied(case: _Case, filters: Filters) -> str:
-    present = set(_grams(case.terms.morphemes[case.shown]))
+    present = set(_grams(case.terms.morphemes[case.shown.text]))
     of_turns = [_grams(case.terms.morphemes[text]) for text in case.spoken]
     shares = [sum(gram in present for gram in grams) / len(grams) for grams in of_turns if len(grams) >= FEWEST_GRAMS]
     if max(shares, default=0) > filters.copied:
@@ -278,23 +279,23 @@ def _flagged(case: _Case) -> Draft:
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft
     *earlier, last = case.spoken
-    if case.words(earlier) & case.words([case.shown]) - case.words([last]):
+    if case.words(earlier) & case.words([case.shown.indexed_text]) - case.words([last]):
         return draft
-    return replace(draft, flags=(*draft.flags, STANDS_ALONE))
+    return replace(draft, flags=(*draft.flags, NO_HELP))
 
 
 def _cases(
     drafts: Sequence[Draft], documents: Mapping[str, Document], examples: Sequence[Query], progress: Progress | None
 ) -> list[_Case]:
-    shown = [documents[draft.doc_id].text if draft.doc_id else "" for draft in drafts]
+    shown = [documents[draft.doc_id] if draft.doc_id else Document("", "") for draft in drafts]
     terms = _Terms.of(drafts, shown, progress)
     of_examples = Counter(scripts.main(example.text) for example in examples)
     real = {script for script, count in of_examples.items() if count >= EXAMPLES_IN_SCRIPT * len(examples)}
-    allowed = {text: _scripts(text) for text in set(shown)}
+    allowed = {one.text: _scripts(one.text) for one in shown}
     anywhere = frozenset(real).union(*allowed.values())
     return [
-        _Case(draft, text, terms, allowed[text] | real if allowed[text] else anywhere)
-        for draft, text in zip(drafts, shown, strict=True)
+        _Case(draft, one, terms, allowed[one.text] | real if allowed[one.text] else anywhere)
+        for draft, one in zip(drafts, shown, strict=True)
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness.data.spans import Evidence, Span
 from harness.testset import filters, scripts
 from harness.testset.drafts import Draft
-from harness.testset.filters import STANDS_ALONE, Filters, sift
+from harness.testset.filters import NO_HELP, Filters, sift
 from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, asks_nothing
 from retrievers.base import BadInput, Document, Query, Turn
 
@@ -166,10 +166,16 @@ def test_a_later_turn_of_a_conversation_may_refer_to_an_earlier_one():
         (("전기차 좋아해?", "네.", "그럼 한빛전기 본사는 어디야?"), False),  # lenient: it leads back
     ],
 )
-def test_a_conversation_whose_last_turn_may_stand_alone_is_flagged(turns, flagged):
+def test_a_conversation_whose_earlier_turns_do_not_help_is_flagged(turns, flagged):
     (accepted,), rejected = sift([draft(turns, "대전 유성구입니다.", "conversation")], DOCUMENTS)
     assert not rejected
-    assert accepted.flags == ((STANDS_ALONE,) if flagged else ())
+    assert accepted.flags == ((NO_HELP,) if flagged else ())
+
+
+def test_what_the_title_names_helps():
+    talk = draft(("새롬전기 알아?", "네.", "본사는 어디야?"), "대전 유성구입니다.", "conversation")
+    titled = Document("ko", KOREAN.text, "이 문서는 '새롬전기'에 대한 정보")
+    assert [sift([talk], {"ko": one})[0][0].flags for one in (KOREAN, titled)] == [(NO_HELP,), ()]
 
 
 def test_an_answer_that_an_assistant_has_given_already_is_given_away():
