@@ -74,7 +74,10 @@ KEYS: dict[str, Key] = {
     "sweep.trace": Key(Literal["none"]),
     "verify_only": Key(bool),
     "fresh": Key(bool),
-    **{f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa")},
+    **{
+        f"data.{name}": Key(str | None) for name in ("path", "documents", "queries", "qrels", "corpus", "qa", "testset")
+    },
+    "data.files": Key(list[str] | str | None),
     "model": Key(bool),
     "plugins.allow": Key(list[str]),
     "model_name": replace(NAME, hint=str | None),

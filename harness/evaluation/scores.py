@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.config.text import counted
-from harness.data.files import some
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import SHOWN, ceilings, losses, merged
@@ -254,8 +253,10 @@ def score(
 def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
     """Measure of spans -> why it is unknown: nobody knows what a document shows that the dataset does not have."""
     unplaced = shown.shown.unplaced if shown.shown else []
-    why = f"the dataset does not have {counted(len(unplaced), 'document')} of the lists, such as {some(unplaced, 1)}"
-    return {one.name: why for one in measures if of_spans(one.name) and unplaced}
+    if not unplaced:
+        return {}
+    why = f"the dataset does not have {counted(len(unplaced), 'document')} of the lists, such as {unplaced[0]:.60}"
+    return {one.name: why for one in measures if of_spans(one.name)}
 
 
 def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicates: int) -> dict[str, int]:

@@ -113,7 +113,7 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check(merged, command)
         _require_sources(run, merged)
-        return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config["data"])})
+        return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config)})
     except BadInput as error:
         used = run.tags.get(provenance.PLUGINS)
         needs = f" The run used plug-ins, which must be installed here: {used}." if used else ""
@@ -135,8 +135,9 @@ def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
             )
 
 
-def _moved(source: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's dataset config with the new paths that `data` gives."""
+def _moved(source: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's dataset config with the new paths that `data` gives, and with the cache of this command."""
+    data, runtime = config["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
     for name in new_paths:
@@ -145,7 +146,8 @@ def _moved(source: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]
                 f"data.{name}: {source['_target_']} has no such path.{did_you_mean(name, known)} "
                 f"It has: {', '.join(known) or 'none'}."
             )
-    return {**source, **new_paths}
+    kept = {"runtime": {**runtime, "store": config["store"]["path"]}} if runtime and "store" in runtime else {}
+    return {**source, **new_paths, **kept}
 
 
 def _verified_run(

@@ -1,0 +1,105 @@
+"""dataset=chunked: files prepared in the cache, once for the same content and settings."""
+
+import pytest
+from documents_folders import folder_of_testset, query, quoted
+
+from harness.corpus import chunked
+from harness.corpus.chunked import Chunked
+from harness.data.dataset import load
+from retrievers.base import BadInput
+
+SEA = "해달은 조개를 돌로 깬다. 문어는 다리가 여덟이다. 고래는 젖을 먹인다."
+OCTOPUS = "문어는 다리가 여덟이다."
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A folder with files, a test set, and an empty cache; Chunked with its paths, and the number of preparations."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "sea.txt").write_text(SEA)
+    folder_of_testset(tmp_path / "ts", [query("q1", "문어의 다리", [quoted(SEA, OCTOPUS)]), query("q2", "안녕")])
+    calls = []
+    prepare = chunked.prepare
+    monkeypatch.setattr(chunked, "prepare", lambda *given: calls.append(given[1]) or prepare(*given))
+
+    def read(**chunk):
+        return load(Chunked(store="store", files="corpus/*.txt", testset="ts", chunk=chunk), "chunked")
+
+    return read, calls
+
+
+def test_files_are_prepared_once(made):
+    read, calls = made
+    dataset = read(size=16, overlap=0)
+    [label] = dataset.qrels.grades["q1"]
+    assert dataset.by_id[label].text == OCTOPUS
+    assert dataset.qrels.grades["q2"] == {}
+    assert [one.text for one in sorted(dataset.documents, key=lambda one: SEA.index(one.text))] == [
+        "해달은 조개를 돌로 깬다.",
+        OCTOPUS,
+        "고래는 젖을 먹인다.",
+    ]
+    assert read(size=16, overlap=0).fingerprints == dataset.fingerprints
+    assert len(calls) == 1
+    whole = read(size=100, overlap=0)
+    assert [one.text for one in whole.documents] == [SEA]
+    assert len(calls) == 2
+    assert whole.fingerprints["evidence"] == dataset.fingerprints["evidence"]
+    assert whole.fingerprints["qrels"] != dataset.fingerprints["qrels"]
+
+
+def test_an_edited_file_is_prepared_again(made, tmp_path):
+    read, calls = made
+    read(size=16, overlap=0)
+    (tmp_path / "corpus" / "sea.txt").write_text("게는 옆으로 걷는다. " + SEA)
+    dataset = read(size=16, overlap=0)
+    assert len(calls) == 2
+    assert [one.what for one in dataset.qrels.findings] == ["moved"]
+    assert {dataset.by_id[doc_id].text for doc_id in dataset.qrels.grades["q1"]} == {OCTOPUS}
+
+
+def test_a_file_that_cannot_be_read_leaves_nothing_that_counts(made, tmp_path):
+    read, calls = made
+    (tmp_path / "corpus" / "bad.txt").write_bytes(b"\xff\xfe\x00\xd8")
+    with pytest.raises(BadInput, match=r"bad\.txt"):
+        read()
+    (tmp_path / "corpus" / "bad.txt").unlink()
+    assert len(read().documents) == 1
+    assert len(calls) == 2
+
+
+def test_without_arguments_it_is_the_sample(tmp_path):
+    dataset = load(Chunked(store=str(tmp_path)), "chunked")
+    assert len(dataset.queries) == 24
+    assert len(dataset.qrels.evidence) == 19
+    assert dataset.qrels.findings == ()
+    assert len(dataset.qrels.unanswerable) == 2
+
+
+WRONG = [
+    ({"files": "corpus/*.txt"}, "dataset.files needs dataset.testset"),
+    ({"testset": "ts"}, "dataset.testset needs dataset.files"),
+    ({"chunk": {"size": 0}}, r"dataset\.chunk\.size=0 is not a whole number from 1"),
+    ({"chunk": {"size": 50}}, r"dataset\.chunk\.overlap=80 is not below dataset\.chunk\.size=50"),
+    ({"chunk": {"sise": 50}}, r"dataset\.chunk\.sise is unknown\. Did you mean 'size'"),
+    ({"chunk": {"unit": "tokens"}}, r"dataset\.chunk\.unit=tokens needs dataset\.chunk\.tokenizer"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_wrong_settings_are_refused_before_anything_is_read(given, message):
+    with pytest.raises(BadInput, match=message):
+        Chunked(store="store", **given)
+
+
+WRONG_FILES = [
+    ({"files": "corpus/*.md", "testset": "ts"}, r"no file matches corpus/\*\.md"),
+    ({"files": "corpus/*.txt", "testset": "no"}, r"dataset\.testset=no: there is no such folder"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_FILES)
+def test_files_that_are_not_there(made, given, message):
+    with pytest.raises(BadInput, match=message):
+        load(Chunked(store="store", **given), "chunked")
