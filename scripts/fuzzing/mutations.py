@@ -11,6 +11,9 @@ import io
 import json
 import os
 import random
+import re
+import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -44,6 +47,17 @@ YAML = ("&a [*a]", "&a {x: *a}", "*nowhere", f"[{NESTED}]", "!!bool x", "!!times
         "!!python/object/apply:os.getcwd []", "2024-01-31", "2024-02-31", "1:30:00", "0x10", "~", "???", "|", ">-",
         "{? [a]: b}", "{<<: {a: 1}}", "{a: {b: {c: 1}}}", "[[1], {a: 1}]", "${top_k}", "${nothing:1}", "${oc.env:HOME}",
         "9" * 5000, ".inf", ".nan", "1e999", "yes", "# x", "[" * 300 + "]" * 300)  # fmt: skip
+
+
+MARKUP = ("<!DOCTYPE x [<!ENTITY e 'e'>]>", "&e;", "&#xD800;", "&#0;", "&#x110000;", "<!--", "<![CDATA[", "<?xml?>",
+          "<pre>", "</pre>", "<tr>", "</tr>", "<td>", "</table>", "<textarea>", "<frameset>", "<svg>", "<math><mi>",
+          "<template>", "<plaintext>", "<script>", "<select>", "</p>", "</body>", "<html hidden>", "<a href=x>", "<",
+          "<meta charset=euc-kr>", "<meta charset=zip>", "<hp:p>", "</hp:p>", "<hp:tr>", "<hp:tc>", "<hp:footNote>",
+          "<hp:deleteBegin/>", "<hp:t>", "<hp:header>", "<x:y>", "<p" + " a=1" * 999 + ">", "\x0c")  # fmt: skip
+
+
+TOKENS = (b"0", b"-1", b"1", b"2", b"3", b"99", b"2147483648", b"9" * 400, b"1e999", b"null", b"", b"<<" * 3000,
+          b"[" * 3000, b"(" * 99, b"/Filter/FlateDecode", b"/Kids[2 0 R]", b"2 0 R")  # fmt: skip
 
 
 class Raw(str):
@@ -289,6 +303,67 @@ def _npy(content: bytes, draw: random.Random) -> bytes:
     return content[:start] + shape + content[end:]
 
 
+def _markup(content: bytes, draw: random.Random) -> bytes:
+    """A tag left out, repeated, moved or replaced, or elements nested many times."""
+    parts = re.split(rb"(<[^>]*>)", content)
+    at, other = draw.randrange(len(parts)), draw.randrange(len(parts))
+    tag = draw.choice(parts[1::2] or [b"<p>"])
+    match draw.randrange(6):
+        case 0:
+            del parts[at]
+        case 1:
+            parts.insert(other, tag)
+        case 2:
+            parts[at], parts[other] = parts[other], parts[at]
+        case 3:
+            parts[at] = draw.choice(MARKUP).encode()
+        case 4:
+            parts.insert(at, tag * draw.choice((10, 2_000)))
+        case _:
+            parts[at] = draw.choice(TEXTS).encode()
+    return b"".join(parts)
+
+
+def _packed(content: bytes, draw: random.Random) -> bytes:
+    """A file in a zip archive changed, renamed, left out or repeated, or packed in another way."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = [(name, archive.read(name)) for name in archive.namelist()]
+    except Exception:  # broken by an earlier mutation
+        return _bytes(content, draw)
+    at = draw.randrange(len(entries) or 1)
+    name, inside = entries[at] if entries else ("mimetype", b"")
+    new = draw.choice(("Contents/section0.xml", "Contents/section9999.xml", "Contents/section-1.xml", "../x", "/x", ""))
+    entries[at : at + 1] = draw.choice(
+        (
+            [(name, _markup(inside, draw))],
+            [(name, _markup(inside, draw))],
+            [(name, _bytes(inside, draw))],
+            [(name, _whole(inside, draw))],
+            [(new, inside)],
+            [],
+            [(name, inside)] * 2,
+        )
+    )
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
+        warnings.simplefilter("ignore")  # of names that occur twice
+        for name, inside in entries:
+            archive.writestr(name, inside, draw.choice((0, 8, 8, 8, 12, 14)))  # stored, deflated, and others
+    return file.getvalue()
+
+
+def _objects(content: bytes, draw: random.Random) -> bytes:
+    """A number, name or delimiter of a PDF replaced, or two of them swapped."""
+    parts = re.split(rb"(/\w+|\d+|<<|>>|[\[\]()]|\w+)", content)
+    at, other = (draw.randrange(len(parts) // 2) * 2 + 1 for _ in range(2))
+    if draw.random() < 0.3:
+        parts[at], parts[other] = parts[other], parts[at]
+    else:
+        parts[at] = draw.choice((*TOKENS, parts[other]))
+    return b"".join(parts)
+
+
 SYNTAXES: dict[str, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
     "json": (_json,),
     "jsonl": (_json_line, _json_line, _lines),
@@ -299,6 +374,9 @@ SYNTAXES: dict[str, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
     "words": (_fields("="), _fields("="), _lines),
     "parquet": (_parquet,),
     "npy": (_npy,),
+    "html": (_markup,),
+    "hwpx": (_packed,),
+    "pdf": (_objects,),
 }
 
 

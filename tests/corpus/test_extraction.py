@@ -4,9 +4,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from text_files import (
+from fuzzing.text_files import (
     encrypted_pdf,
     hwpx,
     latin_pdf,
@@ -16,6 +14,8 @@ from text_files import (
     unicode_pdf,
     zipped,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harness.corpus import extraction
 from harness.corpus.encodings import decoded

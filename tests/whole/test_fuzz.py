@@ -21,8 +21,9 @@ from retrievers.base import BadInput
 ROOT = Path(__file__).resolve().parents[2]
 READING = {"open", "read_text", "read_bytes", "loads", "reader", "safe_load", "compose", "open_memmap", "ParquetFile",
            "opened", "numbered_lines", "json_lines", "json_file", "json_objects", "strict_reader", "read_columns",
-           "read_table", "read_config"}  # fmt: skip
+           "read_table", "read_config", "PdfDocument", "LexborHTMLParser", "ZipFile", "ParserCreate"}  # fmt: skip
 SHIPPED, VERIFIED, SAME = "a file of this package", "its checksum is verified first", "written by the same sweep"
+APART = "in a process of its own"
 ELSEWHERE = {  # functions that open or parse something, and why no valid input reaches them
     "api.py:_called": "format `config`, through the command line",
     "commands/compare/comparison.py:_brought": SHIPPED,
@@ -41,6 +42,8 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "config/components.py:_recorded_classes": SHIPPED,
     "config/components.py:plugin_targets": "the files of an installed package",
     "config/leash.py:_shipped": SHIPPED,
+    "corpus/apart.py:serve": APART,
+    "corpus/readers/pdf.py:read": f"{APART}: format `pdf`",
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
     "data/run_file.py:_line_with": "finds the line that a refusal is about",
     "pipeline/cached_parts.py:CachedEncoder.encode_queries": VERIFIED,
