@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import scripted_drafts
+from chat_server import ChatServer
 
 import harness as harness_package
 from harness import cli
@@ -22,26 +24,45 @@ def commands(name: str) -> list[str]:
     return [line for block in BLOCK.findall(text) for line in block.splitlines() if line and not line.startswith("#")]
 
 
-@pytest.mark.slow
-def test_the_commands_of_the_readme_work_in_order(harness, tmp_path, monkeypatch):
+@pytest.fixture
+def run_commands(harness, monkeypatch):
+    """Run the commands of a document in their order: run_commands("README.md") -> the verbs. Those that ask a language
+    model get one on this machine."""
+
+    def run(name: str) -> list[str]:
+        verbs = []
+        for command in commands(name):
+            program, verb, *words = shlex.split(command.replace("search.trials=60", "search.trials=12"), comments=True)
+            assert program == "harness", command
+            if words and f"{verb} {words[0]}" in cli.COMMANDS:
+                verb, words = f"{verb} {words[0]}", words[1:]
+            if verb == "testset draft" or any(word.startswith("llm.model=") for word in words):
+                words.append(f"llm.base_url={server.url}")
+            verbs.append(verb)
+            if verb not in BLOCKING:
+                done = harness(verb, *words)
+                assert done.code == 0, f"{command}\n{done.err}"
+        return verbs
+
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with ChatServer(model=lambda asked, _: scripted_drafts.draft(asked) if asked.schema else "yes") as server:
+        yield run
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_work_in_order(run_commands, tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl"):
         shutil.copyfile(SAMPLE / name, tmp_path / "data" / name)
     for name in ("corrections/references.csv", "corrections/careful.csv", "corrections/eager.csv",
                  "answers/references.json", "answers/first.json"):  # fmt: skip
         shutil.copy(SAMPLE / name, tmp_path / "data")
-    verbs = []
-    for command in commands("README.md"):
-        program, verb, *words = shlex.split(command.replace("search.trials=60", "search.trials=12"), comments=True)
-        assert program == "harness", command
-        if words and f"{verb} {words[0]}" in cli.COMMANDS:
-            verb, words = f"{verb} {words[0]}", words[1:]
-        verbs.append(verb)
-        if verb not in BLOCKING:
-            done = harness(verb, *words)
-            assert done.code == 0, f"{command}\n{done.err}"
-    assert set(verbs) == set(cli.COMMANDS)
+    assert set(run_commands("README.md")) == set(cli.COMMANDS)
+
+
+def test_the_commands_of_the_guide_to_test_sets_work_in_order(run_commands, tmp_path):
+    shutil.copytree(SAMPLE / "profiles", tmp_path / "corpus")
+    assert set(run_commands("docs/testsets.md")) == {"prepare", "testset draft", "run", "sweep"}
 
 
 def test_both_readmes_show_the_same_commands():
