@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.data.contest import Contest
+from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.files import json_lines, no_rows, numbered_lines
+from harness.data.testset import EvidencedQuery, read_queries, span_qrels
 from harness.testset.sampling import picked
 from retrievers.base import BadInput, Query
 
 SHOWN = 5  # examples in a prompt
 
 
-def read_examples(path: Path) -> tuple[Query, ...]:
-    """Queries of a file: JSON lines {eval_id, msg} as in the contest, or plain text with one query per line."""
+@dataclass(frozen=True)
+class Examples:
+    """Real queries.
+
+    rows: the same with their evidence, if they are those of a test set. relevant: query_id -> relevant documents, if
+    they are of a file that names them.
+    """
+
+    queries: tuple[Query, ...] = ()
+    rows: tuple[EvidencedQuery, ...] = ()
+    relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
+        """query_id -> relevant documents, none of which if it needs no retrieval; of labelled queries alone."""
+        return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
+
+
+def read_examples(path: Path) -> Examples:
+    """Queries of a test set's folder, or of a file: JSON lines {eval_id, msg} as in the contest, or plain text with one
+    query per line. JSON lines may have the contest's `relevant`: ids or grades, empty for a query that needs no
+    retrieval. If one line has it, all must have it."""
     try:
+        if path.is_dir():
+            rows = read_queries(path, "examples")
+            return Examples(tuple(row.query for row in rows), tuple(rows))
         lines = list(numbered_lines(path))
         if not lines:
             raise no_rows(path)
-        if lines[0][1].lstrip().startswith(("{", "[")):
-            return tuple(Contest(queries=str(path)).queries())
-        return tuple(Query.of(str(number), line.strip()) for number, line in lines)
-    except BadInput as error:
-        raise BadInput(f"examples: {error}") from None
-
-
-def read_labels(path: Path) -> dict[str, frozenset[str]]:
-    """query_id -> relevant documents of the examples in a file that `read_examples` reads; none if no line has any.
-
-    `relevant` is that of the contest: ids or grades, empty for a query that needs no retrieval. If one line has it, all
-    must have it.
-    """
-    try:
-        if not next(numbered_lines(path), (0, ""))[1].lstrip().startswith("{"):
-            return {}
-        if not any("relevant" in row for _, row in json_lines(path)):
-            return {}
-        qrels = Contest(qrels=str(path)).qrels()
-        return {query_id: frozenset(grades) for query_id, grades in qrels.grades.items()} if qrels else {}
+        if not lines[0][1].lstrip().startswith(("{", "[")):
+            return Examples(tuple(Query.of(str(number), line.strip()) for number, line in lines))
+        qrels = Contest(qrels=str(path)).qrels() if any("relevant" in row for _, row in json_lines(path)) else None
+        return Examples(tuple(Contest(queries=str(path)).queries()), relevant=qrels.grades if qrels else {})
     except BadInput as error:
         raise BadInput(f"examples: {error}") from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands.testset import shown
-from harness.commands.testset.shown import Outcome
+from harness.commands.testset.shown import Outcome, require_drafts
 from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.documents_folder import Chunk, DocumentsFolder
@@ -20,9 +20,10 @@ from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
 from harness.progress import stage, watch
 from harness.testset import drafting
-from harness.testset.drafting import Plan, Task
+from harness.testset.drafting import Drafted, Plan, Task
 from harness.testset.drafts import KINDS
-from harness.testset.examples import read_examples
+from harness.testset.easiness import measure
+from harness.testset.examples import Examples, read_examples
 from harness.testset.filters import Filters, sift
 from harness.testset.folder import TestsetFolder
 from harness.testset.prompts import check_examples, language_of, read_prompts
@@ -39,6 +40,7 @@ class Work:
     folder: DocumentsFolder
     chunks: Sequence[Chunk]
     plan: Plan
+    examples: Examples
     tasks: Sequence[Task]
     place: TestsetFolder
 
@@ -59,14 +61,11 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         work = _work(config, model)
     if config["dry_run"]:
         return shown.dry_run(config["format"], _unasked(config, model).estimate(work.prompts), work.tasks)
-    chat = chat_for(model, Cache(Path(config["store"]["path"])), PURPOSE)
+    cache = Cache(Path(config["store"]["path"]))
+    chat = chat_for(model, cache, PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
     drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
-    documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
-    with watch("filters") as progress:
-        kept, rejected = sift(drafted.drafts, documents, work.plan.examples, Filters(**config["filters"]), progress)
-    outcome = Outcome(work.place.path, work.tasks, drafted.empty, kept, [*drafted.rejections, *rejected])
-    outcome.require_drafts()
+    outcome = _sifted(work, drafted, Filters(**config["filters"]), cache)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
     return shown.finished(config["format"], outcome, chat.spent)
 
@@ -74,16 +73,16 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def _work(config: dict[str, Any], model: ChatModel) -> Work:
     """BadInput unless what the config names can be read and the test set may be written."""
     kinds = _kinds(config["kinds"])
-    examples = read_examples(Path(config["examples"])) if config["examples"] else ()
+    examples = read_examples(Path(config["examples"])) if config["examples"] else Examples()
     folder = DocumentsFolder(Path(config["documents"]))
     chunks = drafting.sample(folder, config["seed"], config["limit"])
     language = config["language"]
     if language == "auto":
         language = language_of("\n".join(chunk.document.text for chunk in chunks[:LOOKED_AT]))
     prompts = read_prompts(kinds, language, config["prompts"])
-    if examples:
+    if examples.queries:
         check_examples(prompts)
-    plan = Plan(kinds, config["questions"], language, config["seed"], prompts, examples)
+    plan = Plan(kinds, config["questions"], language, config["seed"], prompts, examples.queries)
     settings = {
         "documents": folder.fingerprint,
         "llm": model.identify(model.model, model.base_url, model.request, model.replies),
@@ -92,7 +91,20 @@ def _work(config: dict[str, Any], model: ChatModel) -> Work:
     }
     place = TestsetFolder(Path(config["testset"]), settings)
     place.check(len(chunks))
-    return Work(folder, chunks, plan, drafting.tasks(plan, chunks), place)
+    return Work(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
+
+
+def _sifted(work: Work, drafted: Drafted, filters: Filters, cache: Cache) -> Outcome:
+    """What the filters leave, flagged by what BM25 makes of it. Failed if nothing is left."""
+    documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
+    with watch("filters") as progress:
+        kept, rejected = sift(drafted.drafts, documents, work.plan.examples, filters, progress)
+    rejections = [*drafted.rejections, *rejected]
+    require_drafts(kept, rejections, len(work.tasks))
+    chunks = list(work.folder.chunks())
+    labels = work.examples.labels(chunks, work.folder)
+    found = measure(kept, [chunk.document for chunk in chunks], cache, work.examples.queries, labels)
+    return Outcome(work.place.path, work.tasks, drafted.empty, found, rejections)
 
 
 def _kinds(given: Sequence[str]) -> tuple[str, ...]:
@@ -122,5 +134,6 @@ def _manifest(work: Work, outcome: Outcome, taken: Usage) -> dict[str, Any]:
         "queries": len(outcome.kept),
         "kinds": {kind: counts["kept"] for kind, counts in outcome.kinds.items()},
         "rejected": outcome.reasons,
+        "easiness": outcome.easiness,
         "usage": shown.usage_row(taken),
     }

@@ -14,6 +14,7 @@ from harness.llm.usage import Estimate, Usage
 from harness.reports import terminal
 from harness.testset.drafting import Task
 from harness.testset.drafts import Draft, Rejection
+from harness.testset.easiness import Measured
 from harness.testset.folder import QUERIES, REJECTED
 from retrievers.base import Failed
 
@@ -25,15 +26,26 @@ if TYPE_CHECKING:
 class Outcome:
     """What was drafted.
 
-    path: of the test set. tasks: the requests. empty: kind -> replies that say that there is nothing to ask. kept: the
-    queries of the test set. rejections: all other drafts.
+    path: of the test set. tasks: the requests. empty: kind -> replies that say that there is nothing to ask.
+    measured: the queries of the test set, and what BM25 makes of them. rejections: all other drafts.
     """
 
     path: Path
     tasks: Sequence[Task]
     empty: Mapping[str, int]
-    kept: Sequence[Draft]
+    measured: Measured
     rejections: Sequence[Rejection]
+
+    @property
+    def kept(self) -> Sequence[Draft]:
+        """The queries of the test set."""
+        return self.measured.drafts
+
+    @property
+    def easiness(self) -> dict[str, Any]:
+        """What BM25 makes of drafts and examples, as plain JSON; null where there are none."""
+        both = {"drafts": self.measured.of_drafts, "examples": self.measured.of_examples}
+        return {name: one and asdict(one) for name, one in both.items()}
 
     @property
     def kinds(self) -> dict[str, dict[str, int]]:
@@ -54,26 +66,37 @@ class Outcome:
     @property
     def reasons(self) -> dict[str, int]:
         """Why drafts were rejected -> how many, the most frequent first."""
-        found = Counter(one.reason for one in self.rejections)
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        return _reasons(self.rejections)
 
-    def require_drafts(self) -> None:
-        """Failed, with what was rejected and why, if no draft is left."""
-        if self.kept:
-            return
-        if not self.rejections:
-            raise Failed(
-                f"The model found nothing to ask in {counted(len(self.tasks), 'request')}. Show it more documents "
-                "(limit), or longer ones (harness prepare chunk.size=...), or try another model. Nothing was written."
-            )
-        examples = {one.reason: one for one in reversed(self.rejections)}
-        lines = [f"  {count:>5,}  {reason}: {examples[reason].detail:.200}" for reason, count in self.reasons.items()]
+
+def require_drafts(kept: Sequence[Draft], rejections: Sequence[Rejection], requests: int) -> None:
+    """Failed, with what was rejected and why, if no draft is left."""
+    if kept:
+        return
+    if not rejections:
         raise Failed(
-            f"All {counted(len(self.rejections), 'draft')} were rejected, and nothing was written:\n"
-            + "\n".join(lines)
-            + "\nTry another model, another way to demand replies (llm.replies=json_object), or prompts of your own "
-            "(prompts.fact=FILE). Replies are cached: the same command sends nothing."
+            f"The model found nothing to ask in {counted(requests, 'request')}. Show it more documents (limit), or "
+            "longer ones (harness prepare chunk.size=...), or try another model. Nothing was written."
         )
+    examples = _examples(rejections)
+    reasons = _reasons(rejections).items()
+    lines = [f"  {count:>5,}  {reason}: {examples[reason]:.200}" for reason, count in reasons]
+    raise Failed(
+        f"All {counted(len(rejections), 'draft')} were rejected, and nothing was written:\n"
+        + "\n".join(lines)
+        + "\nTry another model, another way to demand replies (llm.replies=json_object), or prompts of your own "
+        "(prompts.fact=FILE). Replies are cached: the same command sends nothing."
+    )
+
+
+def _reasons(rejections: Sequence[Rejection]) -> dict[str, int]:
+    found = Counter(one.reason for one in rejections)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _examples(rejections: Sequence[Rejection]) -> dict[str, str]:
+    """Reason -> what exactly was wrong with the first draft that was rejected for it."""
+    return {one.reason: one.detail for one in reversed(rejections)}
 
 
 def dry_run(style: str, estimate: Estimate, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -104,6 +127,7 @@ def finished(style: str, outcome: Outcome, spent: Usage) -> dict[str, Any]:
         "queries": len(outcome.kept),
         "kinds": outcome.kinds,
         "rejected": outcome.reasons,
+        "easiness": outcome.easiness,
         "usage": usage_row(spent),
     }
 
@@ -111,6 +135,9 @@ def finished(style: str, outcome: Outcome, spent: Usage) -> dict[str, Any]:
         _tables(console, outcome)
         for draft in {one.kind: one for one in reversed(outcome.kept)}.values():
             _draft(console, draft)
+        for name, one in {"drafts": outcome.measured.of_drafts, "examples": outcome.measured.of_examples}.items():
+            if one:
+                console.print(f"Easiness of {name}: {one.text()}.")
         console.print(f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.")
         console.print(f"{outcome.path}: {counted(len(outcome.kept), 'query')}. Read them before you trust a score.")
         console.print("Next:")
@@ -140,9 +167,9 @@ def _tables(console: Console, outcome: Outcome) -> None:
         return
     why, example = "rejected because", "for example"
     table = terminal.bare_table((why, "drafts", example), left=(why, example), folded=(example,))
-    examples: Mapping[str, Rejection] = {one.reason: one for one in reversed(outcome.rejections)}
+    examples = _examples(outcome.rejections)
     for reason, count in outcome.reasons.items():
-        table.add_row(reason, f"{count:,}", f"{examples[reason].detail:.120}")
+        table.add_row(reason, f"{count:,}", f"{examples[reason]:.120}")
     console.print(table)
     console.print()
 

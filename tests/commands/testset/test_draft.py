@@ -8,6 +8,8 @@ from chat_server import ChatServer, Reply, completion
 from documents_folders import documents_folder
 from scripted_drafts import document_of, draft, reply
 
+from harness.testset.filters import ANSWERED
+
 TEXTS = [
     "다온도자기는 1962년 전라남도 강진에서 문을 연 그릇 회사이다.",
     "창업자 임세라는 물레를 발로 돌리는 법을 아버지에게 배웠다.",
@@ -175,6 +177,19 @@ def test_a_finished_draft_sends_nothing_and_changes_no_byte(drafting, model, tmp
     done = drafting(model, "limit=3")
     assert (done.code, len(model.asked)) == (0, asked)
     assert {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()} == before
+
+
+def test_easiness_stands_beside_that_of_the_examples(drafting, model, tmp_path):
+    rows = [{"eval_id": 1, "msg": [{"role": "user", "content": "푸른 유약"}], "relevant": ["elsewhere"]},
+            {"eval_id": 2, "msg": [{"role": "user", "content": "고마워"}], "relevant": []}]  # fmt: skip
+    (tmp_path / "real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = drafting(model, "limit=2", "examples=real.jsonl", "format=json").json
+    assert found["easiness"]["drafts"]["labelled"] == sum(found["kinds"][kind]["kept"] for kind in ANSWERED)
+    assert found["easiness"]["examples"]["queries"] == 1  # the other needs no retrieval
+    assert found["easiness"]["examples"]["first"] is None
+    manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
+    assert manifest["easiness"] == found["easiness"]
+    assert "Easiness of examples: its first document" in drafting(model, "limit=2", "examples=real.jsonl").out
 
 
 def test_a_dry_run_sends_and_writes_nothing(drafting, model, tmp_path):
