@@ -74,9 +74,9 @@ def _every_other(data: bytes) -> bool:
 
 
 def _marked(data: bytes, encoding: str, path: Path) -> str:
-    """Text in the encoding that the byte order mark declares. A second mark is none."""
+    """Text in the encoding that the byte order mark declares."""
     try:
-        return data.decode(encoding).lstrip("\ufeff")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise BadInput(
             f"{path}: its byte order mark says {encoding.upper()}, but byte 0x{data[error.start]:02x} at "

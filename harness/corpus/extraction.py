@@ -146,8 +146,8 @@ def _formed(reader: Reader, path: Path) -> Extracted:
         pages = reader.read(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error}.") from None
-    formed = [unicodedata.normalize("NFC", _LINE_END.sub("\n", page)) for page in pages]
-    if not any(page.strip() for page in formed):
+    formed = [unicodedata.normalize("NFC", _LINE_END.sub("\n", page.lstrip("\ufeff"))) for page in pages]
+    if all(not page or page.isspace() for page in formed):
         raise BadInput(f"{path}: the file holds no text, only white space. Fill it, or leave it out of files.")
     starts, at = [], 0
     for page in formed:

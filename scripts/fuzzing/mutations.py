@@ -356,6 +356,8 @@ def _packed(content: bytes, draw: random.Random) -> bytes:
 def _objects(content: bytes, draw: random.Random) -> bytes:
     """A number, name or delimiter of a PDF replaced, or two of them swapped."""
     parts = re.split(rb"(/\w+|\d+|<<|>>|[\[\]()]|\w+)", content)
+    if len(parts) < 2:
+        return _bytes(content, draw)
     at, other = (draw.randrange(len(parts) // 2) * 2 + 1 for _ in range(2))
     if draw.random() < 0.3:
         parts[at], parts[other] = parts[other], parts[at]

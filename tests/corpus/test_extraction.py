@@ -46,6 +46,7 @@ SAME = [
     ("a.txt", b"a\r\nb\rc\n\rd", "a\nb\nc\n\nd"),
     ("a.txt", b"a\x0cb\tc\x1a", "a\x0cb\tc\x1a"),  # form feed, tab, and the end of file of old editors
     ("a.txt", b"\xef\xbb\xbfx", "x"),
+    ("a.txt", b"\xef\xbb\xbf" * 2 + b"x", "x"),  # else its text would lose the second one when it is read again
     ("a.txt", "\ufeffx가".encode("utf-16-le"), "x가"),
     ("a.txt", "\ufeffx가".encode("utf-16-be"), "x가"),
     ("a.txt", "각".encode(), "각"),  # three letters become one syllable

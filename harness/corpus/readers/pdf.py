@@ -50,7 +50,7 @@ def read(path: Path) -> list[str]:
             f"{path}: the text of {len(bad)} of {len(pages) + len(bad)} pages cannot be read: page {some(bad)}. Export "
             "the PDF again with its fonts, or give the text from OCR or the source of the document."
         )
-    if not any(page.strip() for page in pages):
+    if all(not page or page.isspace() for page in pages):
         raise BadInput(f"{path}: the PDF holds no text, only pictures. It needs OCR: give the text that OCR finds.")
     return pages
 
