@@ -333,7 +333,7 @@ def _packed(content: bytes, draw: random.Random) -> bytes:
         return _bytes(content, draw)
     at = draw.randrange(len(entries) or 1)
     name, inside = entries[at] if entries else ("mimetype", b"")
-    new = draw.choice(("Contents/section0.xml", "Contents/section9999.xml", "Contents/section-1.xml", "../x", "/x", ""))
+    new = draw.choice(("Contents/section0.xml", "Contents/section9999.xml", "Contents/section-1.xml", "../x", "/x", "x/"))
     entries[at : at + 1] = draw.choice(
         (
             [(name, _markup(inside, draw))],
@@ -349,7 +349,7 @@ def _packed(content: bytes, draw: random.Random) -> bytes:
     with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
         warnings.simplefilter("ignore")  # of names that occur twice
         for name, inside in entries:
-            archive.writestr(name, inside, draw.choice((0, 8, 8, 8, 12, 14)))  # stored, deflated, and others
+            archive.writestr(name or "x", inside, draw.choice((0, 8, 8, 8, 12, 14)))  # stored, deflated, and others
     return file.getvalue()
 
 
