@@ -15,6 +15,7 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 from harness.corpus.manifest import Lengths, Prepared
 from harness.corpus.output import prepare_output
+from harness.data.documents_folder import DOCUMENTS
 from harness.reports import terminal
 from harness.reports.next_steps import flag
 
@@ -93,12 +94,12 @@ def _picture(lengths: Lengths) -> Iterator[str]:
 
 
 def _next(config: Mapping[str, Any], invocation: Invocation) -> Iterator[str]:
-    """Search the same chunks, and draft questions about them."""
-    folder = flag(invocation.config_dir)
-    output, chunked = config["output"], []
-    for word in map(typed, invocation.overrides):
-        key, _, value = word.partition("=")
-        if key == "files" or key.startswith("chunk."):
-            chunked.append(f"dataset.{key}={value}")
-    yield shlex.join(["harness", "search", *folder, "dataset=chunked", *chunked, "query=..."])
-    yield shlex.join(["harness", "testset", "draft", *folder, f"documents={output}", "testset=ts", "model=NAME"])
+    """Search the documents, and go on to questions about them: for the sample's files there are some."""
+    folder, output = flag(invocation.config_dir), Path(config["output"])
+    search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
+    if config["files"] is None:
+        words = (typed(word) for word in invocation.overrides)
+        search = ["dataset=chunked", *(f"dataset.{word}" for word in words if word.startswith("chunk."))]
+        yield shlex.join(["harness", "run", *folder, *search])
+    yield shlex.join(["harness", "search", *folder, *search, "query=..."])
+    yield shlex.join(["harness", "testset", "draft", *folder, f"documents={output}", "model=NAME"])

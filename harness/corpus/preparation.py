@@ -77,7 +77,9 @@ def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unrea
         the texts of the others stay for the next call. skip: they are left out, and listed in the manifest.
     """
     settings = chunking.identity()
-    folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder / TEXTS, folder / work_log.FOLDER):
+        place.mkdir(parents=True, exist_ok=True)
+        _keep_plain_files(place)
     (folder / MANIFEST).unlink(missing_ok=True)
     with WorkLog(folder, digest(settings)) as log:
         reading = _Reading(folder, chunking, log)
@@ -120,7 +122,6 @@ class _Reading:
         self._notes = chunking.notes()
         self.sums: dict[str, str | None] = {}
         self.problems: dict[str, str] = {}
-        self._folder.mkdir(exist_ok=True)
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable) -> list[_Read]:
         """Those that can be read. BadInput if there is none, or if others are not to be skipped."""
@@ -181,6 +182,15 @@ class _Reading:
 
     def _file_of(self, text: str) -> Path:
         return self._folder / f"{text}.txt"
+
+
+def _keep_plain_files(folder: Path) -> None:
+    """Remove links, folders and whatever else no preparation has written, before they are read or written."""
+    for one in folder.iterdir():
+        if one.is_dir() and not one.is_symlink():
+            shutil.rmtree(one)
+        elif one.is_symlink() or not one.is_file():
+            one.unlink()
 
 
 def _within(progress: Progress, done: int, size: int, total: int) -> Share:

@@ -27,7 +27,11 @@ def tokens(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
     """Where each token begins, without special tokens, for each text. tokenizer: as `Chunking` has it."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), BATCH):
-        for encoded in model.encode_batch(texts[first : first + BATCH], add_special_tokens=False):
+        try:
+            batch = model.encode_batch(texts[first : first + BATCH], add_special_tokens=False)
+        except Exception as error:  # the library raises nothing narrower
+            raise BadInput(f"chunk.tokenizer={tokenizer} counts no tokens: {error!s:.200}.") from None
+        for encoded in batch:
             yield [start for start, _ in encoded.offsets]
 
 

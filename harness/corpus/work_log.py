@@ -37,11 +37,12 @@ class Extraction:
 
 
 class WorkLog:
-    """The log of a preparation. folder: it is kept in `work/` there. chunking: digest of the settings of the spans."""
+    """The log of a preparation. folder: it is kept in `work/` there, which must exist. chunking: digest of the settings
+    of the spans.
+    """
 
     def __init__(self, folder: Path, chunking: str) -> None:
         place = folder / FOLDER
-        place.mkdir(parents=True, exist_ok=True)
         self._chunking = chunking
         self._extractions: dict[tuple[str, str], Extraction] = {}
         self._spans: dict[str, np.ndarray] = {}

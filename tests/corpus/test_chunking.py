@@ -231,6 +231,10 @@ def test_a_tokenizer_that_cannot_be_had(tmp_path, monkeypatch):
     refused(tmp_path, r"tokenizer\.json is no tokenizer")
     (tmp_path / "bytes.json").write_bytes(b"\xff")
     refused(tmp_path / "bytes.json", r"bytes\.json is no tokenizer")
+    unknown = json.loads(json.dumps(LANGCHAIN["tokenizer"]))
+    unknown["model"]["vocab"] = {"x": 0}
+    (tmp_path / "unknown.json").write_text(json.dumps(unknown))
+    refused(tmp_path / "unknown.json", r"unknown\.json counts no tokens: WordLevel error")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     refused("nobody/nothing-of-the-kind", "is no file or folder, and the hub gives none")
 

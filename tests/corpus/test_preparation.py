@@ -217,6 +217,8 @@ def test_slow_chunks_are_kept_and_only_for_their_settings(corpus, monkeypatch):
         lambda log, texts: log.write_bytes(log.read_bytes().replace(b"text 1", b"text 2")),
         lambda log, texts: texts[0].write_text("다른 글"),
         lambda log, texts: texts[0].unlink(),
+        lambda log, texts: texts[0].unlink() or texts[0].mkdir(),
+        lambda log, texts: log.unlink() or log.symlink_to(log.name),
     ],
 )
 def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
@@ -235,6 +237,7 @@ def test_damaged_work_is_done_again(corpus, monkeypatch, damage):
 
 
 def test_a_damaged_line_and_all_that_follow_are_not_taken(tmp_path):
+    (tmp_path / "work").mkdir()
     with work_log.WorkLog(tmp_path, "x") as log:
         for name in "abc":
             log.add_spans(name, [(0, 3), (2, 5)])

@@ -1,0 +1,125 @@
+"""`harness prepare`: what it says, what it writes, and what it refuses."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Files in `in`: two texts with a sentence in common, and Markdown in a folder with a Korean name."""
+    folder = tmp_path / "in"
+    (folder / "문서").mkdir(parents=True)
+    (folder / "one.txt").write_text("가나다라마. 바사아자차.\n", "utf-8")
+    (folder / "two.txt").write_text("타파하가나. 바사아자차. 끝.", "utf-8")
+    (folder / "문서" / "셋.md").write_text("# 제목\n\n- 첫째\n- 둘째\n", "utf-8")
+    return folder
+
+
+def rows(folder):
+    return [json.loads(line) for line in (Path(folder) / "documents.jsonl").read_text("utf-8").splitlines()]
+
+
+def printed(out):
+    return [shlex.split(line) for line in out.splitlines() if line.startswith("  harness ")]
+
+
+def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
+    done = harness("prepare")
+    assert done.code == 0, done.err
+    assert "outputs/documents holds 16 documents of 2 files." in done.out
+    assert "Characters of a document: 305 to 398, half of them up to 375" in done.out
+    assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in done.out
+    run, search, draft = printed(done.out)
+    assert run[1:] == ["run", "dataset=chunked"]
+    assert harness(*search[1:-1], "tokenizer=word", "query=나루 1톤").code == 0
+    assert draft == ["harness", "testset", "draft", "documents=outputs/documents", "model=NAME"]
+    again = harness("prepare")
+    assert "outputs/documents is up to date, nothing to do: it holds 16 documents of 2 files." in again.out
+    assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out
+
+
+def test_files_of_ones_own(harness, corpus):
+    (corpus.parent / "note.txt").write_text("{name}에 대한 글", "utf-8")
+    words = ("files=in/**/*", "output=docs", "chunk.size=7", "chunk.overlap=0")
+    done = harness("prepare", *words)
+    assert done.code == 0, done.err
+    assert "docs holds 7 documents of 3 files." in done.out
+    assert "1 further chunks repeat a document: it has a span for each place." in done.out
+    assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
+    search, _ = printed(done.out)
+    found = harness(*search[1:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
+    assert [one["text"] for one in found["documents"]] == ["끝."]
+    noted = harness("prepare", *words, "chunk.note=note.txt", "format=json").json
+    assert noted["written"]
+    assert noted["spans"] == noted["documents"] == 8
+    assert {row["title"] for row in rows("docs")} == {"one에 대한 글", "two에 대한 글", "셋에 대한 글"}
+
+
+def test_the_json_document(harness, corpus):
+    document = harness("prepare", "files=[in/one.txt,in/문서/셋.md]", "output=docs", "format=json").json
+    assert document == {
+        "output": str(corpus.parent / "docs"), "written": True, "files": 2, "texts": 2, "documents": 2, "spans": 2,
+        "characters": 30, "near_duplicates": 0, "skipped": {},
+        "lengths": {"least": 13, "median": 14, "most": 15, "bins": [[2, 0], [4, 0], [6, 0], [8, 0], [10, 0], [12, 0],
+                                                                     [14, 1], [16, 1]]},
+    }  # fmt: skip
+    assert harness("prepare", "files=[in/one.txt,in/문서/셋.md]", "output=docs", "format=json").json["written"] is False
+
+
+def test_unreadable_files(harness, corpus):
+    (corpus / "empty.txt").touch()
+    (corpus / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    done = harness("prepare", "files=in/*", "output=docs")
+    assert done.code == 2
+    assert "2 problems with the files" in done.err
+    assert "in/empty.txt: the file is empty" in done.err
+    assert "in/picture.txt" in done.err
+    assert "set unreadable=skip. The texts of the 2 other files are kept" in done.err
+    assert not Path("docs").exists()
+    done = harness("prepare", "files=in/*", "output=docs", "unreadable=skip")
+    assert done.code == 0, done.err
+    assert "2 files could not be read and are left out:\n  in/empty.txt: the file is empty" in done.out
+    assert not [one.name for one in Path().iterdir() if one.name.startswith("docs.")]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["files=in/*.doc"], "in/*.doc"),
+        (["files=on/*.txt"], "on: there is no such file or folder"),
+        (["files=[]"], "files names no file"),
+        (["files=3"], "files=3 is not"),
+        (["file=in/*"], "Did you mean 'files'"),
+        (["in/*"], "files="),
+        (["chunk.size=0"], "chunk.size=0 is too small: the least is 1"),
+        (["chunk.size=1e3"], "chunk.size=1000.0 is not a whole number"),
+        (["chunk.size=99999999"], "chunk.size=99999999 is too large"),
+        (["chunk.overlap=-1"], "chunk.overlap=-1 is too small"),
+        (["chunk.size=80"], "chunk.overlap=80 is not below chunk.size=80"),
+        (["chunk.unit=word"], "chunk.unit='word' is not one of characters, morphemes, tokens"),
+        (["chunk.unit=tokens"], "chunk.unit=tokens needs chunk.tokenizer"),
+        (["chunk.splitter=kiwy"], "Did you mean 'kiwi'"),
+        (["chunk.separator=[.!?"], "is no regular expression"),
+        (["chunk.separator=\\s*"], "can match the empty string"),
+        (["chunk.separator=([.!?]+\\s*)+"], "repeats a repetition"),
+        (["chunk.note=note.txt"], "note.txt: there is no such file"),
+        (["chunk.siez=3"], "chunk.siez"),
+        (["chunk=3"], "chunk"),
+        (["unreadable=ignore"], "unreadable='ignore' is not one of stop, skip"),
+        (["output=in/문서"], "output=in/문서 holds what `harness prepare` did not write (셋.md)"),
+        (["output=in/문서/셋.md"], "is a file"),
+        (["output="], "output is empty"),
+        (["files=in/one.txt", "output=in"], "which lies in output=in"),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing(harness, corpus, words, message):
+    given = [word for word in ("files=in/*", "output=docs") if word.partition("=")[0] not in "".join(words)]
+    before = sorted(Path().rglob("*"))
+    done = harness("prepare", *given, *words)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert sorted(Path().rglob("*")) == before
