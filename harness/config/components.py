@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.config import plugins
 from harness.config.folders import conf_folder
-from harness.config.keys import Key, check_value
+from harness.config.keys import Key, check_value, moved
 from retrievers.base import AtMost, BadInput, did_you_mean
 
 LEASH = ("retrievers.", "harness.")
@@ -309,7 +309,7 @@ def _check_arguments(node: Any, where: str, kind: str) -> None:
         if key not in parameters:
             raise BadInput(
                 f"{where}.{key} is unknown: {cls.__name__} takes {', '.join(parameters) or 'no arguments'}."
-                f"{did_you_mean(str(key), parameters)}"
+                f"{moved(f'{where}.{key}') or did_you_mean(str(key), parameters)}"
             )
         if (type(value), value) == (type(parameters[key].default), parameters[key].default):
             continue

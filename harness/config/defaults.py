@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config import manual, yaml_files
 from harness.config.folders import conf_folder
+from harness.config.keys import moved
 from retrievers.base import BadInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -254,7 +255,8 @@ def _check(one: Setting, folders: tuple[Path, ...]) -> None:
         return
     known_here = known_keys(folders)
     if one.key not in known_here and not is_free(one.key, folders):
-        raise BadInput(f"{one.where}: no command has the key {one.key}.{did_you_mean(one.key, known_here)}")
+        near = moved(one.key) or did_you_mean(one.key, known_here)
+        raise BadInput(f"{one.where}: no command has the key {one.key}.{near}")
 
 
 def is_free(key: str, folders: tuple[Path, ...]) -> bool:

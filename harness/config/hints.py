@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.config import manual
 from harness.config.check import primary
 from harness.config.defaults import chosen, commands_with, config_folders, file_settings, is_free
+from harness.config.keys import MOVED, moved
 from retrievers.base import BadInput, did_you_mean
 
 # Flags of Hydra that take a value, and the others.
@@ -84,6 +85,8 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
+    if key in MOVED:
+        return f"{start}.{moved(key)}"
     own, choices = manual.manual(primary(command)), chosen(primary(command), words)
     if having := _having(key, own, folders):
         group, found = having

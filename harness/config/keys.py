@@ -106,6 +106,14 @@ KEYS: dict[str, Key] = {
     **{f"prompts.{kind}": Key(str | None) for kind in ("fact", "search", "conversation", "none", "unanswerable")},
 }
 
+_ASKING = ("model", "base_url", *(f"runtime.{name}" for name in ("api_key_env", "timeout", "retries", "parallel")))
+MOVED = {f"gate.{name}": f"llm.{name}" for name in _ASKING}  # keys of earlier versions -> what they are now
+
+
+def moved(key: str) -> str:
+    """What has become of a key of an earlier version, as a sentence after a space; empty for other keys."""
+    return f" It is {MOVED[key]} now." if key in MOVED else ""
+
 
 def check_value(value: Any, key: Key, name: str) -> None:
     """Raise BadInput unless `value` has the key's type and lies in its range."""

@@ -86,6 +86,9 @@ KEYS = [
     ("run top_kk", r"Did you mean 'top_k'\?"),
     ("run port", r"It is a key of `harness ui`\."),
     ("run search.trials", r"It is a key of `harness sweep`\."),
+    ("run gate.model gate=llm", r"gate\.model is unknown here\. It is llm\.model now\.$"),
+    ("sweep gate.runtime.parallel gate=llm", r"It is llm\.runtime\.parallel now\.$"),
+    ("run llm.modell", r"Did you mean 'llm\.model'\?"),
     ("run xyzzy", r"xyzzy is unknown here\. See `harness run --help`\."),
 ]
 

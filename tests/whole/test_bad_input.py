@@ -40,7 +40,7 @@ OVERRIDES = [
     (["gate=score", "gate.source=dense"], r"gate\.source='dense' is not a component ranking"),
     (["gate=fitted"], r"gate\.file is missing\. Give it on the command line: gate\.file="),
     (["gate=fitted", "gate.file=none.json"], r"gate: none\.json: there is no such file"),
-    (["gate=llm"], r"gate\.model is missing"),
+    (["gate=llm"], r"llm\.model is missing"),
     (["gate=auto", "gate.signals=[top_score,margn]"], r"gate: 'margn' is not a gate signal.*Did you mean 'margin'"),
     (["gate=auto", "gate.sources=[dense]"], r"gate\.sources='dense' is not a component ranking"),
     (["gate=auto", "gate.folds=1"], r"gate: folds=1: at least 2 is needed"),
