@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from retrievers.base import BadInput
+
 log = logging.getLogger(__name__)
 FILE = "replies.log"
 _CHECKSUM = 16  # hexadecimal digits before a row
@@ -65,7 +67,7 @@ class ReplyLog:
         from filelock import FileLock
 
         with FileLock(self._folder.with_name(f"{self._folder.name}.lock")):
-            self._file = os.open(self._folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = os.open(self._path(self._folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 self.refresh()
                 os.ftruncate(self._file, self._read)  # what a killed process had begun to write
@@ -87,7 +89,7 @@ class ReplyLog:
 
     def refresh(self) -> None:
         """Read what was added since the last time; damaged lines are left out, with a warning."""
-        if self._folder is None or not (path := self._folder / FILE).exists():
+        if self._folder is None or not (path := self._path(self._folder)).exists():
             return
         damaged = 0
         with path.open("rb") as file:
@@ -105,6 +107,13 @@ class ReplyLog:
                     damaged += 1
         if damaged:
             log.warning("%s: %d damaged lines are left out; their replies will be requested again", path, damaged)
+
+    def _path(self, folder: Path) -> Path:
+        """The file. BadInput if something else has its name, which could be read for ever."""
+        path = folder / FILE
+        if os.path.lexists(path) and not path.is_file():
+            raise BadInput(f"{path} is no file, but the log of replies should be there. Remove it.")
+        return path
 
     def completions(self) -> Iterator[Completion]:
         """All replies."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_FENCED = re.compile(r"\s*```[a-zA-Z]*[ \t]*\n(.*?)\n?\s*```\s*", re.DOTALL)
+_FENCE = re.compile(r"```[a-zA-Z]*\s*")
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "number": (int, float),
     "boolean": (bool,), "null": (type(None),),
@@ -52,11 +52,16 @@ def json_value(text: str) -> Any:
     WrongReply for anything else, numbers that are not finite included.
     """
     text = without_thought(text)
-    fenced = _FENCED.fullmatch(text)
     try:
-        return json.loads(fenced[1] if fenced else text, parse_constant=_refuse)
+        return json.loads(_unfenced(text.strip()), parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise WrongReply(f"the reply is {quoted(text)} instead of JSON") from None
+
+
+def _unfenced(text: str) -> str:
+    """What is in a fenced block, if the text is one."""
+    first, line_end, others = text.partition("\n")
+    return others[:-3] if line_end and _FENCE.fullmatch(first) and others.endswith("```") else text
 
 
 def quoted(text: str) -> str:

@@ -99,11 +99,9 @@ class Cache:
         that the entry is not removed meanwhile. It is never built again, whatever is in it. Arguments as for `folder`.
         """
         place = self.root / kind / digest(identity)
-        try:
-            _manifest(place)
-        except (FileNotFoundError, ValueError):
-            if place.is_dir():  # it has lost its manifest, but what it holds may have been paid for
-                write_text(place / MANIFEST, _manifest_text(identity, {}))
+        if place.is_dir() and not _intact(place):  # its manifest is lost, but what it holds may have been paid for
+            _delete(place / MANIFEST)
+            write_text(place / MANIFEST, _manifest_text(identity, {}))
         return self._entry(place, identity, lambda _: None)
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:

@@ -555,6 +555,7 @@ def _filled(place: Path) -> tuple[Any, ...]:
     def save(folder: Path) -> None:
         np.save(folder / "signal.npy", np.arange(3.0), allow_pickle=False)
 
+    assert (cache.log_folder("replies", IDENTITY) / caches.MANIFEST).is_file()
     signal = np.load(cache.folder("signals", IDENTITY, save) / "signal.npy", allow_pickle=False)
     ranking = cache.ranking(IDENTITY, 1, lambda _: RANKING)
     pairs = cache.pairs(

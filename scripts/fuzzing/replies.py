@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import re
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fuzzing.formats import Files, Format, reads, toy
-from harness.gates.llm import LlmGate, _read_reply
-from retrievers.base import Query
+from fuzzing.formats import Files, Format, Wrong, reads, toy
+from harness.gates.llm import read_answer
+from harness.llm.chat import ChatModel, _completion
+from harness.llm.reply_log import FILE, Completion, ReplyLog
+from harness.llm.structured import Schema, WrongReply
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import HttpClient, NoAnswer, Reply, Request
 
@@ -42,13 +46,71 @@ def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
 
 
 CHOICE = {"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}
-CHAT = {"choices": [CHOICE], "error": {"message": "no"}}
+CHAT = {
+    "choices": [CHOICE], "error": {"message": "no"}, "usage": {"prompt_tokens": 9, "completion_tokens": 3},
+}  # fmt: skip
 
 
-@reads("reply", _files(CHAT), REPLIES, refusals=(NoAnswer,), named=False)
+@reads("reply", _files(CHAT), REPLIES, refusals=(NoAnswer, WrongReply), named=False)
 def _chat(folder: Path) -> None:
-    gate = LlmGate(model="m", base_url="http://localhost:1/v1")
-    assert _read_reply(0, _received(gate._client, gate._request(Query.of("q", "x")), folder)) in (0, 1)
+    client = ChatModel("m", "http://localhost:1/v1").client()
+    completion = _completion(_received(client, Request("http://localhost:1/v1"), folder), 9)
+    completion.text.encode()
+    assert all(count is None or count >= 0 for count in (completion.input_tokens, completion.output_tokens))
+    assert read_answer(completion.text) in (0, 1)
+
+
+ITEM = {
+    "type": "object",
+    "properties": {"question": {"type": "string"}, "kind": {"enum": ["fact", "search"]}, "rank": {"type": "integer"}},
+    "required": ["question", "kind"],
+    "additionalProperties": False,
+}
+ITEMS = Schema("items", {"type": "object", "properties": {"items": {"type": "array", "items": ITEM}}})
+STRUCTURED = '<think>{}</think>\n```json\n{"items": [{"question": "왜?", "kind": "fact", "rank": 1}]}\n```\n'
+
+
+@reads("structured reply", {"reply.txt": STRUCTURED.encode()}, REPLIES, refusals=(WrongReply,), named=False)
+def _structured(folder: Path) -> None:
+    path = folder / "reply.txt"
+    text = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+    for item in ITEMS.read(text).get("items", ()):
+        assert isinstance(item["question"], str)
+        assert item["kind"] in ("fact", "search")
+
+
+REPLIED = {
+    "a" * 64: Completion("예\n", "stop", 3, 1, 4),
+    "b" * 64: Completion("", "length"),
+    "c" * 64: Completion("no"),
+}
+
+
+def _log() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        _add(Path(name), REPLIED)
+        return {FILE: (Path(name) / FILE).read_bytes()}
+
+
+def _add(folder: Path, rows: Mapping[str, Completion]) -> ReplyLog:
+    log = ReplyLog(folder)
+    with log.adding():
+        for key, one in rows.items():
+            log.add(key, one)
+    return log
+
+
+@reads("reply log", _log, REPLIES, changes=True)
+def _logged(folder: Path) -> None:
+    """What is damaged is left out, and what is added later is there."""
+    found = ReplyLog(folder)
+    found.refresh()
+    added = {"d" * 64: Completion("yes")}
+    for log in (found, _add(folder, added), ReplyLog(folder)):
+        log.refresh()
+        for key, one in (REPLIED | added).items():
+            if not set(log[key]) <= {one} or (key in added and not log[key]):
+                raise Wrong("a reply", repr(log[key]))
 
 
 HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
