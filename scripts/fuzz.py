@@ -30,6 +30,7 @@ from fuzzing.beside import BESIDE
 from fuzzing.commands import COMMANDS
 from fuzzing.corpus import CORPUS
 from fuzzing.documents import DOCUMENTS
+from fuzzing.drafts import DRAFTS
 from fuzzing.formats import FORMATS
 from fuzzing.mutations import Content, Odd
 from fuzzing.replies import REPLIES
@@ -37,7 +38,7 @@ from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS
+READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS | DRAFTS
 ALL = READ | COMMANDS
 
 
