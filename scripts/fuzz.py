@@ -31,6 +31,7 @@ from fuzzing.commands import COMMANDS
 from fuzzing.corpus import CORPUS
 from fuzzing.documents import DOCUMENTS
 from fuzzing.drafts import DRAFTS
+from fuzzing.evidence import EVIDENCE
 from fuzzing.formats import FORMATS
 from fuzzing.mutations import Content, Odd
 from fuzzing.replies import REPLIES
@@ -38,7 +39,7 @@ from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS | DRAFTS
+READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS | DRAFTS | EVIDENCE
 ALL = READ | COMMANDS
 
 

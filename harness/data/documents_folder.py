@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.data.files import field, json_file, json_lines, opened, optional_text, required, sha256_of, unique_rows
+from harness.data.files import (
+    DAMAGED,
+    field,
+    json_file,
+    json_lines,
+    opened,
+    optional_text,
+    required,
+    sha256_of,
+    unique_rows,
+)
 from harness.data.spans import Span
 from retrievers.base import BadInput, Document
 
@@ -75,8 +85,11 @@ class DocumentsFolder:
     def text(self, text_id: str) -> str:
         """The extracted text with this id. BadInput if it is missing or has been changed."""
         path = self.path / TEXTS / f"{text_id}.txt"
-        with opened(path) as file:
-            content = file.read()
+        try:
+            with opened(path) as file:
+                content = file.read()
+        except DAMAGED as error:
+            raise BadInput(f"{path}: cannot be read ({error}). Prepare the files again.") from None
         if hashlib.sha256(content).hexdigest()[:TEXT_ID] != text_id:
             raise BadInput(f"{path}: the text has changed, so that no span in it holds. Prepare the files again.")
         return content.decode("utf-8")

@@ -72,8 +72,9 @@ class SpanLabelled:
     @cached_property
     def folder(self) -> DocumentsFolder:
         """Where the documents are."""
-        given = self._documents or str(documents_of(self._path))
-        return DocumentsFolder(Path(given), "dataset.documents")
+        if self._documents:
+            return DocumentsFolder(Path(self._documents), "dataset.documents")
+        return DocumentsFolder(_documents_of(self._path), f"{self._path / MANIFEST}: documents.path")
 
     @cached_property
     def _chunks(self) -> list[Chunk]:
@@ -84,9 +85,9 @@ class SpanLabelled:
         return read_queries(self._path, self.key)
 
 
-def documents_of(folder: Path, key: str = "dataset.path") -> Path:
-    """The documents folder that a test set names. key: the config key of the test set, for errors."""
-    manifest = read_manifest(folder, key)
+def _documents_of(folder: Path) -> Path:
+    """The documents folder that a test set names."""
+    manifest = read_manifest(folder)
     where = str(folder / MANIFEST)
     if manifest.get("documents") is None:
         raise BadInput(f"{where} names no documents folder. Give it: dataset.documents=FOLDER.")
@@ -94,7 +95,8 @@ def documents_of(folder: Path, key: str = "dataset.path") -> Path:
 
 
 def read_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
-    """`testset.json`. BadInput if the folder is no finished test set of this version. key: as for `documents_of`."""
+    """`testset.json`. BadInput if the folder is no finished test set of this version. key: the config key of the
+    folder, for errors."""
     path = folder / MANIFEST
     if not folder.is_dir():
         what = "this is a file, not a folder" if folder.exists() else "there is no such folder"

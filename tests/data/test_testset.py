@@ -6,6 +6,7 @@ import shutil
 import pytest
 from documents_folders import documents_folder, folder_of_testset, lines, pieces, query, quoted
 
+from harness.data.contest import Contest
 from harness.data.dataset import load
 from harness.data.testset import SpanLabelled
 from retrievers.base import BadInput
@@ -117,3 +118,101 @@ def test_wrong_rows_are_refused(made, change, message):
     rewritten(made / "ts" / "queries.jsonl", change)
     with pytest.raises(BadInput, match=message):
         load(SpanLabelled(path=str(made / "ts")), "testset")
+
+
+def manifest(text):
+    return lambda folder: (folder / "ts" / "testset.json").write_text(text)
+
+
+def documents(change):
+    """A change of the rows of documents.jsonl. change: row -> row."""
+    return lambda folder: rewritten(folder / "docs" / "documents.jsonl", change)
+
+
+def moved_by_one(row):
+    return row | {"spans": [one | {"start": one["start"] + 1, "end": one["end"] + 1} for one in row["spans"]]}
+
+
+WRONG_FOLDERS = [
+    (lambda folder: (folder / "ts" / "testset.json").unlink(), r"testset\.json is missing, .* no finished test set"),
+    (lambda folder: (folder / "ts" / "queries.jsonl").unlink(), r"queries\.jsonl: there is no such file"),
+    (lambda folder: (folder / "ts" / "queries.jsonl").write_text(""), r"queries\.jsonl: the file holds no rows"),
+    (manifest("[]"), r"testset\.json: the file must be one JSON object"),
+    (manifest("{"), r"testset\.json:1: broken JSON"),
+    (manifest("{}"), r"testset\.json: version is missing"),
+    (manifest('{"version": 2}'), r"version is 2, but this harness reads version 1"),
+    (manifest('{"version": 1}'), r"testset\.json names no documents folder\. Give it: dataset\.documents=FOLDER"),
+    (manifest('{"version": 1, "documents": null}'), r"names no documents folder"),
+    (manifest('{"version": 1, "documents": "docs"}'), r"documents is 'docs', but must be an object"),
+    (manifest('{"version": 1, "documents": {}}'), r"path is missing"),
+    (manifest('{"version": 1, "documents": {"path": "../no"}}'), r"documents\.path=.*no: there is no such folder"),
+    (lambda folder: (folder / "docs" / "manifest.json").unlink(), r"manifest\.json is missing, .* no finished folder"),
+    (lambda folder: shutil.rmtree(folder / "docs" / "texts"), r"there is no folder .*texts"),
+    (
+        lambda folder: [path.write_bytes(b"\x1f\x8bx") for path in (folder / "docs" / "texts").iterdir()],
+        r"\.txt: cannot be read \(.*\)\. Prepare the files again",
+    ),
+    (documents(lambda row: row | {"content": row["content"] + "!"}), r"is not what text \w{20} has from 0 to 15"),
+    (documents(moved_by_one), r"documents\.jsonl: document '\w{20}' is not what text \w{20} has from 1 to 16"),
+    (documents(lambda row: row | {"title": 1}), r"title is 1, but must be text"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), WRONG_FOLDERS)
+def test_damaged_folders_are_refused(made, damage, message):
+    damage(made)
+    with pytest.raises(BadInput, match=message):
+        load(SpanLabelled(path=str(made / "ts")), "testset")
+
+
+def test_a_text_that_is_gone_takes_its_labels_with_it(made):
+    """Evidence is never labelled by its place in another text, and its query is no abstention."""
+    shutil.rmtree(made / "docs")
+    edited = SEA.replace(OTTER, "수달은 물고기를 잡는다.")
+    documents_folder(made / "docs", {"sea.txt": edited, "sky.txt": SKY}, lambda text: pieces(text, 15))
+    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [("q1", "lost"), ("2", "moved")]
+    assert "q1" not in dataset.qrels.grades
+    assert dataset.qrels.grades["q3"] == {}
+    assert any(note.startswith("1 piece of evidence lost:") and "q1" in note for note in dataset.notes)
+    assert sum(contents(dataset, "2").values()) == 3.0  # the octopus, found again, and the crane
+
+
+def test_what_the_documents_leave_out_is_not_labelled(made):
+    shutil.rmtree(made / "docs")
+    documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: [(15, len(text))])
+    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    assert [(one.query_id, one.what) for one in dataset.qrels.findings] == [("q1", "uncovered")]
+    assert dataset.qrels.grades.keys() == {"2", "q3"}
+
+
+def test_equal_documents_are_labelled_by_any_of_their_places(made):
+    """The same sentence twice in a text: one document, whose second place has the evidence."""
+    twice = OTTER + " " + OTTER
+    shutil.rmtree(made / "docs")
+    documents_folder(made / "docs", {"a.txt": twice}, lambda text: [(0, 14), (15, 29)])
+    place = quoted(twice, OTTER) | {"start": 15, "end": 29}
+    rewritten(
+        made / "ts" / "queries.jsonl",
+        lambda row: query("q1", "?", [place]) if row["eval_id"] == "q1" else query(row["eval_id"], "안녕"),
+    )
+    dataset = load(SpanLabelled(path=str(made / "ts")), "testset")
+    assert contents(dataset, "q1") == {OTTER: 1.0}
+
+
+def test_fingerprints_see_places_and_evidence(made):
+    first = load(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    shutil.rmtree(made / "docs")
+    documents_folder(made / "docs", {"sea.txt": SEA, "sky.txt": SKY}, lambda text: pieces(text, 20, 5))
+    other = load(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    assert {name for name in first if first[name] != other[name]} == {"documents", "qrels"}
+    rewritten(made / "ts" / "queries.jsonl", evidence(grade=3))
+    graded = load(SpanLabelled(path=str(made / "ts")), "testset").fingerprints
+    assert {name for name in other if other[name] != graded[name]} == {"qrels", "evidence"}
+
+
+def test_the_contest_reads_the_documents_of_a_folder(made):
+    """Titles are indexed, and spans are no field of its own."""
+    ours = load(SpanLabelled(path=str(made / "ts")), "testset")
+    theirs = Contest(documents=str(made / "docs" / "documents.jsonl")).documents()
+    assert {one.doc_id: one.indexed_text for one in theirs} == {one.doc_id: one.indexed_text for one in ours.documents}

@@ -17,6 +17,7 @@ from harness.config.components import GROUPS, target_class
 CONF = Path(__file__).resolve().parents[2] / "conf"
 QUIET = ("tracking=none", "format=json")
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word")
+PREPARING = ("prepare.yaml", "dataset/chunked.yaml")
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml"))]
 
 
@@ -140,6 +141,11 @@ def test_every_dataset_names_a_source_that_exists():
     for _, choice in [one for one in CHOICES if one[0] == "dataset"]:
         node = yaml.safe_load((CONF / "dataset" / f"{choice}.yaml").read_text("utf-8"))
         assert target_class(node, "dataset").__module__.startswith(("harness.data.", "harness.corpus."))
+
+
+def test_chunks_have_the_same_settings_wherever_they_are_made():
+    prepare, dataset = (yaml.safe_load((CONF / name).read_text("utf-8")) for name in PREPARING)
+    assert prepare["chunk"] == dataset["chunk"]
 
 
 @pytest.mark.parametrize("verb", [check.primary(verb) for verb in COMMANDS])

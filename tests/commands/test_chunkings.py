@@ -1,0 +1,51 @@
+"""The same texts, cut in different ways: what compares, by what, and where it is said."""
+
+import pytest
+
+SWEEP = ("sweep", "dataset=chunked", "tokenizer=word", "experiment_name=e", "dataset.chunk.size=100,400")
+RUN = ("run", "dataset=chunked", "tokenizer=word", "experiment_name=e", "format=json")
+
+
+def test_sizes_of_chunks_are_swept_once_prepared(harness):
+    """By the default objective each size stands alone; by characters of evidence they are ranked together."""
+    apart = harness(*SWEEP)
+    assert apart.code == 0, apart.err
+    said = " ".join(apart.out.split())
+    assert "Trials that differ in dataset.chunk.size do not compare: 2 groups" in said
+    assert "objective=span_recall@3 counts characters of evidence, and ranks all of them." in said
+    together = harness(*SWEEP, "objective=span_recall@3", "format=json").json
+    assert together["groups"] == []
+    assert together["best"]["value"] > 0
+    assert together["trials"]["finished"] == 2
+
+
+def test_a_size_that_cannot_work_fails_alone(harness):
+    found = harness(*SWEEP[:-1], "dataset.chunk.size=50,100,400", "objective=span_recall@3", "format=json")
+    assert found.code == 1
+    assert "dataset.chunk.overlap=80 is not below dataset.chunk.size=50" in found.err + found.out
+
+
+@pytest.fixture
+def runs(harness):
+    """Two runs that differ in the size of the chunks alone."""
+    return [harness(*RUN, f"dataset.chunk.size={size}", "objective=span_recall@3").json for size in (100, 400)]
+
+
+def test_runs_compare_by_spans_and_with_a_note_by_documents(harness, runs):
+    first, second = runs
+    assert second["best_before"]["run_id"] == first["run_id"]
+    found = harness("compare", "experiment_name=e", "metric=span_recall@3", "format=json").json
+    assert {one["run_id"] for one in found["runs"]} == {first["run_id"], second["run_id"]}
+    assert any("cut from the same texts in different ways" in note for note in found["notes"])
+    by_documents = harness("compare", "experiment_name=e", "metric=modified_map@3", "format=json").json
+    assert any(note.endswith("as metric=span_recall@3 does.") for note in by_documents["notes"])
+    marks = [one["relevant"] for query in by_documents["changed"] for row in query["documents"].values() for one in row]
+    assert True in marks
+    assert harness("runs", "experiment_name=e", "format=json").json["groups"][0]["objective"] == "span_recall@3"
+
+
+def test_runs_by_documents_do_not_rank_each_other(harness):
+    first, second = (harness(*RUN, f"dataset.chunk.size={size}").json for size in (100, 400))
+    assert first["objective"]["name"] == second["objective"]["name"] == "modified_map@3"
+    assert second["best_before"] is None
+    assert len(harness("runs", "experiment_name=e", "format=json").json["groups"]) == 2
