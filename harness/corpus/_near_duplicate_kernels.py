@@ -29,7 +29,7 @@ def _hashes(text):
         value = np.uint64(width)
         for j in range(width):
             value = (value ^ np.uint64(text[i + j])) * np.uint64(0x100000001B3)
-        hashes[i] = _mixed(value)
+        hashes[i] = _mixed(value) | np.uint64(1 << 63)  # never 0, which marks empty places of hash tables
     return hashes
 
 
@@ -57,21 +57,40 @@ def sign(characters, starts, factors, first, last, keys):
 
 
 @njit(cache=True, nogil=True)
+def _place(table, value):
+    """Where a hash table has a value, or would take it. 0 marks an empty place; at least half of them are empty."""
+    place = np.int64(value & np.uint64(len(table) - 1))
+    while table[place] != 0 and table[place] != value:
+        place = (place + 1) & (len(table) - 1)
+    return place
+
+
+@njit(cache=True, nogil=True)
+def _table(hashes):
+    """(hash table, number of values in it): the set of some hashes, which is several times faster than sorting them."""
+    size = 4
+    while size < 2 * len(hashes):
+        size *= 2
+    table, count = np.zeros(size, np.uint64), 0
+    for value in hashes:
+        place = _place(table, value)
+        if table[place] != value:
+            table[place] = value
+            count += 1
+    return table, count
+
+
+@njit(cache=True, nogil=True)
 def similarities(characters, starts, left, right):
     """float64 [pairs]: the Jaccard similarity of the shingle sets of texts left[p] and right[p]."""
-    sets = [np.unique(_hashes(characters[starts[d] : starts[d + 1]])) for d in range(len(starts) - 1)]
+    sets = [_table(_hashes(characters[starts[d] : starts[d + 1]])) for d in range(len(starts) - 1)]
     similarity = np.zeros(len(left))
     for p in range(len(left)):
-        one, other = sets[left[p]], sets[right[p]]
-        i = j = shared = 0
-        while i < len(one) and j < len(other):
-            if one[i] == other[j]:
-                shared, i, j = shared + 1, i + 1, j + 1
-            elif one[i] < other[j]:
-                i += 1
-            else:
-                j += 1
-        united = len(one) + len(other) - shared
-        if united:
-            similarity[p] = shared / united
+        (one, size), (other, other_size) = sets[left[p]], sets[right[p]]
+        shared = 0
+        for value in one:
+            if value != 0 and other[_place(other, value)] == value:
+                shared += 1
+        if size + other_size > shared:
+            similarity[p] = shared / (size + other_size - shared)
     return similarity
