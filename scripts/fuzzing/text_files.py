@@ -106,10 +106,10 @@ def hwpx(*sections: str, **others: str) -> bytes:
     return zipped(entries)
 
 
-def zipped(entries: Mapping[str, str | bytes]) -> bytes:
+def zipped(entries: Mapping[str, str | bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     """A zip archive."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(file, "w", method) as packed:
         for name, content in entries.items():
             packed.writestr(name, content)
     return file.getvalue()

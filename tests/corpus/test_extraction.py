@@ -1,6 +1,7 @@
 """Files become text: each kind is read as documented, and what cannot be read is refused by name."""
 
 import unicodedata
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,8 @@ BAD = {
     "old HWP as HWPX": ("a.hwpx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "says HWPX, but is an old binary HWP"),
     "a cut HWPX": ("a.hwpx", hwpx(GOOD)[:60], "the HWPX file is damaged .* Is it complete"),
     "a damaged HWPX": ("a.hwpx", hwpx(GOOD).replace(b"Contents", b"Contenst", 1), "damaged"),
+    "an HWPX packed by another method": (
+        "a.hwpx", zipped({"Contents/section0.xml": GOOD}, zipfile.ZIP_LZMA), "damaged .* compressed by method 14"),
     "an encrypted HWPX": ("a.hwpx", hwpx("x", manifest="<odf:encryption-data/>"), "the document is encrypted"),
     "broken XML": ("a.hwpx", hwpx(GOOD, "<a>\n<b></a>"), r"Contents/section1.xml:2: broken XML \(mismatched tag"),
     "entities": ("a.hwpx", hwpx("<!DOCTYPE x [<!ENTITY e 'e'>]><x>&e;</x>"), "it declares a document type"),

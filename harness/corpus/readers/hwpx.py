@@ -49,7 +49,7 @@ def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
         raise BadInput(f"{path}: the document is encrypted. Save it without a password.")
     left, texts = _MOST_BYTES, []
     for _, name in sorted(numbered.items()):
-        with packed.open(name) as file:
+        with _opened(packed, name) as file:
             section = _Section(f"{path}: {name}")
             left = section.parse(file, left)
             texts.append(section.text())
@@ -59,10 +59,18 @@ def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
 def _encrypted(packed: zipfile.ZipFile) -> bool:
     """Whether the manifest says so. It is small where it is honest."""
     try:
-        with packed.open("META-INF/manifest.xml") as file:
+        with _opened(packed, "META-INF/manifest.xml") as file:
             return b"encryption-data" in file.read(1 << 20)
     except KeyError:
         return False
+
+
+def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """A packed file, as the format has them packed. The standard library unpacks others, and fails in other ways."""
+    method = packed.getinfo(name).compress_type
+    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError(f"{name} is compressed by method {method}")
+    return packed.open(name)
 
 
 class _Section:
