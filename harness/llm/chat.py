@@ -275,7 +275,8 @@ class Chat:
                 + ("" if self._quiet else f" {kept}")
             ) from None
         finally:
-            self._say(f"{label}: {self.spent.since(before).text()}.")
+            if self.spent.requests > before.requests:
+                self._say(f"{label}: {self.spent.since(before).text()}.")
 
     def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
         """Send each request once; yields the key of each that has a further reply in the log."""

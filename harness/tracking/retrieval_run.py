@@ -116,9 +116,8 @@ def run_name(config: RunConfig, invocation: Invocation) -> str:
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
     others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
-    return " ".join(
-        [chosen, *(word for word in others if not word.startswith(("dataset.", "tracking.", "store.", "plugins.")))]
-    )
+    silent = ("dataset.", "tracking.", "store.", "plugins.", "llm.price.")
+    return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
 
 
 def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict[str, Any]:
@@ -129,7 +128,8 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
     for name, value in flatten({k: v for k, v in config.items() if k not in unused}).items():
         _, _, inner = name.removeprefix("retriever.").partition(".")
         repeated = name.startswith(("retriever.", "gate.", "answer.")) and inner in shared and shared[inner] == value
-        if not repeated and ".runtime." not in name and not name.endswith("_target_"):
+        decides = ".runtime." not in name and "llm.price." not in name
+        if decides and not repeated and not name.endswith("_target_"):
             found[name] = value
     return found
 

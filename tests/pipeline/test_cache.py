@@ -395,3 +395,47 @@ def test_only_documents_that_occur_are_cached(tmp_path):
     save_ranking(wide, tmp_path)
     assert load_ranking(tmp_path).doc_ids == ("b", "c")
     assert load_ranking(tmp_path).to_dict() == wide.to_dict()
+
+
+# Logs, which grow
+
+
+def test_a_log_is_an_entry_that_grows(tmp_path):
+    cache = Cache(tmp_path)
+    folder = cache.log_folder("replies", {"model": "m"})
+    assert (folder, cache.log_folder("replies", {"model": "m"})) == (cache.found("replies", {"model": "m"}), folder)
+    assert cache.log_folder("replies", {"model": "n"}) != folder
+    before = next(one for one in cache.entries() if one.identity == {"model": "m"})
+    (folder / "replies.log").write_bytes(b"x" * 1000)
+    [entry] = [one for one in Cache(tmp_path).entries() if one.identity == {"model": "m"}]
+    assert (entry.kind, entry.state, entry.bytes - before.bytes) == ("replies", "finished", 1000)
+    assert cache.remove(entry)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "{", '{"identity": {}, "files": {"x": [1, "y"]}}', "folder"])
+def test_a_log_outlives_its_manifest(tmp_path, damage):
+    """What it holds may have been paid for."""
+    cache = Cache(tmp_path)
+    folder = cache.log_folder("replies", {"model": "m"})
+    (folder / "replies.log").write_bytes(b"paid")
+    (folder / "manifest.json").unlink()
+    if damage == "folder":
+        (folder / "manifest.json").mkdir()
+    elif damage != "missing":
+        (folder / "manifest.json").write_text(damage)
+    assert cache.log_folder("replies", {"model": "m"}) == folder
+    assert (folder / "replies.log").read_bytes() == b"paid"
+    assert [(one.state, one.identity) for one in cache.entries()] == [("finished", {"model": "m"})]
+
+
+def test_a_log_that_is_being_written_is_not_removed(tmp_path):
+    from harness.llm.reply_log import Completion, ReplyLog
+
+    cache = Cache(tmp_path)
+    log = ReplyLog(cache.log_folder("replies", {"model": "m"}))
+    with log.adding():
+        log.add("key", Completion("text"))
+        [entry] = cache.entries()
+        assert not cache.remove(entry)
+    assert cache.remove(entry)

@@ -142,13 +142,12 @@ def _kinds(entries: Iterable[Entry]) -> list[str]:
 
 
 def _about(identity: Any) -> str:
-    """The classes and models in an identity, such as `BM25 Kiwi` or `SentenceEncoder BAAI/bge-m3`."""
+    """The classes and models in an identity, and what replies are for, such as `retriever/bm25` or `gpt gate`."""
     names = []
     if isinstance(identity, Mapping):
         if isinstance(identity.get("target"), str):
             names.append(identity["target"].rpartition(".")[2])
-        if isinstance(identity.get("model"), str):
-            names.append(identity["model"])
+        names += [identity[key] for key in ("model", "purpose") if isinstance(identity.get(key), str)]
         names += [_about(value) for value in identity.values()]
     return " ".join(name for name in names if name)
 
