@@ -34,15 +34,19 @@ class QueryWriter:
     @classmethod
     def of(cls, config: RunConfig) -> QueryWriter | None:
         """The writer that a config asks for; None where texts are taken from the data. BadInput for a bad prompt."""
-        how, file = config.query_text, config.query_prompt
-        if how in WRITTEN:
-            return cls(how, config.llm, prompt_of("query.prompt", file, how, ["conversation"]))
-        if file:
+        how, prompt, texts = config.query_text, config.query_prompt, config.query_file
+        if how not in WRITTEN:
+            if prompt:
+                raise BadInput(
+                    f"query.prompt={prompt} is not read with query.text={how}. Use query.text=rewrite or "
+                    "query.text=expand, or leave it out."
+                )
+            return None
+        if texts:
             raise BadInput(
-                f"query.prompt={file} is not read with query.text={how}. Use query.text=rewrite or query.text=expand, "
-                "or leave it out."
+                f"query.file={texts} is not read with query.text={how}. Use query.text=file, or leave it out."
             )
-        return None
+        return cls(how, config.llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = identity) -> dict[str, Any]:
         """What decides the texts, beside the conversations. identify: as for `retrieval_run.trial_key`."""

@@ -23,7 +23,7 @@ LOST = {
     "not_found": "relevant documents that were not found",
     "misranked": "relevant documents ranked too low",
 }
-ONCE = ("run_name", "trace", "format")  # of one run alone
+ONCE = ("run_name", "trace", "format", "answer", "answer.prompt")  # of one run alone
 LEARNT = ("auto", "depth", "classifier")  # gates that learn from labels
 TOKENIZERS = ("kiwi", "char_ngram", "word")  # worth trying
 RETRIEVAL = "retrieval"

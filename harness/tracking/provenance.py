@@ -11,6 +11,8 @@ from typing import Any
 
 from harness.config.components import active_groups, identity, plugin_of, recorded, target_class
 from harness.evaluation import measures
+from harness.pipeline.query_texts import QueryWriter
+from harness.pipeline.run_config import RunConfig
 
 
 @functools.cache
@@ -59,7 +61,7 @@ def of_components(config: Mapping[str, Any]) -> dict[str, str]:
     nodes = [*_components(config), *filter(None, [config.get("dataset")])]
     found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
     installed = {PLUGINS: ", ".join(sorted(found))} if found else {}
-    return versions(packages(config)) | installed | sources(config)
+    return versions(packages(config)) | installed | sources(config) | prompts(config)
 
 
 def sources(config: Mapping[str, Any]) -> dict[str, str]:
@@ -70,6 +72,17 @@ def sources(config: Mapping[str, Any]) -> dict[str, str]:
         for name, node in nodes.items()
         if hasattr(target_class(node, f"retriever.{name}"), "source")
     }
+
+
+def prompts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Tags with the sha256 of the prompts after which a language model writes a run's queries and answers."""
+    if "retriever" not in config:
+        return {}
+    writer = QueryWriter.of(RunConfig.of(config))
+    found = {"prompt.query": writer.prompt.sha256} if writer else {}
+    if "answer" in active_groups(config):
+        found["prompt.answer"] = identity(config["answer"])["arguments"]["prompt"]
+    return found
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:

@@ -99,6 +99,30 @@ def test_a_trial_key_is_a_literal(versions):
     )
 
 
+def test_a_language_model_enters_a_trial_key_where_it_writes_something(versions, tmp_path):
+    """Literals, as above. A model that is named and not asked changes nothing, nor do price and what is `runtime`."""
+    (prompt := tmp_path / "prompt.txt").write_text("{conversation} {references}")
+    (ask := tmp_path / "ask.txt").write_text("{conversation}")
+
+    def key(text="user_turns", answer=None, **llm):
+        node = {"_target_": "harness.llm.chat.ChatModel", "model": "tiny", **llm}
+        query = {"text": text, "file": None, "prompt": None if text == "user_turns" else str(ask)}
+        answers = {"llm": node, "prompt": str(answer)} if answer else {}
+        target = {"_target_": f"harness.pipeline.answering.{'Llm' if answer else 'No'}Answers"}
+        config = RUN | {"llm": node, "query": query, "answer": target | answers}
+        return retrieval_run.trial_key(RunConfig.of(config), DATA, "b" * 64)
+
+    assert key() == key(model="other") == retrieval_run.trial_key(RunConfig.of(RUN), DATA, "b" * 64)
+    literal = "02f3651b734a928aa4734b33fee1a6296fc487f5ac0fa9d292319252d5d05d17"
+    assert key("rewrite") == key("rewrite", price={"input": 1}, runtime={"parallel": 9}) == literal
+    assert key(answer=prompt) == "de7a455d4155119698c341fdcf87525dd6899a57183b75b3a2439a00d90e8af8"
+    own = [key("rewrite", model="other"), key("rewrite", base_url="http://localhost:1/v1"), key("expand")]
+    own += [key("rewrite", request={"temperature": 1}), key("rewrite", prompt), key(answer=prompt, model="other")]
+    ask.write_text("Rewrite {conversation}")
+    own += [key("rewrite"), key("expand")]
+    assert len({*own, literal, key(), key(answer=prompt)}) == len(own) + 3
+
+
 def test_nothing_changes_when_a_class_moves(versions, monkeypatch):
     elsewhere = types.ModuleType("retrievers.elsewhere")
     elsewhere.BM25 = target_class(BM25, "conf")

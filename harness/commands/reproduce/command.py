@@ -104,7 +104,7 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
     """The run's config, checked as its command checks it, with the keys of `config` that decide no result."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
-        logged = logged_config(tracker, run)
+        logged = _completed(logged_config(tracker, run))
         if not isinstance(logged.get("retriever", {}), dict):
             raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
         shipped = shipped_keys(command)
@@ -113,6 +113,7 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check(merged, command)
         _require_sources(run, merged)
+        _require_prompts(run, merged)
         return retrieval_run.absolute(merged | {"dataset": _moved(merged["dataset"], config)})
     except BadInput as error:
         used = run.tags.get(provenance.PLUGINS)
@@ -133,6 +134,26 @@ def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
                 f"{node[cls.source]} has changed since then: its sha256 was {then[:12]}… and is "
                 f"{sha256[:12]}…. Put it back."
             )
+
+
+def _require_prompts(run: LoggedRun, config: Mapping[str, Any]) -> None:
+    """BadInput where the prompt of a language model has changed."""
+    for tag, sha256 in provenance.prompts(config).items():
+        if (then := run.tags.get(tag)) and then != sha256:
+            key = f"{tag.removeprefix('prompt.')}.prompt"
+            group, _, name = key.partition(".")
+            place = f"{key}={config[group][name]}" if config[group][name] else f"The shipped prompt ({key}=null)"
+            raise BadInput(
+                f"{place} has changed since then: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
+            )
+
+
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """A logged config with the keys that runs up to version 0.4 had not, at the values that leave a run as it was."""
+    if "retriever" not in config:
+        return config
+    query = {"query": {"prompt": None, **config["query"]}} if isinstance(config.get("query"), dict) else {}
+    return {"llm": {"_target_": "llm/chat"}, "answer": {"_target_": "answer/none"}, **config, **query}
 
 
 def _moved(source: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -405,8 +405,8 @@ def _check_scores(config: RunConfig, qrels: Qrels | None) -> None:
     steps.check(config, qrels)
     if "answer" in config.active:
         raise BadInput(
-            "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Leave answer "
-            "out, and run the best trial again with it: harness run ... answer=llm"
+            "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "
+            "answer=none, and run the best trial again with answer=llm."
         )
     if config.objective not in requested(config.metrics, qrels):
         raise BadInput(f"objective={config.objective} is not among the metrics: add it to metrics=[...].")
