@@ -18,7 +18,7 @@ from harness.testset import examples as real
 from harness.testset.drafts import Draft, Rejection
 from harness.testset.evidence import located
 from harness.testset.prompts import filled, situations
-from harness.testset.replies import Item, reader, schema
+from harness.testset.replies import Item, read_as, schema
 from harness.testset.sampling import drawn
 from retrievers.base import BadInput, Query, Turn
 
@@ -118,7 +118,7 @@ def draft(chat: Chat, work: Sequence[Task], plan: Plan, folder: DocumentsFolder)
     answered: list[tuple[Task, Reply[list[Item]]]] = []
     for kind in plan.kinds:
         asked = [task for task in work if task.kind == kind]
-        replies = chat.ask([task.prompt for task in asked], reader(kind), f"drafting {kind}")
+        replies = chat.ask([task.prompt for task in asked], read_as(kind), f"drafting {kind}")
         answered += zip(asked, replies, strict=True)
     answered.sort(key=lambda one: one[0].place)
     text_of = functools.lru_cache(KEPT_TEXTS)(folder.text)

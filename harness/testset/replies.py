@@ -40,7 +40,7 @@ def schema(kind: str) -> Schema:
     return Schema(f"{kind}_queries", _object({"items": {"type": "array", "items": _object(properties[kind])}}))
 
 
-def reader(kind: str) -> Callable[[str], list[Item]]:
+def read_as(kind: str) -> Callable[[str], list[Item]]:
     """The function that reads a reply: its queries, none for an empty list.
 
     It raises WrongReply unless the reply keeps to the schema, no text is blank, and in a conversation the user begins,

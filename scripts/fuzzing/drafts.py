@@ -13,7 +13,7 @@ from harness.llm.structured import WrongReply
 from harness.testset.drafts import KINDS, Draft, Rejection
 from harness.testset.examples import read_examples, shown
 from harness.testset.folder import TestsetFolder
-from harness.testset.replies import reader
+from harness.testset.replies import read_as
 from retrievers.base import BadInput, Turn
 
 DRAFTS: dict[str, Format] = {}
@@ -73,6 +73,6 @@ def _reply(folder: Path) -> None:
     for kind in REPLIES:
         if not (folder / f"{kind}.json").is_file():
             raise WrongReply("there is no reply")
-        for item in reader(kind)((folder / f"{kind}.json").read_bytes().decode("utf-8", "replace")):
+        for item in read_as(kind)((folder / f"{kind}.json").read_bytes().decode("utf-8", "replace")):
             if not item.turns or not all(turn.content.strip() for turn in item.turns):
                 raise Wrong("a turn is blank", repr(item)[:300])

@@ -26,6 +26,9 @@ def test_a_wheel_runs_in_an_empty_folder(tmp_path):
     [wheel] = tmp_path.glob("*.whl")
     names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert names == {"harness", "retrievers", wheel.name.rpartition("-py3")[0] + ".dist-info"}
+    prompts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "harness").glob("**/prompts/**/*.txt")}
+    assert len(prompts) >= 12
+    assert prompts <= set(zipfile.ZipFile(wheel).namelist())
 
     site = tmp_path / "site"
     call("-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel))
