@@ -13,8 +13,9 @@ manifest.json: {version, inputs, chunk, files, texts, documents, spans, characte
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +37,8 @@ from retrievers.base import BadInput, Progress
 
 Unreadable = Literal["stop", "skip"]
 KB = 1000
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,10 @@ def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unrea
         read = reading.files(files, unreadable)
         documents = reading.chunks(read)
     with stage("writing the documents"):
-        sums = {FILES: _write(folder / FILES, (one.row() for one in read))}
-        sums[DOCUMENTS] = _write(folder / DOCUMENTS, _document_rows(documents, reading.text))
+        sums = {FILES: _write(folder / FILES, (json_line(one.row()) for one in read))}
+        sums[DOCUMENTS] = _write(folder / DOCUMENTS, _document_lines(documents, reading.text))
     pairs = _near_duplicates(documents, reading)
-    sums[NEAR_DUPLICATES] = _write(folder / NEAR_DUPLICATES, pairs)
+    sums[NEAR_DUPLICATES] = _write(folder / NEAR_DUPLICATES, map(json_line, pairs))
     texts = {one.extraction.text: one.extraction.characters for one in read}
     prepared = Prepared(
         files=len(read),
@@ -203,11 +206,13 @@ def _remedy(read: int) -> str:
     return f"Repair these files, leave them out of files, or set unreadable=skip.{kept}"
 
 
-def _document_rows(documents: Occurrences, text: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:
+    """The lines of documents.jsonl, as `json_line` would write them: there are too many for it."""
     for row in documents.rows(text):
-        spans = [{"text": one.text, "start": one.start, "end": one.end} for one in row.spans]
-        about = {"docid": row.doc_id, "title": row.source.note, "content": row.content, "src": row.source.name}
-        yield {**about, "spans": spans}
+        content, title, source = map(_quoted, (row.content, row.source.note, row.source.name))
+        spans = ", ".join(f'{{"text": "{one.text}", "start": {one.start}, "end": {one.end}}}' for one in row.spans)
+        about = f'"docid": "{row.doc_id}", "title": {title}, "content": {content}, "src": {source}'
+        yield f'{{{about}, "spans": [{spans}]}}\n'
 
 
 def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str, Any]]:
@@ -220,12 +225,12 @@ def _near_duplicates(documents: Occurrences, reading: _Reading) -> list[dict[str
     return [{"a": a, "b": b, "similarity": round(pair.similarity, 4)} for a, b, pair in rows]
 
 
-def _write(file: Path, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write JSON lines; their sha256."""
+def _write(file: Path, lines: Iterable[str]) -> str:
+    """Write lines; their sha256."""
     found = hashlib.sha256()
     with file.open("wb") as out:
-        for row in rows:
-            line = json_line(row).encode()
+        for text in lines:
+            line = text.encode()
             out.write(line)
             found.update(line)
     return found.hexdigest()

@@ -22,7 +22,7 @@ from harness.corpus.occurrences import Occurrences, Source, bytes_id, document_i
 from harness.corpus.output import prepare_output
 from harness.corpus.preparation import identity, prepare
 from harness.data.documents_folder import DocumentsFolder
-from harness.data.files import json_lines
+from harness.data.files import json_lines, json_text
 from retrievers.base import BadInput
 
 SMALL = Chunking(size=12, overlap=6)
@@ -101,6 +101,13 @@ def test_the_note_is_the_title_and_part_of_the_id(corpus):
     assert len(found) == 5, "the sentence in both files has two notes, so it is two documents"
     assert all(row["docid"] == document_id(row["title"], row["content"]) for row in found)
     assert all("정보를" not in row["content"] for row in found)
+
+
+def test_documents_are_written_as_other_json_lines_are(corpus):
+    write({'"쉿"_\\.txt': 'He said "no\\yes". \u2028\x0b 탭\t끝. 😀'})
+    Path("note.txt").write_text("{stem} \\ {path}", "utf-8")
+    prepare(files(), Chunking(size=7, overlap=3, note="note.txt"), Path("docs"))
+    assert Path("docs/documents.jsonl").read_text("utf-8") == json_text(rows("docs"))
 
 
 def test_a_text_in_two_files_is_kept_once(corpus):
