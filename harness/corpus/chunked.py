@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.corpus.chunking import Chunking
+from harness.corpus.extraction import READERS
 from harness.corpus.files import find_files
 from harness.corpus.preparation import identity, prepare
 from harness.data.documents_folder import DocumentsFolder
@@ -22,9 +23,9 @@ FOLDER = "documents"  # within the entry of the cache, which has a manifest of i
 class Chunked(SpanLabelled):
     """Text files, cut into documents as `harness prepare` does, with the labels of a test set.
 
-    The documents are made once for the same files and settings, and kept in the cache. So the settings can be swept:
-    each value has documents and labels of its own. The queries are the same, and so is their evidence: by span
-    measures, runs on different chunks compare (`harness.evaluation.evidence`).
+    The documents are made once for the same files, settings and versions of readers, and kept in the cache. So the
+    settings can be swept: each value has documents and labels of its own. The queries are the same, and so is their
+    evidence: by span measures, runs on different chunks compare (`harness.evaluation.evidence`).
 
     files: paths with wildcards; None: the company profiles that ship with the package.
     testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.
@@ -61,5 +62,8 @@ class Chunked(SpanLabelled):
         def fill(entry: Path) -> None:
             prepare(files, self._chunking, entry / FOLDER)
 
-        entry = Cache(self._store).folder("documents", identity(files, self._chunking), fill, resume=True)
+        suffixes = {one.path.suffix.lower() for one in files}
+        readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
+        known = identity(files, self._chunking) | {"readers": readers}
+        entry = Cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")

@@ -213,8 +213,7 @@ def _placed(
                 )
             placed[piece] = piece
     if gone:
-        texts = ((text_id, folder.text(text_id)) for text_id in sorted(documents))
-        placed |= zip(gone, find_again(gone, texts), strict=True)
+        placed |= zip(gone, find_again(gone, sorted(documents), folder.text), strict=True)
     return placed
 
 

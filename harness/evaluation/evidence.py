@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.data.span_labels import SpanQrels
 from harness.data.spans import Span
+from retrievers.base import remembered
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class Shown:
         """The share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
-            found[row] = shared(union(chain(*documents)), evidence) / length(evidence)
+            near = [span for span in chain(*documents) if shared([span], evidence)]  # few: most documents have none
+            found[row] = shared(union(near), evidence) / length(evidence)
         return found
 
     def precision(self, k: int | None) -> np.ndarray:
@@ -63,11 +65,17 @@ class Shown:
 
     def _rows(self, k: int | None) -> Iterator[tuple[int, list[tuple[Span, ...]], list[Span]]]:
         """(row, spans of each of the first k documents, union of the evidence) of every query with evidence."""
-        places = self.labels.places
-        for row, query_id in enumerate(self.query_ids):
-            if evidence := self.labels.evidence.get(query_id):
-                listed = [self.doc_ids[doc] for doc in self.docs[row, :k].tolist() if doc >= 0]
-                yield row, [places[one] for one in listed if one in places], union(one.span for one in evidence)
+        places, unions = self.labels.places, _unions(self.labels)
+        for row, (query_id, docs) in enumerate(zip(self.query_ids, self.docs[:, :k].tolist(), strict=True)):
+            if query_id in unions:
+                listed = [self.doc_ids[doc] for doc in docs if doc >= 0]
+                yield row, [places[one] for one in listed if one in places], unions[query_id]
+
+
+@remembered
+def _unions(labels: SpanQrels) -> dict[str, list[Span]]:
+    """query_id -> the union of its evidence."""
+    return {query_id: union(one.span for one in pieces) for query_id, pieces in labels.evidence.items()}
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
@@ -93,4 +101,4 @@ def length(spans: Iterable[Span]) -> int:
 
 def _best(spans: Sequence[Span], evidence: Sequence[Span]) -> Span:
     """The place of a document that has most of the evidence, the first of equals."""
-    return max(spans, key=lambda span: shared([span], evidence))
+    return spans[0] if len(spans) == 1 else max(spans, key=lambda span: shared([span], evidence))

@@ -10,6 +10,7 @@ from pathlib import Path
 from fuzzing.formats import Files, Format, Wrong, lines, reads, same
 from harness.corpus.chunked import Chunked
 from harness.data.dataset import load
+from harness.data.documents_folder import DocumentsFolder
 from harness.data.span_labels import SpanQrels
 from harness.data.testset import SpanLabelled
 from harness.evaluation.measures import SPAN_MEASURES
@@ -68,6 +69,7 @@ def _folder() -> Files:
 @reads("test set", _folder, EVIDENCE)
 def _testset(folder: Path) -> None:
     read = load(SpanLabelled(path=str(folder / "ts")), "testset")
+    DocumentsFolder(folder / "docs").paths()
     assert isinstance(read.qrels, SpanQrels)
     for query_id, grades in read.qrels.grades.items():
         if bool(grades) != bool(read.qrels.evidence.get(query_id)):

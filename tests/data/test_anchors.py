@@ -15,7 +15,7 @@ def evidence(exact, prefix="", suffix=""):
 
 
 def spans(lost, texts):
-    return [None if one is None else one.span for one in find_again(lost, texts.items())]
+    return [None if one is None else one.span for one in find_again(lost, list(texts), texts.__getitem__)]
 
 
 CASES = [
@@ -41,7 +41,7 @@ def test_worked_by_hand(one, texts, now):
 
 
 def test_what_it_says_and_its_grade_stay():
-    [found] = find_again([evidence("곰", "큰 ", "이")], [("a", "작은 곰")])
+    [found] = find_again([evidence("곰", "큰 ", "이")], ["a"], {"a": "작은 곰"}.__getitem__)
     assert (found.exact, found.prefix, found.suffix, found.grade) == ("곰", "큰 ", "이", 2.0)
 
 
