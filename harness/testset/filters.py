@@ -4,8 +4,8 @@ No retriever rejects anything. Keeping the questions that one retriever answers 
 retrievers with independent errors, the one that chooses comes out with an MRR@10 of .64 against .36
 (scripts/simulate_filters.py). What a retriever makes of a draft is a flag for the reviewer: see `easiness`.
 
-Each draft is judged by itself, except that of drafts that ask the same, one stays: one with an answer, of these the one
-with the smallest id. So the order of the drafts changes nothing.
+Each draft is judged by itself, except that of drafts that ask the same, one stays: the first, so that more drafts at
+the end take nothing away. But what a document answers is not unanswerable.
 """
 
 from __future__ import annotations
@@ -238,34 +238,30 @@ REASONS = (*CHECKS, "duplicate")
 
 
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
-    """Position of each case that asks the same as one before it in `_order` -> that one, which stays.
+    """Position of each case that asks the same as another -> that one, which stays.
 
     Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each, the first
     size - least * size + 1 of them (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
     """
     counts = Counter(word for case in cases for word in case.asked)
-    by_word: dict[str, list[int]] = {}
+    by_word: dict[str, list[int]] = {}  # of the drafts that stay, as places in `order`
     by_text: dict[str, int] = {}
     found: dict[int, Draft] = {}
-    for number in sorted(range(len(cases)), key=lambda number: _order(cases[number].draft)):
+    order = sorted(range(len(cases)), key=lambda number: cases[number].draft.kind == "unanswerable")
+    for place, number in enumerate(order):
         case = cases[number]
         words = sorted(case.asked, key=lambda word: (counts[word], word))
         rare = words[: len(words) - math.ceil(least * len(words) - 1e-9) + 1]
         text = _letters(" ".join(case.spoken))
-        near = {other for word in rare for other in by_word.get(word, ()) if _same(case, cases[other], least)}
+        near = {other for word in rare for other in by_word.get(word, ()) if _same(case, cases[order[other]], least)}
         near |= {by_text[text]} if text in by_text else set()
         if near:
-            found[number] = min((cases[other].draft for other in near), key=_order)
+            found[number] = cases[order[min(near)]].draft
             continue
-        by_text[text] = number
+        by_text[text] = place
         for word in rare:
-            by_word.setdefault(word, []).append(number)
+            by_word.setdefault(word, []).append(place)
     return found
-
-
-def _order(draft: Draft) -> tuple[bool, str, str, str]:
-    """Sorts drafts that ask the same: what one document answers is not unanswerable."""
-    return draft.kind == "unanswerable", draft.query_id, draft.doc_id, draft.answer
 
 
 def _same(one: _Case, other: _Case, least: float) -> bool:

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -207,7 +208,7 @@ def test_drafts_that_ask_the_same(one, other, same):
     assert len(accepted) == 2 - same
     assert [one.reason for one in rejected] == ["duplicate"] * same
     if same:
-        assert accepted == [min(drafts, key=lambda one: one.query_id)], "the one with the smaller id stays"
+        assert accepted == drafts[:1], "the first stays"
         assert accepted[0].query_id in rejected[0].detail
 
 
@@ -217,16 +218,49 @@ def test_a_rejected_draft_does_not_take_the_place_of_its_duplicate():
     assert sift(drafts, DOCUMENTS)[0] == [good]
 
 
-def test_the_order_of_drafts_changes_nothing():
-    drafts = [one for _, one in REJECTED] + SEARCHED + [draft(*pair) for pair in GOOD]
-    drafts += [draft(one, "", "unanswerable") for pair in SAME for one in pair[:2]]
-    accepted, rejected = sift(drafts, DOCUMENTS)
-    assert len(accepted) + len(rejected) == len(drafts)
-    shuffled = random.Random(0).sample(drafts, len(drafts))
-    again, why = sift(shuffled, DOCUMENTS)
-    assert {one.query_id for one in again} == {one.query_id for one in accepted}
-    assert {(one.draft.query_id, one.reason) for one in why} == {(one.draft.query_id, one.reason) for one in rejected}
-    assert again == list(dict.fromkeys(one for one in shuffled if one in accepted)), "in the order of the drafts"
+def test_what_a_document_answers_is_not_unanswerable():
+    drafts = [draft(GOOD[0][0], "", "unanswerable"), draft(*GOOD[0])]
+    assert sift(drafts, DOCUMENTS)[0] == drafts[1:]
+
+
+MANY = [one for _, one in REJECTED] + SEARCHED + [draft(*pair) for pair in GOOD]
+MANY += [draft(one, "한빛전기의 사정입니다.") for pair in SAME for one in pair[:2]]
+
+
+def test_more_drafts_take_nothing_away():
+    whole, _ = sift(MANY, DOCUMENTS)
+    for size in (3, 10, 25, 40, 60):
+        part, rejected = sift(MANY[:size], DOCUMENTS)
+        assert len(part) + len(rejected) == len(MANY[:size])
+        assert part == whole[: len(part)]
+
+
+def test_the_order_of_drafts_decides_only_which_of_the_same_stays():
+    _, before = sift(MANY, DOCUMENTS)
+    shuffled = random.Random(0).sample(MANY, len(MANY))
+    accepted, after = sift(shuffled, DOCUMENTS)
+    assert len(accepted) + len(after) == len(MANY)
+    found = [Counter((one.draft, one.reason) for one in some if one.reason != "duplicate") for some in (before, after)]
+    assert found[0] == found[1]
+    assert len(before) == len(after)
+
+
+def test_duplicates_are_those_that_comparing_all_pairs_finds():
+    """The rarest words of each draft leave out no pair."""
+    words = ["전기차", "배터리", "공장", "매출", "직원", "정비소", "충전소", "보증", "수출", "사장", "언제", "어디"]
+    generator = random.Random(5)
+    asked = [" ".join(generator.sample(words, generator.randrange(2, 9))) for _ in range(300)]
+    drafts = [draft(text, "", "unanswerable") for text in asked]
+    terms = filters._Terms.of(drafts, [KOREAN] * len(drafts), None)
+    for least in (0.6, 0.85, 1.0):
+        kept: list[str] = []
+        for text in asked:
+            alike = [other for other in kept if terms.names[text] == terms.names[other]]
+            sets = [(terms.words[text], terms.words[other]) for other in alike]
+            if not any(len(one & other) >= least * len(one | other) - 1e-9 for one, other in sets):
+                kept.append(text)
+        accepted, _ = sift(drafts, DOCUMENTS, filters=Filters(copied=1.0, duplicate=least))
+        assert [one.question for one in accepted] == kept
 
 
 def test_examples_allow_their_languages():
