@@ -42,7 +42,11 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
     problems: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         known = len(problems)
-        files = _matches(str(pattern), problems)
+        try:
+            files = _matches(str(pattern), problems)
+        except OSError as error:  # a name that is too long, or a folder that may not be entered
+            problems.append(f"files: {pattern!s:.200}: {error.strerror}.")
+            continue
         if not files and len(problems) == known:
             problems.append(_nothing(str(pattern)))
         for one in files:

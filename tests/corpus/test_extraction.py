@@ -1,7 +1,9 @@
 """Files become text: each kind is read as documented, and what cannot be read is refused by name."""
 
+import re
 import unicodedata
 import zipfile
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,17 @@ def test_html_is_read_as_a_page_shows_it(tmp_path, body, expected):
     assert text_of(tmp_path, "a.html", page(body)) == expected
 
 
+@quick
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff\xad"))))
+def test_paragraphs_of_a_page_come_back(tmp_path, texts):
+    """White space becomes one space, paragraphs are separated by a blank line, and any text can be escaped."""
+    path = tmp_path / "a.html"
+    path.write_text(page("<p>x</p>" + "".join(f"<p>{escape(one)}</p>" for one in texts)), "utf-8")
+    shown = [re.sub("[ \xa0]+", " ", one).strip(" ") for one in texts]
+    expected = "\n\n".join(["x", *(one for one in shown if one)])
+    assert extraction.extract_here(str(path))["text"] == unicodedata.normalize("NFC", expected)
+
+
 @pytest.mark.parametrize(
     ("head", "encoding"),
     [
@@ -256,6 +269,15 @@ HWPX = [
 @pytest.mark.parametrize(("inside", "expected"), HWPX)
 def test_hwpx_is_read_in_order(tmp_path, inside, expected):
     assert text_of(tmp_path, "a.hwpx", hwpx(section(inside))) == expected
+
+
+@quick
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff\ufeff"))))
+def test_paragraphs_of_hwpx_come_back(tmp_path, texts):
+    path = tmp_path / "a.hwpx"
+    path.write_bytes(hwpx(section("".join(paragraph(escape(one)) for one in ["x", *texts, "y"]))))
+    expected = "\n".join(shown for one in ["x", *texts, "y"] if (shown := one.rstrip(" ")))
+    assert extraction.extract_here(str(path))["text"] == unicodedata.normalize("NFC", expected)
 
 
 def test_sections_are_read_by_number(tmp_path):

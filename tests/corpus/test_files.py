@@ -96,6 +96,8 @@ BAD = [
     ([], "files names no file"),
     ([""], "'' is no path"),
     (["a\0b"], "is no path"),
+    (["x" * 300 + "/*"], r"files: x{200}: File name too long"),
+    (["x" * 300], r"files: x{200}: File name too long"),
     (["corpse/*.txt"], r"corpse: there is no such file or folder. Did you mean 'corpus'\?"),
     (["corpus/b.text"], r"corpus/b.text: there is no such file or folder. Did you mean 'b.txt'\?"),
     (["corpus/nowhere/x/y.txt"], r"corpus/nowhere: there is no such file or folder. corpus contains: "),
