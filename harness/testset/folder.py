@@ -92,6 +92,11 @@ class TestsetFolder:
                 "settings). Name a new folder."
             )
         old, new = flatten(before), flatten(self._settings)
+        if old.get("documents") != new.get("documents"):
+            raise BadInput(
+                f"testset={self.path} was drafted from other documents. Draft from these into another folder, such as "
+                f"testset={self.path}2: replies about documents that are the same are cached."
+            )
         for key in [*new, *(key for key in old if key not in new)]:
             if old.get(key) != new.get(key):
                 raise BadInput(

@@ -57,6 +57,7 @@ def test_the_same_settings_go_on(written):
     ("settings", "message"),
     [
         ({"seed": 1}, "seed=0, not 1"),
+        ({"documents": "ab" * 32}, "was drafted from other documents"),
         ({"llm": {"model": "large"}}, "llm.model=tiny, not large"),
         ({"questions": 3}, "questions=null, not 3"),
         ({"prompts": {"fact": "ab" * 32}}, "prompts.fact=null, not abababababab…"),
