@@ -10,6 +10,8 @@ SAMPLE = Path(__file__).resolve().parents[1] / "harness" / "sample"
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
 RUN = ["run", "tokenizer=word", "experiment_name=e"]
+LANGUAGE_MODEL = "LANGUAGE_MODEL"  # stands for the address of a language model, which runs while the script does
+PREPARE = ["prepare", f"files={SAMPLE}/profiles/*.txt", "chunk.unit=morphemes", "chunk.size=100", "chunk.overlap=20"]
 SWEEP = ["sweep", "tokenizer=word,whitespace", "gate=score", "gate.threshold=0,2,4", "experiment_name=s"]
 PREPARED = (  # what a used folder holds
     RUN,
@@ -17,6 +19,7 @@ PREPARED = (  # what a used folder holds
     ["score", f"predictions={SAMPLE}/corrections/careful.csv", *CORRECTIONS],
     ["score", f"predictions={SAMPLE}/corrections/eager.csv", *CORRECTIONS],
     ["export", "experiment_name=e", "submission=best.csv"],
+    PREPARE,
 )
 
 
@@ -25,7 +28,7 @@ class Command:
     """words: of the command line. numbers: keys of its JSON document that every undisturbed run has alike.
 
     used: whether it needs a folder that has been used. server: whether it makes runs of its own on a server.
-    resumes: whether an interrupted one leaves what it has encoded in the cache, for the next one to go on from.
+    resumes: whether an interrupted one leaves what it has encoded or read, for the next one to go on from.
     """
 
     words: list[str]
@@ -66,6 +69,25 @@ COMMANDS = {
         ["score", f"predictions={SAMPLE}/answers/first.json", "task=answers", *ANSWERS],
         ("metrics", "counts"),
         server=True,
+    ),
+    "prepare": Command(PREPARE, ("documents", "spans", "characters", "near_duplicates"), resumes=True),
+    "draft": Command(
+        [
+            "testset draft",
+            "documents=outputs/documents",
+            "testset=ts",
+            "model=m",
+            f"llm.base_url={LANGUAGE_MODEL}",
+            "limit=null",
+        ],
+        ("queries", "kinds", "rejected"),
+        used=True,
+    ),
+    "chunked": Command(
+        ["run", "dataset=chunked", "dataset.chunk.size=200", "tokenizer=word", "experiment_name=c"],
+        ("metrics", "losses", "counts"),
+        server=True,
+        resumes=True,
     ),
     "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
 }

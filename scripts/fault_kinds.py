@@ -125,7 +125,7 @@ class DamagedCache(Fault):
     used = True
 
     def fits(self, name: str, command: Command) -> bool:
-        return name in ("run", "hybrid", "dense", "sweep", "search", "cache", "model")
+        return name in ("run", "hybrid", "dense", "sweep", "search", "cache", "model", "draft", "chunked")
 
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         world.run(words)
@@ -147,7 +147,7 @@ class DamagedDatabase(Fault):
     used = True
 
     def fits(self, name: str, command: Command) -> bool:
-        return name not in ("search", "cache")
+        return name not in ("search", "cache", "prepare", "draft")
 
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         database = world.folder / "outputs" / "mlflow.db"
@@ -176,7 +176,7 @@ class Crowd(Fault):
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         children = [world.start(words) for _ in range(CROWD)]
         outcomes = [child.outcome(f"{CROWD} at once") for child in children]
-        refused = {0, 2} if words[0] == "sweep" else {0}  # only one process may run a sweep
+        refused = {0, 2} if words[0] in ("sweep", "prepare") else {0}  # which only one process may do at a time
         for outcome in outcomes:
             outcome.allowed = frozenset(refused)
         return outcomes

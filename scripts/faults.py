@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import parser
-from fault_commands import COMMANDS, PREPARED, Command
-from fault_kinds import FAULTS, Skipped
+from fault_commands import COMMANDS, LANGUAGE_MODEL, PREPARED, Command
+from fault_kinds import FAULTS, SUPPORT, Skipped
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
@@ -48,8 +48,8 @@ IMPORTED = (
     "hydra.main", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
     "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
     "harness.commands.compare.command", "harness.commands.doctor.command", "harness.commands.export.command",
-    "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
-    "harness.commands.sweep.command",
+    "harness.commands.prepare", "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
+    "harness.commands.sweep.command", "harness.commands.testset.draft",
 )  # fmt: skip
 TWICE = """
     SELECT key_tag.value FROM runs JOIN tags key_tag USING (run_uuid) JOIN tags trial_tag USING (run_uuid)
@@ -98,11 +98,13 @@ class World:
     """The folder that commands run in, always at the same path, and copies of it that hold a used state.
 
     mounts: whether it is a file system of its own, whose size can be limited.
-    environment: variables of the case. databases: of tracking stores outside the folder.
+    model: the address of a language model. environment: variables of the case.
+    databases: of tracking stores outside the folder.
     """
 
     base: Path
     mounts: bool
+    model: str
     environment: dict[str, str] = field(default_factory=dict)
     databases: list[Path] = field(default_factory=list)
 
@@ -129,7 +131,7 @@ class World:
             "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
         } | self.environment  # fmt: skip
-        words = [*words[0].split(), *words[1:], "format=json"]
+        words = [*words[0].split(), *(word.replace(LANGUAGE_MODEL, self.model) for word in words[1:]), "format=json"]
         if fresh_interpreter or "hydra/launcher=joblib" in words:  # whose workers would outlive a fork
             command = [sys.executable, "-c", "from harness.cli import main; main()", *words]
             with files[0].open("w") as out, files[1].open("w") as err:
@@ -153,10 +155,13 @@ class World:
     def left(self, temporary: bool, cached: bool = True) -> list[str]:
         """What commands that have ended must not leave.
 
-        temporary: whether that includes the system's own folder. cached: whether it includes unfinished cache entries.
+        temporary: whether that includes the system's own folder. cached: whether it includes what the next command goes
+            on from: unfinished cache entries and documents.
         """
         outputs, cache = self.folder / "outputs", self.folder / "cache"
         unfinished = [*outputs.rglob("*.unfinished*"), *(cache.rglob("*.unfinished") if cached else ())]
+        if not cached:
+            unfinished = [path for path in unfinished if "documents.unfinished" not in path.parts]
         found = [path for path in unfinished if path.exists()]
         found += [*(outputs / ".claims").glob("*"), *outputs.glob("scratch-*"), *self.folder.glob(".*.unfinished")]
         found += list((self.folder / "tmp").iterdir()) if temporary else []
@@ -385,18 +390,28 @@ def main(arguments: list[str]) -> int:
     )  # a shell's background commands ignore it, and hand that on
     import_everything()
     folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
-    world = World(folder, mounts)
-    campaign = Campaign(world, chosen.seed)
+    model = _language_model()
+    campaign = Campaign(World(folder, mounts, model.url), chosen.seed)
     try:
-        _run(campaign, cases, chosen.minutes, chosen.cases)
+        with model:
+            _run(campaign, cases, chosen.minutes, chosen.cases)
     finally:
         for fault in FAULTS.values():
             fault.close()
         if mounts:
-            subprocess.run(["umount", "--recursive", "--lazy", world.folder], check=True)
+            subprocess.run(["umount", "--recursive", "--lazy", campaign.world.folder], check=True)
         shutil.rmtree(folder)
     print(campaign.table())
     return 1 if campaign.wrong else 0
+
+
+def _language_model() -> Any:
+    """A server of the tests, whose replies take long enough to be interrupted."""
+    sys.path.insert(0, str(SUPPORT))
+    from chat_server import ChatServer
+    from scripted_drafts import draft
+
+    return ChatServer(model=draft, delay=0.02)
 
 
 def _run(campaign: Campaign, cases: list[tuple[str, str, int | None]], minutes: float, most: int | None) -> None:

@@ -73,7 +73,7 @@ class TestsetFolder:
             self.path / MANIFEST,
             _json({"version": VERSION, **manifest, "settings": self._settings, "files": digests}),
         )
-        (self.path / UNFINISHED).unlink()
+        (self.path / UNFINISHED).unlink(missing_ok=True)  # another process may have drafted the same at once
 
     def _own(self, name: str) -> set[str]:
         """The sha256 of what the harness has written to a file."""
