@@ -39,6 +39,8 @@ from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
 files = find_files(f"{folder}/*.txt")
 options = {"kiwi sentences": {"splitter": "kiwi"}, "kiwi morphemes": {"unit": "morphemes", "size": 100, "overlap": 20}}
+if kind in options:
+    Chunking(**options[kind]).spans("한 문장이다.")  # loads kiwi
 began = time.perf_counter()
 if kind == "read":
     sum(len(one.path.read_text("utf-8")) for one in files)

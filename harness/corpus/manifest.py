@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, VERSION
-from harness.data.files import field, json_file, required, write_text
+from harness.data.files import field, json_file, required, sha256_of, write_text
 from retrievers.base import BadInput
 
 NEAR_DUPLICATES = "near_duplicates.jsonl"
@@ -79,6 +79,11 @@ class Manifest:
         row = {"version": VERSION, "inputs": self.inputs, "chunk": self.chunk}
         text = json.dumps({**row, **asdict(self.prepared), "sha256": self.sums}, ensure_ascii=False)
         write_text(folder / MANIFEST, f"{text}\n")
+
+    def changed(self, folder: Path) -> str | None:
+        """The first of the other files in a folder that is not as it was written; None if all are."""
+        sums = self.sums.items()
+        return next((one for one, sha in sums if not (folder / one).is_file() or sha256_of(folder / one) != sha), None)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

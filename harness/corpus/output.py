@@ -18,7 +18,7 @@ from harness.corpus.files import SourceFile
 from harness.corpus.manifest import SUMMED, Manifest, Prepared
 from harness.corpus.preparation import Unreadable, identity, prepare
 from harness.data.documents_folder import MANIFEST, TEXTS, DocumentsFolder
-from harness.data.files import sha256_of, some
+from harness.data.files import some
 from retrievers.base import BadInput
 
 UNFINISHED, REPLACED = ".unfinished", ".replaced"
@@ -38,14 +38,36 @@ def prepare_output(
     for one in files:
         if any(one.path.resolve().is_relative_to(folder) for folder in (place, unfinished)):
             raise BadInput(f"files names {one.path}, which lies in output={output}. Choose another output, or files.")
-    if manifest := _checked(place, output):
-        known = digest(identity(files, chunking))
-        if manifest.inputs == known and (unreadable == "skip" or not manifest.prepared.skipped):
-            return manifest.prepared, False
+    finished = _checked(place, output)
+    if finished and _is_of(finished, files, chunking, unreadable):
+        return finished.prepared, False
     with _working(unfinished, output):
-        prepared = prepare(files, chunking, unfinished, unreadable)
+        prepared = _completed(unfinished, files, chunking, unreadable) or prepare(
+            files, chunking, unfinished, unreadable
+        )
     _replace(place, unfinished)
     return prepared, True
+
+
+def _is_of(manifest: Manifest, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable) -> bool:
+    """Whether a folder holds what would be prepared."""
+    if manifest.prepared.skipped and unreadable == "stop":
+        return False
+    return manifest.inputs == digest(identity(files, chunking))
+
+
+def _completed(
+    unfinished: Path, files: Sequence[SourceFile], chunking: Chunking, unreadable: Unreadable
+) -> Prepared | None:
+    """What an unfinished folder holds if a kill has come so late that it only lacks its name; None for any other."""
+    try:
+        manifest = Manifest.read(unfinished)
+    except BadInput:  # there is none
+        return None
+    if manifest.changed(unfinished) or not _is_of(manifest, files, chunking, unreadable):
+        return None
+    shutil.rmtree(unfinished / work_log.FOLDER)
+    return manifest.prepared
 
 
 def _checked(place: Path, output: Path) -> Manifest | None:
@@ -64,12 +86,11 @@ def _checked(place: Path, output: Path) -> Manifest | None:
         )
     DocumentsFolder(place, "output")
     manifest = Manifest.read(place)
-    for name, expected in manifest.sums.items():
-        if not (place / name).is_file() or sha256_of(place / name) != expected:
-            raise BadInput(
-                f"{output / name} has changed since `harness prepare` wrote it. Choose another output, or delete "
-                f"{output} to have it written anew."
-            )
+    if changed := manifest.changed(place):
+        raise BadInput(
+            f"{output / changed} has changed since `harness prepare` wrote it. Choose another output, or delete "
+            f"{output} to have it written anew."
+        )
     return manifest
 
 
