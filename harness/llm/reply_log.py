@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from harness.progress import stage
 from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
@@ -66,26 +67,40 @@ class ReplyLog:
             return
         from filelock import FileLock
 
-        with FileLock(self._folder.with_name(f"{self._folder.name}.lock")):
+        lock = FileLock(self._folder.with_name(f"{self._folder.name}.lock"))
+        with stage("waiting for another process that asks the same model"):
+            lock.acquire()
+        try:
             self._file = os.open(self._path(self._folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 self.refresh()
                 os.ftruncate(self._file, self._read)  # what a killed process had begun to write
                 yield
-                os.fsync(self._file)
             finally:
+                os.fsync(self._file)
                 os.close(self._file)
                 self._file = -1
+        finally:
+            lock.release()
 
     def add(self, key: str, completion: Completion) -> None:
         """Add a reply; it is on disk when this returns. OSError, such as of a full disk. Only while `adding`."""
         with self._adding:
             if self._folder is not None:
-                line = _line(key, completion)
-                if (written := os.write(self._file, line)) < len(line):
-                    os.write(self._file, line[written:])  # raises what hinders it
-                self._read += len(line)
+                self._write(_line(key, completion), self._folder / FILE)
             self._found[key].append(completion)
+
+    def _write(self, line: bytes, path: Path) -> None:
+        """Write a line, or nothing of it."""
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError as error:
+            os.ftruncate(self._file, self._read)
+            error.filename = str(path)
+            raise
+        self._read += len(line)
 
     def refresh(self) -> None:
         """Read what was added since the last time; damaged lines are left out, with a warning."""

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import random
 import socket
 import threading
 import traceback
@@ -226,6 +227,34 @@ def test_what_may_pass_is_asked_again(stumble):
     with ChatServer(lambda text, time: stumble if time < 3 else "yes") as server:
         assert values(ask(server, "a", timeout=0.5)) == ["yes"]
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_endpoint_with_every_fault_at_once(tmp_path, seed):
+    """Each request stumbles up to three times, each time differently, and every prompt has its own reply in the end."""
+    faults = [
+        Reply(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.01"}),
+        Reply(500, "<html>"),
+        Reply(200, completion("cut"), cut=20),
+        Reply(200, "{"),
+        '{"n": "three"}',
+        "Sure! Here it is.",
+    ]
+
+    def answer(text, time):
+        fault = random.Random(f"{seed} {text} {time}").choice(faults) if time <= int(text) % 4 else None
+        wrong = sum(isinstance(random.Random(f"{seed} {text} {t}").choice(faults), str) for t in range(1, time))
+        return fault if fault is not None and (wrong < 2 or isinstance(fault, Reply)) else f'{{"n": {text}}}'
+
+    texts = [str(i) for i in range(100)]
+    with ChatServer(answer) as server:
+        replies = ask(server, texts, NUMBER.read, tmp_path, parallel=8, retries=4, timeout=5)
+        assert [reply.value for reply in replies] == [{"n": int(text)} for text in texts]
+        paid = len(next((tmp_path / "replies").rglob("replies.log")).read_text("ascii").splitlines())
+        assert 100 < paid < len(server.asked)  # what was refused is in the log, what never came is not
+        asked = len(server.asked)
+        assert ask(server, texts, NUMBER.read, tmp_path) == replies
+        assert len(server.asked) == asked
 
 
 @pytest.fixture

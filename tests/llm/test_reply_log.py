@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import resource
 
 import pytest
 from hypothesis import given, settings
@@ -107,6 +108,22 @@ def test_a_row_that_is_no_reply_is_left_out_with_a_warning(tmp_path, caplog, row
     assert "1 damaged lines are left out" in caplog.text
 
 
+def test_a_full_disk_ends_the_asking_and_leaves_whole_lines(tmp_path):
+    """A limit on the size of files stands for the full disk: of the second line, only a part fits."""
+    write(tmp_path, [(KEYS[0], REPLIES[0])])
+    limits, size = resource.getrlimit(resource.RLIMIT_FSIZE), (tmp_path / FILE).stat().st_size
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, limits[1]))
+        with pytest.raises(OSError, match="File too large") as raised:
+            write(tmp_path, [(KEYS[1], REPLIES[0])])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.filename == str(tmp_path / FILE)
+    assert (tmp_path / FILE).stat().st_size == size
+    write(tmp_path, [(KEYS[1], REPLIES[0])])
+    assert read(tmp_path)[KEYS[1]] == (REPLIES[0],)
+
+
 def test_a_log_that_was_removed_begins_anew(tmp_path):
     log = write(tmp_path)
     (tmp_path / FILE).unlink()
@@ -128,7 +145,7 @@ def test_lines_are_readable(tmp_path):
 
 def _add(folder, name):
     log = ReplyLog(folder)
-    for n in range(20):
+    for n in range(8):
         with log.adding():
             log.add(f"{name}{n}", Completion("x" * 5000))
 
@@ -140,4 +157,4 @@ def test_processes_take_turns(tmp_path):
         one.start()
     for one in workers:
         one.join()
-    assert len(list(read(tmp_path).completions())) == 40
+    assert len(list(read(tmp_path).completions())) == 16
