@@ -171,15 +171,17 @@ def _judged(task: Task, item: Item, text_of: Callable[[str], str]) -> Draft | Re
 
 
 def _unanswerable(task: Task, item: Item, texts: Sequence[str]) -> Draft | Rejection:
-    """Rejected where the missing information is named word by word in the files of its document; a line that has all of
-    its words, in any order, is shown to the reviewer. More cannot be known by text alone."""
+    """Rejected where the missing information is named, in two or more words, as it is in the texts of its document.
+
+    A line that has all of its words, in any order, is shown to the reviewer. More cannot be known by text alone.
+    """
     words = item.missing.casefold().split()
-    lines = [line for text in texts for line in text.split("\n")]
     flags = [f"check that no document has the answer: {item.missing}"]
-    for line in lines:
-        if " ".join(words) in " ".join(line.casefold().split()):
+    for line in (line for text in texts for line in text.split("\n")):
+        known = " ".join(line.casefold().split())
+        if len(words) > 1 and " ".join(words) in known:
             return _rejection(task, "answered by the texts", f"{item.missing!r} stands in {line.strip()!r:.200}", item)
-        if len(flags) < MOST_FLAGS and all(word in line.casefold() for word in words):
+        if len(flags) < MOST_FLAGS and all(word in known for word in words):
             flags.append(f"may have the answer: {line.strip():.200}")
     return replace(_draft(task, item), flags=tuple(flags))
 
