@@ -13,10 +13,20 @@ def test_sizes_of_chunks_are_swept_once_prepared(harness):
     said = " ".join(apart.out.split())
     assert "Trials that differ in dataset.chunk.size do not compare: 2 groups" in said
     assert "objective=span_recall@3 counts characters of evidence, and ranks all of them." in said
+    ranked = harness(*SWEEP, "objective=span_recall@3")
+    assert "span_recall@3 rises with their length" in " ".join(ranked.out.split())
     together = harness(*SWEEP, "objective=span_recall@3", "format=json").json
     assert together["groups"] == []
     assert together["best"]["value"] > 0
     assert together["trials"]["finished"] == 2
+
+
+def test_a_search_needs_an_objective_that_does_not_depend_on_the_cut(harness):
+    search = (*SWEEP[:-1], "dataset.chunk.size=int(interval(100,400))", "search=tpe", "search.trials=2")
+    refused = harness(*search)
+    assert refused.code == 2
+    assert refused.err.rstrip().endswith("Or search by objective=span_recall@3.")
+    assert harness(*search, "objective=span_recall@3", "format=json").json["trials"]["finished"] == 2
 
 
 def test_a_size_that_cannot_work_fails_alone(harness):

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from harness.commands.sweep import plan
 from harness.commands.sweep.axes import Interval, axis_of
 from harness.commands.sweep.composer import Composer
+from harness.commands.sweep.groups import cut_in_different_ways
 from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
 from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
 from harness.config.components import build
+from harness.evaluation.measures import SPAN_MEASURES
 from harness.pipeline.timing import MS
 from harness.tracking import provenance
 from harness.tracking.run_kind import RunKind, kind_of
@@ -176,8 +178,9 @@ def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
     for key in some:
         trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]
         if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
+            way = f" Or search by objective={SPAN_MEASURES[0]}." if cut_in_different_ways(trials) else ""
             raise BadInput(
                 f"{key} decides what trials are scored on or how, so that trials with different values do not compare "
                 f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "
-                "search out: a grid has a best trial of each."
+                f"search out: a grid has a best trial of each.{way}"
             )

@@ -8,7 +8,7 @@ has one over ways to cut texts into documents, unless its objectives count chara
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,11 +74,12 @@ def keys_apart(trials: Mapping[int, Trial]) -> list[str]:
     return keys_that_change(trials.values(), lambda trial: (trial.data, trial.rules))
 
 
-def cut_in_different_ways(trials: Mapping[int, Trial]) -> bool:
-    """Whether nothing but the cut of the same texts into documents sets the trials apart."""
-    given = [trial for trial in trials.values() if not trial.error]
-    same = {(trial.fingerprints.get("queries"), trial.fingerprints.get("evidence"), trial.rules) for trial in given}
-    return len(same) == 1 and all("evidence" in trial.fingerprints for trial in given)
+def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
+    """Whether the trials have the same evidence and rules, and documents cut from the same texts in different ways."""
+    given = [{**trial.fingerprints, "rules": trial.rules} for trial in trials if not trial.error]
+    same = {(one.get("queries"), one.get("evidence"), one["rules"]) for one in given}
+    several = len({one.get("documents") for one in given}) > 1
+    return several and len(same) == 1 and all("evidence" in one for one in given)
 
 
 def systems(trials: Mapping[int, Trial], groups: Sequence[Group], value: Callable[[int], float]) -> list[System]:

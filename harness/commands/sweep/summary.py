@@ -109,7 +109,18 @@ class Summary:
         if self.groups:
             return self._notes_on_groups()
         tie = [self.recommended.reason] if self.recommended and self.recommended.reason else []
-        return [*tie, *(edge.note for edge in self.edges)]
+        return [*tie, *(edge.note for edge in self.edges), *self._notes_on_cuts()]
+
+    def _notes_on_cuts(self) -> list[str]:
+        """What to mind where documents of different lengths are ranked by how much evidence the first k show."""
+        names = [objective.name for objective in self.objectives]
+        if not cut_in_different_ways(self.trials.values()) or any(not name.startswith("span_recall") for name in names):
+            return []
+        precision = names[0].replace("recall", "precision")
+        return [
+            f"The first documents show more if they are longer, so that {names[0]} rises with their length. "
+            f"'objectives=[{names[0]},{precision}]' says what that costs."
+        ]
 
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
@@ -117,7 +128,7 @@ class Summary:
         if system := best_by_mean(self.systems):
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
-        if cut_in_different_ways(self.trials):
+        if cut_in_different_ways(self.trials.values()):
             found.append(
                 "They have the same evidence, and documents that were cut from the same texts in different ways: "
                 f"objective={SPAN_MEASURES[0]} counts characters of evidence, and ranks all of them."
