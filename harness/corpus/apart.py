@@ -23,7 +23,7 @@ from retrievers.base import BadInput
 _START = "import sys; sys.path[:] = {path!r}; from harness.corpus.apart import serve; serve({function!r}, {limits!r})"
 
 
-_GROWN = 300 << 20  # bytes that a process has needed at most before it takes another call
+_GROWN = 300 << 20  # bytes that a process may hold after a call, to take another one
 
 
 class Ended(Exception):
@@ -125,10 +125,8 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (what a library prints is no reply)
         os.dup2(nothing.fileno(), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":  # elsewhere the limit is not kept, or counts what is only reserved
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
-            most = int(file.read().split()[0]) * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    if held := _held():  # elsewhere the limit is not kept, or counts what is only reserved
+        resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, seconds)  # not handled: the system itself ends the process
         _reply(replies, call, json.loads(line))
@@ -150,6 +148,15 @@ def _reply(replies: IO[bytes], call: Callable[[str], Any], argument: str) -> Non
 
 def _encoded(kind: str, value: Any) -> bytes:
     """A reply, with whether the process has grown so much that a new one should take the next call."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit > _GROWN
-    return json.dumps([kind, value, grown], ensure_ascii=False).encode() + b"\n"
+    line = json.dumps([kind, value], ensure_ascii=False).encode()
+    held = _held()
+    return line[:-1] + (b", true]\n" if held and held[1] > _GROWN else b", false]\n")
+
+
+def _held() -> tuple[int, int] | None:
+    """(bytes of address space, bytes in memory) of this process; None where the system has no such file."""
+    if sys.platform != "linux":
+        return None
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        size, resident = file.read().split()[:2]
+    return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()

@@ -42,6 +42,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "config/components.py:_recorded_classes": SHIPPED,
     "config/components.py:plugin_targets": "the files of an installed package",
     "config/leash.py:_shipped": SHIPPED,
+    "corpus/apart.py:_held": "about this machine",
     "corpus/apart.py:serve": APART,
     "corpus/readers/pdf.py:read": f"{APART}: format `pdf`",
     "data/dataset.py:_line_of": "finds the line that a refusal is about",
