@@ -61,10 +61,12 @@ class Task:
         return [reply.value or "" for reply in found]
 
     def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
-        """(the texts, None unless a usable one is cached for each; how many the model would be asked for)."""
-        found = chat.known(self.prompts(conversations), self._read)
+        """(the texts, None unless a usable one is cached for each; how many prompts the model would be asked)."""
+        prompts = self.prompts(conversations)
+        found = chat.known(prompts, self._read)
         texts = [reply.value for reply in found if reply and reply.value is not None]
-        return texts if len(texts) == len(found) else None, found.count(None)
+        missing = {prompt.turns for prompt, reply in zip(prompts, found, strict=True) if reply is None}
+        return texts if len(texts) == len(found) else None, len(missing)
 
     def _read(self, reply: str) -> str:
         text: str = self._schema.read(reply)[self.name].strip()

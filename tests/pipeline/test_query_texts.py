@@ -155,7 +155,12 @@ def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
     with ChatServer(rewritten) as server:
         words = (*TALK, "query.text=user_turns,rewrite,expand", "tokenizer=char_ngram,word", *llm(server))
         planned = harness("sweep", *words, "dry_run=true").json
-        assert (planned["trials"], planned["retrievals"], len(server.asked)) == (6, {"compute": 6, "cached": 0}, 0)
+        assert (planned["trials"], planned["retrievals"]) == (6, {"compute": 6, "cached": 0})
+        assert (planned["requests"], len(server.asked)) == (6, 0)
+        assert (
+            "6 requests to a language model for query.text"
+            in harness("sweep", *words, "dry_run=true", "format=text").out
+        )
         found = harness("sweep", *words).json
         assert found["trials"]["finished"] == 6
         assert len(server.asked) == 2 * 3, "each of the three conversations, rewritten and expanded"
@@ -164,6 +169,7 @@ def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
         assert harness("sweep", *words).json["plan"]["finished_before"] == 6
         more = harness("sweep", *words, "retriever.bm25.k1=1.5,2", "dry_run=true").json
         assert more["retrievals"] == {"compute": 6, "cached": 6}, "of texts that are known by now"
+        assert more["requests"] == 0
         assert len(server.asked) == 2 * 3
 
 

@@ -27,6 +27,7 @@ def test_the_configs_of_a_checkout_are_found():
 
 # Further overrides that a choice needs to take effect.
 WITH = {
+    "answer": [],
     "encoder": ["retriever=dense"],
     "index": ["retriever=dense", "encoder=lsa"],
     "fusion": ["retriever=hybrid_lexical"],
@@ -38,6 +39,7 @@ WITH = {
 }
 LEARNT = {"rule": {"features": [[None, "query_characters"]], "k": 10, "levels": [3, 0], "thresholds": [4.0]}}
 ALSO = {
+    ("answer", "llm"): ["llm.model=tiny"],
     ("gate", "fitted"): ["gate.file=gate.json"],
     ("gate", "llm"): ["llm.model=tiny"],
     ("encoder", "local"): ["encoder.path=model"],
@@ -71,7 +73,10 @@ def _names_model(part):
 
 @pytest.fixture(scope="module")
 def chat():
-    with ChatServer(lambda text, time: "no" if "안녕" in text else "yes") as server:
+    def model(asked, time):
+        return '{"answer": "네"}' if asked.schema else "no" if "안녕" in asked.text else "yes"
+
+    with ChatServer(model=model) as server:
         yield server
 
 

@@ -24,7 +24,11 @@ def test_a_wheel_runs_in_an_empty_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     call("-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT))
     [wheel] = tmp_path.glob("*.whl")
-    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    packed = zipfile.ZipFile(wheel).namelist()
+    prompts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "harness").rglob("prompts/**/*.txt")}
+    assert len(prompts) > 3
+    assert prompts <= {*packed}
+    names = {name.partition("/")[0] for name in packed}
     assert names == {"harness", "retrievers", wheel.name.rpartition("-py3")[0] + ".dist-info"}
     prompts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "harness").glob("**/prompts/**/*.txt")}
     assert len(prompts) >= 12

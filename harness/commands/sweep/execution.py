@@ -52,6 +52,7 @@ class Forecast:
             cached = plan.cached_rankings(self._sweep.planner.rankings, depths, plan.cache_of(runnable[0]))
             self._cached = {key: key in cached for key in depths} | self._cached
         jobs = plan.jobs(todo, depths, self._sweep.trials_per_job)
+        unwritten = {digest: count for count, digest in (trial.unwritten for trial in todo)}
         return {
             "trials": len(trials),
             "finished_before": len(different) - len(todo),
@@ -63,6 +64,7 @@ class Forecast:
                 "compute": sum(not self._cached[key] for key in depths),
                 "cached": sum(self._cached[key] for key in depths),
             },
+            "requests": sum(unwritten.values()),
         } | (plan.keys_by_cost(trials) if self._sweep.points else {})
 
     def more_retrievals(self, trials: Sequence[Trial]) -> int:

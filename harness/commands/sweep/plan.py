@@ -57,6 +57,8 @@ class Trial:
     data, rules: digests of the queries and labels that score it, and of how they are scored: trials with the same ones
     compare. By objectives that count characters of evidence, trials on other documents of the same texts do, too.
     ranking_keys: digests of the component rankings that it reads.
+    unwritten: of its queries, how many a language model is still to be asked for, and a digest that trials with the
+    same ones share.
     job_key: digest of all its expensive steps. error: why it cannot run.
     """
 
@@ -69,6 +71,7 @@ class Trial:
     data: str = ""
     rules: str = ""
     ranking_keys: tuple[str, ...] = ()
+    unwritten: tuple[int, str] = (0, "")
     job_key: str = ""
     error: Exception | None = None
 
@@ -148,6 +151,7 @@ class Planner:
         trial.config, trial.choices, trial.fingerprints = dict(config.document), choices, dataset.fingerprints
         trial.data = digest([dataset.fingerprints[name] for name in self._shared(config)])
         trial.ranking_keys = ranking_keys
+        trial.unwritten = dataset.unwritten, dataset.queries_digest
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
         self._check_possible(trial, config, dataset)
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
@@ -351,6 +355,8 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
     retrievals = counts["retrievals"]
     needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
     yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
+    if requests := counts.get("requests"):
+        yield f"{counted(requests, 'request')} to a language model for query.text"
     if counts["finished_before"]:
         yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
     if counts["same"]:

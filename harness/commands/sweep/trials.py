@@ -130,7 +130,7 @@ class Jobs:
         content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
         trials = []
         for values in content["trials"]:
-            lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys")}
+            lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys", "unwritten")}
             trials.append(Trial(**values | lists))
             trials[-1].config["tracking"] = tracking
         return run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
