@@ -37,10 +37,10 @@ def read_examples(path: Path) -> Examples:
     """Queries of a test set's folder, or of a file: JSON lines {eval_id, msg} as in the contest, or plain text with one
     query per line. JSON lines may have the contest's `relevant`: ids or grades, empty for a query that needs no
     retrieval. If one line has it, all must have it."""
+    if path.is_dir():
+        rows = read_queries(path, "examples")
+        return Examples(tuple(row.query for row in rows), tuple(rows))
     try:
-        if path.is_dir():
-            rows = read_queries(path, "examples")
-            return Examples(tuple(row.query for row in rows), tuple(rows))
         lines = list(numbered_lines(path))
         if not lines:
             raise no_rows(path)

@@ -75,10 +75,11 @@ def _work(config: dict[str, Any], model: ChatModel) -> Work:
     kinds = _kinds(config["kinds"])
     examples = read_examples(Path(config["examples"])) if config["examples"] else Examples()
     folder = DocumentsFolder(Path(config["documents"]))
-    chunks = drafting.sample(folder, config["seed"], config["limit"])
-    language = config["language"]
-    if language == "auto":
+    limit, language = config["limit"], config["language"]
+    chunks = drafting.sample(folder, config["seed"], limit and max(limit, LOOKED_AT))
+    if language == "auto":  # the same for any limit
         language = language_of("\n".join(chunk.document.text for chunk in chunks[:LOOKED_AT]))
+    chunks = chunks[:limit]
     prompts = read_prompts(kinds, language, config["prompts"])
     if examples.queries:
         check_examples(prompts)

@@ -133,8 +133,9 @@ def finished(style: str, outcome: Outcome, spent: Usage) -> dict[str, Any]:
 
     def show(console: Console) -> None:
         _tables(console, outcome)
-        for draft in {one.kind: one for one in reversed(outcome.kept)}.values():
-            _draft(console, draft)
+        for kind in outcome.kinds:
+            for draft in [one for one in outcome.kept if one.kind == kind][:1]:
+                _draft(console, draft)
         for name, one in {"drafts": outcome.measured.of_drafts, "examples": outcome.measured.of_examples}.items():
             if one:
                 console.print(f"Easiness of {name}: {one.text()}.")
