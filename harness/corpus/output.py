@@ -34,6 +34,8 @@ def prepare_output(
     prepared is replaced. BadInput for a folder with anything else, or which has been changed since.
     """
     place = Path(str(output.resolve()))  # a link stays: what it leads to is replaced
+    if not place.name:
+        raise BadInput(f"output={output} is the root of all folders. Name one in it.")
     unfinished = place.with_name(place.name + UNFINISHED)
     for one in files:
         if any(one.path.resolve().is_relative_to(folder) for folder in (place, unfinished)):
@@ -107,7 +109,10 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
                 f"choose another output than {output}."
             )
     work = unfinished / work_log.FOLDER
-    work.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"output={output} cannot be made: {error.strerror}. Choose another folder.") from None
     try:
         with FileLock(work / "lock", timeout=0):
             yield

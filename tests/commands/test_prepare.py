@@ -112,6 +112,12 @@ def test_unreadable_files(harness, corpus):
         (["output=in/문서"], "output=in/문서 holds what `harness prepare` did not write (셋.md)"),
         (["output=in/문서/셋.md"], "is a file"),
         (["output="], "output is empty"),
+        (["output=/"], "output=/ is the root of all folders"),
+        (["output=/proc/docs"], "output=/proc/docs cannot be made"),
+        (["output=in/one.txt/docs"], "output=in/one.txt/docs cannot be made"),
+        (["chunk.note=in"], "in is a folder, but a file is expected"),
+        (["chunk.separator=null"], "chunk.separator=None is not text"),
+        (["chunk.size=100,300"], "Ambiguous value"),
         (["files=in/one.txt", "output=in"], "which lies in output=in"),
     ],
 )

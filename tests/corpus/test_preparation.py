@@ -274,15 +274,14 @@ def test_texts_of_an_earlier_attempt_with_other_files_go_away(corpus):
 def test_a_killed_prepare_goes_on(corpus):
     """Killed at ever later moments, until one attempt is quick enough; then everything is as if it had never been."""
     write({f"{number}.txt": " ".join(f"{number}의 {part}번 문장이다." for part in range(2000)) for number in range(20)})
-    command = [sys.executable, "-m", "harness.cli", "prepare", "files=in/*", "chunk.size=12", "chunk.overlap=6"]
     code = "import sys; from harness.cli import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", code, *command[3:]]
+    command = [sys.executable, "-c", code, "prepare", "files=in/*", "chunk.size=12", "chunk.overlap=6"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([*command, "output=whole"], check=True, env=environment, capture_output=True)
     kills = 0
     for attempt in range(40):
         process = subprocess.Popen([*command, "output=docs"], env=environment, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 0.6 + 0.15 * attempt
+        until = time.monotonic() + 0.8 * 1.25**attempt
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
         if process.poll() is not None:
