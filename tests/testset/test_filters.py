@@ -7,10 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.data.spans import Evidence, Span
 from harness.testset import filters, scripts
-from harness.testset.drafts import Draft
+from harness.testset.drafts import KINDS, Draft
 from harness.testset.filters import NO_HELP, Filters, sift
 from harness.testset.wording import BEGINS_WITH_REFERENCE, POINTS_AT_TEXT, asks_nothing
 from retrievers.base import BadInput, Document, Query, Turn
@@ -404,3 +406,12 @@ def test_a_retriever_that_chooses_the_queries_wins():
     fair, chosen = simulate_filters.simulate(20_000).values()
     assert fair == pytest.approx((every, every), abs=0.01)
     assert chosen == pytest.approx((first_five, every), abs=0.01)
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=3), st.text(max_size=40), st.sampled_from(KINDS))
+@settings(max_examples=40)
+def test_any_text_passes_or_is_rejected(turns, answer, kind):
+    one = draft(tuple(turns), answer, kind)
+    accepted, rejected = sift([one], DOCUMENTS)
+    assert len(accepted) + len(rejected) == 1
+    assert all(rejection.detail for rejection in rejected)
