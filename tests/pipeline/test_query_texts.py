@@ -11,7 +11,7 @@ from talks import last_turn, llm, rewritten, rows, write_talk
 from harness.config.components import WRITTEN
 from harness.pipeline.query_texts import LENGTHS
 from harness.pipeline.writing import PROMPTS
-from retrievers.base import Failed
+from retrievers.base import BadInput, Failed
 from retrievers.external import http_client
 
 TALK = ("dataset=contest", "dataset.path=talk", "tokenizer=char_ngram", "format=json")
@@ -255,6 +255,48 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
     assert "are not cached. A model that is asked again may reply otherwise" in done.err
     found = harness("reproduce", f"run={run_id}", "verify_only=true", "format=json").json
     assert (found["reproduced"], found["wrong"]) == (None, [])
+
+
+def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path, monkeypatch):
+    """With the prompt of the run, which the model carries; the key and the endpoint are those of where it is served."""
+    from pandas import DataFrame
+
+    from harness.commands.export import model
+
+    Path("mine.txt").write_text("Rewrite:\n{conversation}")
+    down = [False]
+    with ChatServer(lambda asked, time: Reply(500, "") if down[0] else rewritten(asked)) as server:
+        words = ("query.text=rewrite", "query.prompt=mine.txt", *llm(server), "llm.runtime.retries=0")
+        told = harness("run", *TALK, *words, "gate=score", "gate.signal=background", "gate.threshold=-9")
+        before = len(server.asked)
+        export = harness("export", "model=true", "format=json").json
+        assert len(server.asked) == before, "the queries of the run are cached"
+        logged = tracker.client.get_logged_model(export["model"]["model_id"])
+        package = Path(logged.artifact_location.removeprefix("file://")) / "artifacts" / "package"
+        Path("mine.txt").unlink()
+        searcher = model.load(package)
+        searcher.warm()
+        assert len(server.asked) == before
+        talks = [json.loads(line) for line in (talk / "eval.jsonl").read_text("utf-8").splitlines()]
+        answers = model.answer(searcher, DataFrame({"messages": [row["msg"] for row in talks]})).to_dict("records")
+        assert [[one["doc_id"] for one in answer["documents"]] for answer in answers] == [
+            row["topk"] for row in rows(told).values()
+        ]
+        assert len(server.asked) == before + 3, "asked anew, and kept by nobody"
+        with pytest.raises(BadInput, match="row 0: the query is empty"):
+            model.answer(searcher, DataFrame({"query": [" "]}))
+        down[0] = True
+        with pytest.raises(Failed, match="query 'row 0' has no reply from tiny"):
+            model.answer(searcher, DataFrame({"query": ["안녕"]}))
+    shutil.rmtree(tmp_path / "cache")
+    done = harness("export", "model=true", "model_name=other", "submission=other.jsonl")
+    assert done.code == 2
+    assert "mine.txt: there is no such file" in done.err
+    Path("mine.txt").write_text("Rewrite:\n{conversation}")
+    done = harness("export", "model=true", "model_name=other", "submission=other.jsonl")
+    assert done.code == 2
+    assert "are not cached. The model would be asked again for what the run searched for." in done.err
+    assert not Path("other.jsonl").exists()
 
 
 def test_python_does_the_same(harness, talk):

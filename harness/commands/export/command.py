@@ -47,7 +47,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         ledger.settle(tracker)
         ledger.require_free(line)
         if config["model"]:
-            prepare_model(tracker, run, valid, _model_name(config, run))
+            prepare_model(tracker, run, valid, _cache(config), _model_name(config, run))
         target.parent.mkdir(parents=True, exist_ok=True)
         there = target.exists()
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
@@ -63,8 +63,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "model": None,
     }
     if config["model"]:
-        cache = Cache(Path(config["store"]["path"]))
-        document["model"] = log_model(tracker, run, valid, cache, _model_name(config, run))
+        document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
     place = Place.of(config, invocation)
     terminal.emit(
         config["format"], document, lambda console: _show(console, document, run, submission, kind.unit, place)
@@ -100,6 +99,10 @@ def _target(submission: str | None, ledger: Ledger, run: LoggedRun, kind: RunKin
     if target.absolute() == ledger.file:
         raise BadInput(f"submission={target} is the ledger of all submissions. Choose another name.")
     return target
+
+
+def _cache(config: Mapping[str, Any]) -> Cache:
+    return Cache(Path(config["store"]["path"]))
 
 
 def _model_name(config: Mapping[str, Any], run: LoggedRun) -> str:

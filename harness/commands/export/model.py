@@ -74,11 +74,11 @@ class ServedRun:
         return _with_rule(self.config, self.gate) if self.gate else self.config
 
 
-def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) -> None:
+def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> None:
     """Make the registered model `name` unless there is one, so that `log_model` can add a version.
 
-    BadInput if the run would have another trial key today: then its model might not answer as the run did; or if
-    MLflow refuses the name.
+    BadInput if the run would have another trial key today: then its model might not answer as the run did; if queries
+    that a language model has written for it are no longer cached; or if MLflow refuses the name.
     """
     if not isinstance(tracker, MlflowTracker):
         raise refusal(tracker, "stores no models")
@@ -90,6 +90,7 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, name: str) 
         if hasattr(target_class(node, "retriever"), "imports"):
             raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
     _require_same_key(run, config, dataset)
+    _searched(config, dataset, cache)
     _register(tracker, name)
 
 
