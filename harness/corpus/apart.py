@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import IO, Any
 
-from retrievers.base import BadInput
+from retrievers.base import BadInput, Failed
 
 # The search path is handed over, so that both processes import the same modules wherever they are started.
 _START = "import sys; sys.path[:] = {path!r}; from harness.corpus.apart import serve; serve({function!r}, {limits!r})"
@@ -34,7 +34,7 @@ class Apart:
     """Calls a function of a module in a process of its own, which lives until it fails or this object is closed.
 
     function: `module:name`, from text to a JSON value. seconds: of processor time for each call. memory: bytes that the
-    process may hold beyond those it starts with (Linux). Calls of several threads wait for each other.
+    process may hold beyond those it starts with (Linux only). Calls of several threads wait for each other.
     """
 
     def __init__(self, function: str, seconds: int, memory: int) -> None:
@@ -45,7 +45,8 @@ class Apart:
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """What the function returns. Raises BadInput if it does, Ended if the process ended."""
+        """What the function returns. Raises BadInput if it does, Ended if its input ended the process, Failed if
+        something else did, and RuntimeError with the traceback for any other error of the function."""
         with self._lock:
             process = self._running()
             try:
@@ -98,7 +99,10 @@ class Apart:
             return f"takes more than {self.seconds} s of processor time"
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP):
             return f"crashes its reader ({signal.Signals(-code).name}), as damaged files do, or {self._too_much()}"
-        raise RuntimeError(f"the process of {self.function} ended with exit code {code}")
+        raise Failed(
+            f"The process that calls {self.function} ended with exit code {code}, not because of its input. Is the "
+            "memory of this machine short? Run the command again."
+        )
 
     def _too_much(self) -> str:
         return f"takes more than {self.memory >> 20:,} MB of memory"

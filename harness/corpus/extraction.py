@@ -42,8 +42,8 @@ class Reader:
 
     name, version: recorded; raise the version when the same file gives another text. read: path -> the texts of its
     pages, or one text; raises BadInput that names the path. suffixes: of the files, in lower case. largest: bytes of a
-    file that it takes. begins: how files of the kind begin, in one of their first bytes; empty for text. package: the
-    library that parses, in a process of its own. paged: whether the texts are pages.
+    file that it takes. begins: what is in the first bytes of all such files; empty for text. package: the library
+    that parses, whose version is recorded. apart: whether a process of its own does. paged: whether the texts are pages.
     """
 
     name: str

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness.corpus.apart import Apart, Ended
-from retrievers.base import BadInput
+from retrievers.base import BadInput, Failed
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_an_end_is_explained_and_the_next_call_served(apart, what, message):
 
 
 def test_an_exit_without_a_reason_is_a_fault(apart):
-    with pytest.raises(RuntimeError, match="ended with exit code 3"):
+    with pytest.raises(Failed, match="ended with exit code 3"):
         apart("leave")
     assert apart("x") == "x"
 
