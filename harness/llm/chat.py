@@ -119,7 +119,7 @@ class ChatModel:
     def client(self) -> HttpClient:
         """Sends requests to the endpoint. BadInput as for `require`."""
         self.require()
-        return HttpClient(self._address, self._limits, self._secrets)
+        return HttpClient(self._address, self._limits, self._secrets, frozenset({400}))
 
     def body(self, prompt: Prompt) -> dict[str, Any]:
         """The request for a prompt, as JSON."""
@@ -325,9 +325,11 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
 
 
 def _completion(reply: http_client.Reply, expected_input: int) -> Completion:
-    """The completion in a response; NoAnswer if it is none."""
+    """The completion in a response, or the refusal of a filter before the model; NoAnswer if it is neither."""
     try:
         content = json.loads(reply.text)
+        if reply.status == 400:
+            content = _filtered(content["error"])
         choice = content["choices"][0]
         message = choice["message"]
         text, refusal = message.get("content") or "", message.get("refusal")
@@ -337,12 +339,21 @@ def _completion(reply: http_client.Reply, expected_input: int) -> Completion:
         counts = content.get("usage") or {}
         given, taken = counts.get("prompt_tokens"), counts.get("completion_tokens")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        if reply.status == 400:
+            raise NoAnswer(f"HTTP 400: {reply.quoted()}", final=True) from None
         raise NoAnswer(f"the reply is not a chat completion: {reply.quoted()}") from None
     text = re.sub("[\ud800-\udfff]", "\ufffd", text or str(refusal or ""))  # half characters, which no file can hold
     for secret in reply.secrets:
         if len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, "[key]")
     return Completion(text, finish, _tokens(given), _tokens(taken), expected_input)
+
+
+def _filtered(error: Any) -> dict[str, Any]:
+    """The completion that a hosted model's filter of contents stands for, which judges one prompt, not the request."""
+    if error["code"] != "content_filter":
+        raise ValueError
+    return {"choices": [{"message": {"content": str(error["message"])}, "finish_reason": "content_filter"}]}
 
 
 def _tokens(value: Any) -> int | None:

@@ -158,10 +158,11 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """The body of a response with status 200, and what may be quoted of it."""
+    """The body of a response, and what may be quoted of it."""
 
     text: str
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    status: int = 200
 
     def json(self) -> Any:
         """The parsed body; NoAnswer if it is not JSON, which may pass."""
@@ -190,11 +191,13 @@ class HttpClient:
 
     address: of the service; every request goes to its server.
     secrets: sent with each request, over https or to this machine only: the caller sees to that.
+    read_too: statuses besides 200 whose replies are read, not refused.
     """
 
     address: Address
     limits: Limits
     secrets: Secrets = Secrets()
+    read_too: frozenset[int] = frozenset()
 
     def answers(
         self, count: int, request: Callable[[int], Request], read: Callable[[int, Reply], _T]
@@ -267,7 +270,7 @@ class HttpClient:
         return None
 
     def _attempt(self, request: Request, pool: PoolManager) -> Reply:
-        """The reply to one request. NoAnswer for any status but 200."""
+        """The reply to one request. NoAnswer for a status that is not to be read."""
         from urllib3.exceptions import HTTPError
 
         secret = self.secrets.headers()
@@ -276,10 +279,10 @@ class HttpClient:
         sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"} | secret  # some hosts refuse no agent
         try:
             response = self._redirected(request, sent, pool)
-            reply = Reply(self._body(response).decode("utf-8", "replace"), values)
+            reply = Reply(self._body(response).decode("utf-8", "replace"), values, response.status)
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from None
-        if response.status != 200:
+        if response.status not in (200, *self.read_too):
             self._refuse(response, reply)
         return reply
 

@@ -190,6 +190,19 @@ def test_a_model_that_refuses_is_not_asked_again(message, finish, problem):
     assert (reply.value, reply.problem, len(server.asked)) == (None, problem, 1)
 
 
+def test_a_filter_before_the_model_refuses_one_prompt_alone(tmp_path):
+    """As Azure's does: the status of a bad request, whose error has a code of its own."""
+    error = {
+        "error": {"code": "content_filter", "message": "The prompt was filtered.", "status": 400, "param": "prompt"}
+    }
+    with ChatServer(lambda text, time: Reply(400, error) if text == "b" else text) as server:
+        replies = ask(server, "abc", folder=tmp_path)
+        assert values(replies) == ["a", None, "c"]
+        assert replies[1].problem == "the model refuses: 'The prompt was filtered.'."
+        assert ask(server, "abc", folder=tmp_path) == replies
+        assert len(server.asked) == 3
+
+
 def test_half_characters_become_whole():
     body = json.dumps(completion("x")).replace('"x"', r'"a\ud83d\ude00b\ud800c"')
     with ChatServer(lambda text, time: Reply(body=body)) as server:
@@ -320,6 +333,10 @@ def test_errors_for_ever_end_the_run_after_the_retries(tmp_path):
         (Reply(403, {"message": "no access."}), "HTTP 403: no access. Check the key in the environment"),
         (Reply(404, {"error": "model 'tiny' not found"}), "HTTP 404: model 'tiny' not found."),
         (Reply(400, {"error": {"message": "use max_completion_tokens"}}), "HTTP 400: use max_completion_tokens."),
+        (Reply(400, {"error": {"message": "bad", "code": "invalid_value"}}), "HTTP 400: bad."),
+        (Reply(400, {"error": "bad"}), "HTTP 400: bad."),
+        (Reply(400, "bad"), "HTTP 400: bad."),
+        (Reply(400, [5]), "HTTP 400: [5]."),
         (Reply(307, "", {"Location": "http://127.0.0.1:9/v1"}), "HTTP 307: it redirects"),
         (Reply(429, "", {"Retry-After": "86400"}), "The endpoint asks to wait 86400 s."),
     ],
