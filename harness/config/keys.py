@@ -98,6 +98,7 @@ KEYS: dict[str, Key] = {
     **dict.fromkeys(["testset", "documents"], Key(str)),
     "testset_draft.model": Key(str | None),
     "limit": Key(int | None, 1, 10_000_000, "no model is asked as often"),
+    "easiness": Key(bool),
     "questions": Key(int, 1, 50, "one reply has no room for more"),
     "kinds": Key(list[str]),
     "language": Key(Literal["auto", "ko", "en"]),

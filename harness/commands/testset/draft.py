@@ -21,8 +21,8 @@ from harness.pipeline.session import chat_for
 from harness.progress import stage, watch
 from harness.testset import drafting
 from harness.testset.drafting import Drafted, Plan, Task
-from harness.testset.drafts import KINDS
-from harness.testset.easiness import measure
+from harness.testset.drafts import KINDS, Draft, Rejection
+from harness.testset.easiness import Measured, measure
 from harness.testset.examples import Examples, read_examples
 from harness.testset.filters import Filters, sift
 from harness.testset.folder import TestsetFolder
@@ -65,7 +65,9 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     chat = chat_for(model, cache, PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
     drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)
-    outcome = _sifted(work, drafted, Filters(**config["filters"]), cache)
+    kept, rejections = _sifted(work, drafted, Filters(**config["filters"]))
+    measured = _measured(work, kept, cache) if config["easiness"] else Measured(kept, None, None)
+    outcome = Outcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
     return shown.finished(config["format"], outcome, chat.spent)
 
@@ -95,17 +97,21 @@ def _work(config: dict[str, Any], model: ChatModel) -> Work:
     return Work(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
 
 
-def _sifted(work: Work, drafted: Drafted, filters: Filters, cache: Cache) -> Outcome:
-    """What the filters leave, flagged by what BM25 makes of it. Failed if nothing is left."""
+def _sifted(work: Work, drafted: Drafted, filters: Filters) -> tuple[list[Draft], list[Rejection]]:
+    """(the drafts that the filters leave, all rejections). Failed if no draft is left."""
     documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
     with watch("filters") as progress:
         kept, rejected = sift(drafted.drafts, documents, work.plan.examples, filters, progress)
     rejections = [*drafted.rejections, *rejected]
     require_drafts(kept, rejections, len(work.tasks))
+    return kept, rejections
+
+
+def _measured(work: Work, drafts: Sequence[Draft], cache: Cache) -> Measured:
+    """What BM25 makes of the drafts, which it flags, and of the examples."""
     chunks = list(work.folder.chunks())
     labels = work.examples.labels(chunks, work.folder)
-    found = measure(kept, [chunk.document for chunk in chunks], cache, work.examples.queries, labels)
-    return Outcome(work.place.path, work.tasks, drafted.empty, found, rejections)
+    return measure(drafts, [chunk.document for chunk in chunks], cache, work.examples.queries, labels)
 
 
 def _kinds(given: Sequence[str]) -> tuple[str, ...]:

@@ -190,6 +190,9 @@ def test_easiness_stands_beside_that_of_the_examples(drafting, model, tmp_path):
     manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
     assert manifest["easiness"] == found["easiness"]
     assert "Easiness of examples: its first document" in drafting(model, "limit=2", "examples=real.jsonl").out
+    without = drafting(model, "limit=2", "examples=real.jsonl", "easiness=false", "format=json").json
+    assert without["easiness"] == {"drafts": None, "examples": None}
+    assert without["queries"] == found["queries"]
 
 
 def test_a_dry_run_sends_and_writes_nothing(drafting, model, tmp_path):
