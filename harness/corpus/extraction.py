@@ -42,8 +42,8 @@ class Reader:
 
     name, version: recorded; raise the version when the same file gives another text. read: path -> the texts of its
     pages, or one text; raises BadInput that names the path. suffixes: of the files, in lower case. largest: bytes of a
-    file that it takes. begins: what is in the first bytes of all such files; empty for text. package: the library
-    that parses, whose version is recorded. apart: whether a process of its own does. paged: whether the texts are pages.
+    file that it takes. begins: what the first bytes of such files contain; empty for text. package: the library that
+    parses, if there is one. apart: whether it does so in a process of its own. paged: whether the texts are pages.
     """
 
     name: str
