@@ -39,7 +39,7 @@ def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
 
     class Pool:
         def request(self, *_: Any, **__: Any) -> HTTPResponse:
-            status = 200 if "200" in head else 302 if "2" in head else 500
+            status = 200 if "200" in head else 302 if "2" in head else 400 if "3" in head else 500
             return HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
 
     return client._attempt(request, Pool())  # type: ignore[arg-type]
@@ -47,8 +47,10 @@ def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
 
 CHOICE = {"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}
 CHAT = {
-    "choices": [CHOICE], "error": {"message": "no"}, "usage": {"prompt_tokens": 9, "completion_tokens": 3},
-}  # fmt: skip
+    "choices": [CHOICE],
+    "error": {"message": "no", "code": "content_filter"},
+    "usage": {"prompt_tokens": 9, "completion_tokens": 3},
+}
 
 
 @reads("reply", _files(CHAT), REPLIES, refusals=(NoAnswer, WrongReply), named=False)
