@@ -28,7 +28,7 @@ def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Ev
                 f"{span.text}. Prepare the files again."
             )
         found = locate(quote, text, (span.start, span.end))
-        if found is None or found[0] < span.start or found[1] > span.end:
+        if found is None:
             return ()
         start, end = found
         before, after = text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT]

@@ -17,13 +17,12 @@ _EDGE = re.compile(f"(?:{_GAP}|{_MARK})+")
 
 
 def locate(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
-    """[start, end) in code points of `text` where `quote` stands; None if it does not stand there.
+    """[start, end) in code points of `text` where `quote` first stands inside a document; None if it does not.
 
     A quotation never begins or ends within a number or a word in Latin letters: `11` is not in `2011`. Quotation marks
     around the whole quotation are left out if the text has none there.
 
-    text: in Unicode NFC. inside: [start, end) of the document that was shown. Of several places, the first within the
-    document is taken; else the one that shares most with it, or is nearest to it.
+    text: in Unicode NFC. inside: [start, end) of the document.
     """
     quote = unicodedata.normalize("NFC", quote)
     head = _EDGE.match(quote)
@@ -31,12 +30,9 @@ def locate(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | 
     while bare and _EDGE.fullmatch(bare[-1]):
         bare = bare[:-1]
     for form in (quote, bare):
-        if pattern := _pattern(form):
-            if found := pattern.search(text, *inside):
-                return found.span()
-            places = [found.span() for found in pattern.finditer(text)]
-            if places:
-                return max(places, key=lambda place: min(place[1], inside[1]) - max(place[0], inside[0]))
+        pattern = _pattern(form)
+        if pattern and (found := pattern.search(text, *inside)):
+            return found.span()
     return None
 
 
