@@ -437,3 +437,27 @@ def test_a_run_names_the_packages_of_its_parts(retriever, gate, expected):
     """Of the classes that retrievers and the gate are made of; a part that only stands in the config has no say."""
     config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.gates.{gate}"}}
     assert provenance.packages(config) == expected
+
+
+def test_a_run_from_before_language_models_is_reproduced(run_id, prove):
+    """Configs of 0.4 have no `llm`, no `answer` and no `query.prompt`."""
+    edit_config(run_id, llm="gone", answer="gone", query={"text": "user_turns", "file": None})
+    assert prove(run_id)["reproduced"] is True
+
+
+def test_a_shipped_prompt_that_has_changed_is_named(harness, toy, prove, client):
+    from chat_server import ChatServer
+
+    with ChatServer(lambda asked, time: json.dumps({"query" if "search query" in asked else "answer": "달"})) as server:
+        words = ("query.text=rewrite", "answer=llm", "llm.model=tiny", f"llm.base_url={server.url}")
+        run_id = harness("run", *TOY, LIGHT, *words, "store.path=cache").json["run_id"]
+    assert prove(run_id)["reproduced"] is True
+    for tag in ("prompt.query", "prompt.answer"):
+        then = client.get_run(run_id).data.tags[tag]
+        client.set_tag(run_id, tag, "0" * 64)
+        key = tag.removeprefix("prompt.") + ".prompt"
+        with pytest.raises(
+            BadInput, match=rf"The shipped prompt \({key}=null\) has changed since then: its sha256 was 0"
+        ):
+            prove(run_id)
+        client.set_tag(run_id, tag, then)
