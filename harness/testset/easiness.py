@@ -56,8 +56,9 @@ class Easiness:
 
     def text(self) -> str:
         """In a sentence, for people."""
-        known = "" if self.first is None else f"BM25 ranks the document of {self.first:.0%} first; "
-        return f"{known}its first document has {self.shared:.0%} of the words of a query, and leads by {self.gap:.0%}"
+        known = "" if self.first is None else f"BM25 ranks the document of {100 * self.first:.0f} % first; "
+        words, lead = f"{100 * self.shared:.0f} %", f"{100 * self.gap:.0f} %"
+        return f"{known}its first document has {words} of the words of a query, and leads by {lead}"
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def _copied(case: _Case, filters: Filters) -> str:
     of_turns = [_grams(case.terms.morphemes[text]) for text in case.spoken]
     shares = [sum(gram in present for gram in grams) / len(grams) for grams in of_turns if len(grams) >= FEWEST_GRAMS]
     if max(shares, default=0) > filters.copied:
-        return f"{max(shares):.0%} of its {GRAM}-grams of morphemes stand in the document"
+        return f"{100 * max(shares):.0f} % of its {GRAM}-grams of morphemes stand in the document"
     return ""
 
 

@@ -81,8 +81,8 @@ def test_examples_without_labels_are_compared_by_words_and_scores(cache):
     assert (of.queries, of.labelled, of.first, of.found) == (4, 0, None, None)
     # 사과 of 사과 색깔; 바다; nothing has 안녕, which has no content word either; 나무.
     assert of.shared == pytest.approx((0.5 + 1 + 0 + 1) / 4)
-    assert "50%" not in of.text()
-    assert of.text().startswith("its first document has 62% of the words")
+    assert "50 %" not in of.text()
+    assert of.text().startswith("its first document has 62 % of the words")
 
 
 def test_labelled_examples_are_counted_like_drafts(cache):
@@ -90,7 +90,7 @@ def test_labelled_examples_are_counted_like_drafts(cache):
     labels = {"1": {"a"}, "2": {"b", "old"}, "3": set(), "4": {"old"}}
     of = measure([draft("a", "사과")], DOCUMENTS, cache, EXAMPLES, labels).of_examples
     assert (of.queries, of.labelled, of.first, of.found) == (3, 2, 0.5, 1.0)
-    assert of.text().startswith("BM25 ranks the document of 50% first; its first document has 83% of the words")
+    assert of.text().startswith("BM25 ranks the document of 50 % first; its first document has 83 % of the words")
 
 
 def test_the_index_is_that_of_a_run():
