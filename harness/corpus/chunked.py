@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os.path
+import unicodedata
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import READERS
-from harness.corpus.files import find_files
+from harness.corpus.files import SourceFile, find_files
 from harness.corpus.preparation import identity, prepare
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.testset import SpanLabelled
@@ -57,7 +59,7 @@ class Chunked(SpanLabelled):
 
     @cached_property
     def folder(self) -> DocumentsFolder:
-        files = find_files(self._files)
+        files = _named(find_files(self._files))
 
         def fill(entry: Path) -> None:
             prepare(files, self._chunking, entry / FOLDER)
@@ -67,3 +69,12 @@ class Chunked(SpanLabelled):
         known = identity(files, self._chunking) | {"readers": readers}
         entry = Cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")
+
+
+def _named(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """The files, with names that begin at the folder which contains them all: the same wherever a command runs."""
+    paths = [Path(os.path.abspath(one.path)) for one in files]  # noqa: PTH100 (links stay as they are)
+    root = Path(os.path.commonpath([path.parent for path in paths]))
+    names = (unicodedata.normalize("NFC", (root.name / path.relative_to(root)).as_posix()) for path in paths)
+    found = (SourceFile(name, one.path) for name, one in zip(names, files, strict=True))
+    return sorted(found, key=lambda one: one.name)

@@ -1,6 +1,10 @@
 """The same texts, cut in different ways: what compares, by what, and where it is said."""
 
+import shutil
+
 import pytest
+
+from harness.corpus.chunked import SAMPLE
 
 SWEEP = ("sweep", "dataset=chunked", "tokenizer=word", "experiment_name=e", "dataset.chunk.size=100,400")
 RUN = ("run", "dataset=chunked", "tokenizer=word", "experiment_name=e", "format=json")
@@ -59,3 +63,14 @@ def test_runs_by_documents_do_not_rank_each_other(harness):
     assert first["objective"]["name"] == second["objective"]["name"] == "modified_map@3"
     assert second["best_before"] is None
     assert len(harness("runs", "experiment_name=e", "format=json").json["groups"]) == 2
+
+
+def test_a_run_is_reproduced_from_files_that_have_moved(harness, tmp_path):
+    for name in ("profiles", "testset"):
+        shutil.copytree(SAMPLE / name, tmp_path / name)
+    words = [f"dataset.files=[{tmp_path}/profiles/*.txt]", f"dataset.testset={tmp_path}/testset"]
+    run = harness(*RUN, *words).json["run_id"]
+    (tmp_path / "profiles").rename(tmp_path / "texts")
+    assert harness("reproduce", f"run={run}").code == 2
+    found = harness("reproduce", f"run={run}", f"data.files={tmp_path}/texts/*.txt", "format=json")
+    assert found.code == 0, found.err

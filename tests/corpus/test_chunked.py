@@ -59,6 +59,21 @@ def test_an_edited_file_is_prepared_again(made, tmp_path):
     assert {dataset.by_id[doc_id].text for doc_id in dataset.qrels.grades["q1"]} == {OCTOPUS}
 
 
+def test_names_do_not_depend_on_where_a_command_runs(made, tmp_path, monkeypatch):
+    read, _ = made
+    (tmp_path / "note.txt").write_text("{path}")
+    (tmp_path / "corpus" / "sky").mkdir()
+    (tmp_path / "corpus" / "sky" / "swallow.txt").write_text("제비는 처마에 집을 짓는다.")
+    here = read(note="note.txt")
+    assert {one.title for one in here.documents} == {"corpus/sea.txt"}
+    chunk = {"note": str(tmp_path / "note.txt")}
+    files, testset = [str(tmp_path / "corpus" / "**" / "*.txt")], str(tmp_path / "ts")
+    monkeypatch.chdir(tmp_path / "corpus" / "sky")
+    there = load(Chunked(store="store", files=files, testset=testset, chunk=chunk), "chunked")
+    assert {one.title for one in there.documents} == {"corpus/sea.txt", "corpus/sky/swallow.txt"}
+    assert here.documents[0] in there.documents
+
+
 def test_a_file_that_cannot_be_read_leaves_nothing_that_counts(made, tmp_path):
     read, calls = made
     (tmp_path / "corpus" / "bad.txt").write_bytes(b"\xff\xfe\x00\xd8")
