@@ -211,6 +211,18 @@ def test_a_dry_run_sends_and_writes_nothing(drafting, model, tmp_path):
     assert drafting(model, *words, "dry_run=true", "format=json").json["estimate"]["cached"] == 5
 
 
+def test_the_prompts_are_in_the_language_of_the_documents(drafting, model, tmp_path):
+    text = "Daon Pottery opened in 1962. Its kiln burns nothing but pine. It has forty-two employees."
+    documents_folder(tmp_path / "english", {"daon.txt": text}, lambda text: [(0, len(text))])
+    for words, beginning in {
+        ("documents=english",): "Read the text below",
+        ("documents=english", "language=ko"): "아래 글을 읽고",
+        (): "아래 글을 읽고",
+    }.items():
+        found = drafting(model, *words, "kinds=[fact]", "dry_run=true", "format=json").json
+        assert found["prompts"]["fact"].startswith(beginning)
+
+
 def test_an_endpoint_that_is_down_ends_the_run_and_a_repeat_goes_on(drafting, tmp_path):
     down = True
 
