@@ -74,6 +74,13 @@ def _fitted(_: Path) -> None:
     called("run", *TOY, *QUIET, "gate=fitted", "gate.file=gate.json")
 
 
+@reads("prepare", {"in/one.txt": "가나다. 라마바! 사아자.\n\n차카타.".encode(), "in/two.md": b"# One\n\n- two\n- three",
+                   "note.txt": b"{name}: {path}"}, COMMANDS, changes=True, ended=(".unfinished",))  # fmt: skip
+def _prepare(_: Path) -> None:
+    words = ("files=in/*", "output=docs", "chunk.size=9", "chunk.overlap=5", "chunk.note=note.txt", "format=json")
+    called("prepare", *words, "outputs=out")
+
+
 @reads("search", CONTEST, COMMANDS, changes=True)
 def _search(_: Path) -> None:
     called("search", *TOY, *QUIET[2:], "query=달")
