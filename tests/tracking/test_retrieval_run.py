@@ -51,3 +51,14 @@ def test_params_say_each_value_once_and_leave_out_what_decides_nothing():
     assert "retriever.bm25.tokenizer.low" not in params  # the run's tokenizer, which is there already
     assert not [name for name in params if "runtime" in name or "_target_" in name]
     assert not {"fusion", "fusion.k", "outputs", "tracking", "store.path"} & set(params)
+
+
+def test_params_of_a_language_model_are_those_that_decide_its_replies():
+    model = {"_target_": "harness.llm.chat.ChatModel", "model": "tiny", "base_url": "http://localhost/v1",
+             "price": {"input": 1, "output": 2}, "runtime": {"parallel": 9}}  # fmt: skip
+    gate = {"_target_": "harness.gates.llm.LlmGate", "llm": model, "request": {"max_tokens": 16}}
+    asked = retrieval_run.params(DOCUMENT | {"llm": model, "gate": gate}, CHOICES)
+    found = {name: value for name, value in asked.items() if name.startswith(("llm", "gate."))}
+    assert found == {"llm.model": "tiny", "llm.base_url": "http://localhost/v1", "gate.request.max_tokens": 16}
+    silent = retrieval_run.params(DOCUMENT | {"llm": model}, CHOICES)
+    assert not [name for name in silent if name.startswith("llm")]  # nobody asks it
