@@ -107,7 +107,12 @@ KEYS: dict[str, Key] = {
     **{f"prompts.{kind}": Key(str | None) for kind in ("fact", "search", "conversation", "none", "unanswerable")},
 }
 
-_ASKING = ("model", "base_url", *(f"runtime.{name}" for name in ("api_key_env", "timeout", "retries", "parallel")))
+_ASKING = (
+    "model",
+    "base_url",
+    "request.temperature",
+    *(f"runtime.{name}" for name in ("api_key_env", "timeout", "retries", "parallel")),
+)
 MOVED = {f"gate.{name}": f"llm.{name}" for name in _ASKING}  # keys of earlier versions -> what they are now
 
 

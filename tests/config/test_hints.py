@@ -87,6 +87,7 @@ KEYS = [
     ("run port", r"It is a key of `harness ui`\."),
     ("run search.trials", r"It is a key of `harness sweep`\."),
     ("run gate.model gate=llm", r"gate\.model is unknown here\. It is llm\.model now\.$"),
+    ("run gate.request.temperature gate=llm", r"It is llm\.request\.temperature now\.$"),
     ("sweep gate.runtime.parallel gate=llm", r"It is llm\.runtime\.parallel now\.$"),
     ("run llm.modell", r"Did you mean 'llm\.model'\?"),
     ("run xyzzy", r"xyzzy is unknown here\. See `harness run --help`\."),
