@@ -80,7 +80,7 @@ def prompts(config: Mapping[str, Any]) -> dict[str, str]:
         return {}
     writer = QueryWriter.of(RunConfig.of(config))
     found = {"prompt.query": writer.prompt.sha256} if writer else {}
-    if "answer" in active_groups(config):
+    if "llm" in (config.get("answer") or {}):
         found["prompt.answer"] = identity(config["answer"])["arguments"]["prompt"]
     return found
 

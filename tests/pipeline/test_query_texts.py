@@ -257,6 +257,15 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
     assert (found["reproduced"], found["wrong"]) == (None, [])
 
 
+def test_the_gate_is_not_asked_again_either(harness, talk, tmp_path):
+    with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
+        run_id = harness("run", *TALK, "gate=llm", *llm(server)).json["run_id"]
+    assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
+    shutil.rmtree(tmp_path / "cache")
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "gate=llm: 3 of 3 replies of tiny" in done.err) == (2, True)
+
+
 def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path, monkeypatch):
     """With the prompt of the run, which the model carries; the key and the endpoint are those of where it is served."""
     from pandas import DataFrame
