@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from harness.data.files import some
+from harness.data.files import listing
 from retrievers.base import BadInput, did_you_mean
 
 # What editors, browsers and systems leave behind. A wildcard takes these only if it spells the beginning of the name.
@@ -198,7 +198,7 @@ def _missing(path: Path) -> str:
     while not there.is_dir() and there != there.parent:
         path, there = there, there.parent
     names = sorted(one.name for one in there.iterdir())
-    hint = did_you_mean(path.name, names) or f" {there} contains: {some(names) or 'nothing'}."
+    hint = did_you_mean(path.name, names) or f" {listing(there, names)}"
     return f"{path}: there is no such file or folder.{hint}"
 
 
@@ -212,5 +212,5 @@ def _nothing(pattern: str) -> str:
     elif inside and all(path.is_dir() for path in inside):
         hint = f" {base} contains only folders: files='{base}/**/*' finds the files in them."
     else:
-        hint = f" {base} contains: {some([path.name for path in inside]) or 'nothing'}."
+        hint = f" {listing(base, [path.name for path in inside])}"
     return f"files: no file matches {pattern}.{hint}"

@@ -42,7 +42,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if not path.parent.is_dir():
             raise BadInput(f"{path}: there is no folder {path.parent}. Check the path.") from None
         near = sorted(sibling.name for sibling in path.parent.iterdir())
-        hint = did_you_mean(path.name, near) or f" {path.parent} contains: {some(near) or 'nothing'}."
+        hint = did_you_mean(path.name, near) or f" {listing(path.parent, near)}"
         raise BadInput(f"{path}: there is no such file.{hint}") from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be opened: {error}.") from None
@@ -221,6 +221,11 @@ def no_rows(path: Path) -> BadInput:
 def some(ids: Collection[str], n: int = 5) -> str:
     """The first n ids, each cut to 60 characters, as text: "a, b and 3 more"."""
     return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {len(ids) - n} more" if len(ids) > n else "")
+
+
+def listing(folder: Path, names: Collection[str]) -> str:
+    """The first names in a folder, in a sentence for messages."""
+    return f"{'This folder' if folder == Path() else folder} contains: {some(names) or 'nothing'}."
 
 
 def _whole(path: Path) -> Any:
