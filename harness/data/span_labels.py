@@ -71,6 +71,7 @@ class Places:
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
+                found.pop(doc_id, None)  # it moves to the end: the order is that of the places that count
                 found[doc_id] = share
         return found
 

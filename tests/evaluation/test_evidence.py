@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.data.span_labels import Places, SpanQrels, label
@@ -118,6 +118,7 @@ def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
 
 
 @settings(deadline=None, max_examples=300)
+@example({"a": (Span("A", 0, 2),), "b": (Span("A", 0, 1), Span("A", 0, 2))}, [(Span("A", 0, 5), 1.0)])
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.lists(RANGE, min_size=1, max_size=3).map(tuple)),
     st.lists(st.tuples(RANGE, st.sampled_from([1.0, 2.0])), min_size=1, max_size=3),
