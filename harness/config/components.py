@@ -192,6 +192,12 @@ def active_groups(config: Mapping[str, Any]) -> list[str]:
     return found + (["answer"] if "llm" in answer else [])
 
 
+def asks_model(config: Mapping[str, Any]) -> bool:
+    """Whether a run of a config asks a language model about each query, for the text to search for or at the gate."""
+    query, gate = config.get("query"), config.get("gate")
+    return (isinstance(query, Mapping) and query["text"] in WRITTEN) or (isinstance(gate, Mapping) and "llm" in gate)
+
+
 def _recorded_class(name: str, where: str) -> type:
     known = _recorded_classes()
     if (found := known.get(name) or plugin_class(name)) is None:

@@ -1,7 +1,8 @@
 """Which of a sweep's best trials to take, and where it may pay to try more.
 
 Of trials with equal scores, the one in the middle of their plateau is the safest: scores on other queries move the
-plateau's edges first. Where they differ in more than numbers, the quickest is as good and costs less.
+plateau's edges first. Where they differ in more than numbers, those that ask no language model are as good and need no
+money, and of those the quickest costs the least.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ class Points:
     """Finished trials by number.
 
     values: the objective, greater is better. texts: swept key -> value as text, of the keys that the trial has.
-    numeric: the keys whose values are numbers in all trials. ms: milliseconds per query, of the trials that know it.
+    numeric: the keys whose values are numbers in all trials. ms: milliseconds per query, of the trials that know it,
+    without what a language model takes. asking: trials that ask one for each query.
     """
 
     values: Mapping[int, float]
     texts: Mapping[int, Mapping[str, str]]
     numeric: Collection[str]
     ms: Mapping[int, float]
+    asking: Collection[int] = ()
 
     def number(self, trial: int, key: str) -> float:
         return float(self.texts[trial][key])
@@ -96,11 +99,19 @@ def _quickest(points: Points, tied: Sequence[int]) -> tuple[list[int], list[str]
     for trial in tied:
         own = points.texts[trial]
         alike.setdefault(tuple((key, own[key]) for key in keys if key in own), []).append(trial)
+    silent = {values: trials for values, trials in alike.items() if not {*trials} & {*points.asking}}
+    if len(silent) == 1 < len(alike):
+        [(values, trials)] = silent.items()
+        return trials, [f"{_named(values)}, which asks no language model"]
+    alike = silent or alike
     times = [min(points.ms.get(trial, np.nan) for trial in trials) for trials in alike.values()]
     timed = bool(np.isfinite(times).all()) and min(times) < max(times)
     values, trials = list(alike.items())[int(np.argmin(times)) if timed else 0]
-    named = " ".join(f"{key}={value}" for key, value in values)
-    return trials, [f"{named}, {'which takes the least time per query' if timed else 'the first of them'}"]
+    return trials, [f"{_named(values)}, {'which takes the least time per query' if timed else 'the first of them'}"]
+
+
+def _named(values: _Others) -> str:
+    return " ".join(f"{key}={value}" for key, value in values)
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:

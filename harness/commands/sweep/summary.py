@@ -15,6 +15,7 @@ from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
 from harness.commands.sweep.search import Objective
 from harness.commands.sweep.trials import Result
+from harness.config.components import asks_model
 from harness.config.text import counted, short_id
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.evaluation.objective import Objective as Ranked
@@ -88,7 +89,8 @@ class Summary:
         axes = self.axes()
         numeric = [key for key, values in axes.items() if all(isinstance(one, float | None) for one in values)]
         texts = {n: {key: text for key, text in swept_values(self.trials[n]).items() if key in axes} for n in value}
-        return Points(value, texts, numeric, {n: self.results[n].metrics.get(MS, np.nan) for n in value})
+        ms = {n: self.results[n].metrics.get(MS, np.nan) for n in value}
+        return Points(value, texts, numeric, ms, [n for n in value if asks_model(self.trials[n].config)])
 
     @cached_property
     def recommended(self) -> Recommendation | None:

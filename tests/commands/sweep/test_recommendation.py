@@ -1,5 +1,7 @@
 """Which of equal trials is recommended, and when the best value lies at an edge."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,20 @@ def test_of_other_keys_the_quickest_wins():
         "6 trials tie at 0.5000: retriever hybrid, bm25; k 1 to 3. "
         "Recommended: retriever=bm25, which takes the least time per query, and k=2, in the middle."
     )
+
+
+def test_of_other_keys_one_that_asks_no_language_model_wins():
+    """However quick the others are: the time of a query leaves out what the model takes."""
+    rows = [(0.5, {"query.text": name, "k": k}) for name in ("rewrite", "last", "user_turns") for k in ("1", "2", "3")]
+    asking, ms = [0, 1, 2], {n: float(n < 6) for n in range(9)}
+    found = recommend(replace(points(rows[:6], ["k"], ms), asking=asking))
+    assert rows[found.trial][1] == {"query.text": "last", "k": "2"}
+    assert "Recommended: query.text=last, which asks no language model, and k=2, in the middle." in found.reason
+    found = recommend(replace(points(rows, ["k"], ms), asking=asking))
+    assert rows[found.trial][1] == {"query.text": "user_turns", "k": "2"}
+    assert "query.text=user_turns, which takes the least time per query" in found.reason
+    found = recommend(replace(points(rows[:6], ["k"], {n: float(n > 2) for n in range(6)}), asking=range(6)))
+    assert rows[found.trial][1] == {"query.text": "rewrite", "k": "2"}
 
 
 def test_trials_that_lack_a_key_are_no_points_of_its_line():
