@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from harness.tracking.csv_tracker import plain_tags
 from harness.tracking.tracker import Detail, NoTracker, RunRecord
@@ -46,7 +47,11 @@ class WandbTracker(NoTracker):
 
         outputs = self.outputs or Path()
         outputs.mkdir(parents=True, exist_ok=True)
-        unasked = {"console": "off", "disable_git": True, "disable_code": True}  # W&B would send what it finds
+        unasked: dict[str, Any] = {
+            "console": "off",
+            "disable_git": True,
+            "disable_code": True,
+        }  # W&B would send what it finds
         unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True, "host": "unnamed"}
         try:
             run = wandb.init(
