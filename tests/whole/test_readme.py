@@ -1,6 +1,7 @@
 """Every command in the README runs as written, in the order of the README."""
 
 import ast
+import json
 import re
 import shlex
 import shutil
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import scripted_drafts
-from chat_server import ChatServer
+from chat_server import ChatServer, Invocation
 
 import harness as harness_package
 from harness import cli
@@ -45,8 +46,16 @@ def run_commands(harness, monkeypatch):
         return verbs
 
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with ChatServer(model=lambda asked, _: scripted_drafts.draft(asked) if asked.schema else "yes") as server:
+    with ChatServer(model=language_model) as server:
         yield run
+
+
+def language_model(asked: Invocation, _: int) -> str:
+    """Drafts queries, writes the same query or answer for all conversations, and says that all need documents."""
+    if asked.schema is None:
+        return "yes"
+    properties = asked.schema["properties"]
+    return scripted_drafts.draft(asked) if "items" in properties else json.dumps(dict.fromkeys(properties, "달의 모양"))
 
 
 @pytest.mark.slow
@@ -63,6 +72,11 @@ def test_the_commands_of_the_readme_work_in_order(run_commands, tmp_path):
 def test_the_commands_of_the_guide_to_test_sets_work_in_order(run_commands, tmp_path):
     shutil.copytree(SAMPLE / "profiles", tmp_path / "corpus")
     assert set(run_commands("docs/testsets.md")) == {"prepare", "testset draft", "run", "sweep"}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_guide_to_language_models_work_in_order(run_commands):
+    assert set(run_commands("docs/llm.md")) == {"run", "sweep"}
 
 
 def test_both_readmes_show_the_same_commands():
