@@ -94,6 +94,8 @@ def foreseen_queries(config: RunConfig, dataset: Dataset) -> tuple[tuple[Query, 
     """
     if not (writer := QueryWriter.of(config)):
         return search_queries(dataset, config.query_text, config.query_file), 0
+    if not config.llm.get("model"):  # to be refused, without an entry in the cache
+        return writer.stand_ins(dataset.queries), len(dataset.queries)
     return writer.foreseen(dataset.queries, _writing(config, Cache(config.cache)))
 
 

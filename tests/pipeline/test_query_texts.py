@@ -228,6 +228,8 @@ def test_what_cannot_be_asked_leaves_nothing(harness, tracker, talk, tmp_path, v
         if verb == "run" or "answer=llm" not in words:
             assert expected in done.err, words
     assert tracker.runs("retrieval", {}) == []
+    manifests = [json.loads(path.read_text()) for path in (tmp_path / "cache").glob("replies/*/manifest.json")]
+    assert {one["identity"]["model"] for one in manifests} <= {"m"}
     assert [path for name in ("runs", "sweeps") for path in (tmp_path / "outputs" / name).glob("**/*")] == []
 
 
