@@ -223,6 +223,9 @@ def _complete(words: Sequence[str]) -> int:
     typed = line.split()
     if len(typed) > 2 or (len(typed) == 2 and line.endswith(" ")):
         command = " ".join(typed[1:3]) if " ".join(typed[1:3]) in COMMANDS else typed[1]
+        if command == typed[1] and (len(typed) == 2 or (len(typed) == 3 and not line.endswith(" "))):
+            begun = f"{typed[1]} {''.join(typed[2:])}"
+            print(" ".join(name.split()[1] for name in COMMANDS if name.startswith(begun)))  # noqa: T201
         os.environ["COMP_LINE"] = line.replace(f" {command}", "", 1)
         return call(command, words) if command in COMMANDS else 0
     start = typed[1] if len(typed) == 2 else ""

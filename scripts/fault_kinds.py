@@ -103,7 +103,7 @@ class FullDisk(Fault):
 class ReadOnly(Fault):
     """A read-only folder of outputs, of the cache, or all together."""
 
-    codes = frozenset({0, 1})
+    codes = frozenset({0, 1, 2})  # 2: of a folder that the user names
 
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         _require_mounts(world)

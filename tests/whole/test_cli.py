@@ -126,6 +126,9 @@ def test_each_verb_has_hydras_own_help_and_config(inside, tmp_path):
         ("harness run gate=", {"gate=none", "gate=score"}),
         ("harness run tokeni", {"tokenizer="}),
         ("harness export met", {"metric="}),
+        ("harness export rec", {"record"}),
+        ("harness testset ", {"draft"}),
+        ("harness testset draft lim", {"limit="}),
         ("harness doctor cache sor", {"sort="}),
     ],
 )
