@@ -147,6 +147,10 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that was killed
+            super().handle_error(request, client_address)
+
 
 def completion(content: str | None, finish_reason: str = "stop", usage: dict[str, int] | None = None) -> dict[str, Any]:
     message = {"role": "assistant", "content": content}
