@@ -70,7 +70,9 @@ def _lines(documents: Documents) -> Iterator[str]:
     files = counted(found.files, "file") + (f" ({counted(found.texts, 'text')})" if found.texts < found.files else "")
     yield f"{documents.output} {done} {counted(found.documents, 'document')} of {files}."
     if found.spans > found.documents:
-        yield f"{found.spans - found.documents:,} further chunks repeat a document: it has a span for each place."
+        more = found.spans - found.documents
+        repeat = f"{counted(more, 'further chunk')} {'repeats' if more == 1 else 'repeat'}"
+        yield f"{repeat} a document: it has a span for each place."
     if found.near_duplicates:
         pairs = counted(found.near_duplicates, "pair")
         yield f"{pairs} of documents nearly repeat each other: see {documents.output / 'near_duplicates.jsonl'}."
@@ -87,6 +89,9 @@ def _skipped(skipped: Mapping[str, str]) -> Iterator[str]:
 
 
 def _picture(lengths: Lengths) -> Iterator[str]:
+    if lengths.least == lengths.most:
+        yield f"Characters of each document: {lengths.most:,}"
+        return
     yield f"Characters of a document: {lengths.least:,} to {lengths.most:,}, half of them up to {lengths.median:,}"
     greatest, width = max(count for _, count in lengths.bins), len(f"{lengths.bins[-1][0]:,}")
     for end, count in lengths.bins[next(place for place, (_, count) in enumerate(lengths.bins) if count) :]:

@@ -41,13 +41,18 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out
 
 
+def test_one_length_needs_no_picture(harness, tmp_path):
+    (tmp_path / "one.txt").write_text("한 문장이다.", "utf-8")
+    assert "Characters of each document: 7\nNext:" in harness("prepare", "files=one.txt").out
+
+
 def test_files_of_ones_own(harness, corpus):
     (corpus.parent / "note.txt").write_text("{name}에 대한 글", "utf-8")
     words = ("files=in/**/*", "output=docs", "chunk.size=7", "chunk.overlap=0")
     done = harness("prepare", *words)
     assert done.code == 0, done.err
     assert "docs holds 7 documents of 3 files." in done.out
-    assert "1 further chunks repeat a document: it has a span for each place." in done.out
+    assert "1 further chunk repeats a document: it has a span for each place." in done.out
     assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
     search, _ = printed(done.out)
     found = harness(*search[1:-1], "tokenizer=whitespace", "query=끝.", "format=json").json

@@ -80,7 +80,7 @@ def require_drafts(kept: Sequence[Draft], rejections: Sequence[Rejection], reque
         )
     examples = _examples(rejections)
     reasons = _reasons(rejections).items()
-    lines = [f"  {count:>5,}  {reason}: {examples[reason]:.200}" for reason, count in reasons]
+    lines = [f"  {count:>5,}  {reason}: {_cut(examples[reason], 200)}" for reason, count in reasons]
     raise Failed(
         f"All {counted(len(rejections), 'draft')} were rejected, and nothing was written:\n"
         + "\n".join(lines)
@@ -170,9 +170,13 @@ def _tables(console: Console, outcome: Outcome) -> None:
     table = terminal.bare_table((why, "drafts", example), left=(why, example), folded=(example,))
     examples = _examples(outcome.rejections)
     for reason, count in outcome.reasons.items():
-        table.add_row(reason, f"{count:,}", f"{examples[reason]:.120}")
+        table.add_row(reason, f"{count:,}", _cut(examples[reason], 120))
     console.print(table)
     console.print()
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _draft(console: Console, draft: Draft) -> None:
@@ -180,5 +184,5 @@ def _draft(console: Console, draft: Draft) -> None:
     if draft.answer:
         console.print(f"   {draft.answer}")
     for one in draft.evidence[:1]:
-        console.print(f"   evidence: {one.exact:.200}", style="dim")
+        console.print(f"   evidence: {_cut(one.exact, 200)}", style="dim")
     console.print()
