@@ -105,7 +105,11 @@ def test_another_file_changes_no_id_and_no_label(harness, corpus, tmp_path):
 
 def test_a_sweep_compares_chunk_sizes_by_the_characters_of_evidence(harness, corpus):
     words = ["dataset=chunked", "dataset.chunk.size=60,300", "dataset.chunk.overlap=0", "objective=span_recall@3"]
-    best, other = harness("sweep", *words, "tokenizer=word", "format=json").json["top"]
+    best, other = harness("sweep", *words, "tokenizer=word", "store.path=cache", "format=json").json["top"]
     # Three chunks of 300 characters show 900 characters of the two profiles, three of 60 no more than 180.
     assert best["overrides"] == ["dataset.chunk.size=300"]
     assert best["value"] > other["value"] > 0
+    kept = harness("doctor cache", "store.path=cache", "format=json").json["entries"]
+    assert {one["about"] for one in kept if one["kind"] == "documents"} == {
+        "2 files, 60 characters", "2 files, 300 characters",
+    }  # fmt: skip

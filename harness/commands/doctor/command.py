@@ -142,9 +142,12 @@ def _kinds(entries: Iterable[Entry]) -> list[str]:
 
 
 def _about(identity: Any) -> str:
-    """The classes and models in an identity, and what replies are for, such as `retriever/bm25` or `gpt gate`."""
+    """The classes and models in an identity, and what replies are for, such as `retriever/bm25` or `gpt gate`; of
+    prepared files, their number and the size of the chunks."""
     names = []
     if isinstance(identity, Mapping):
+        if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):
+            names.append(f"{counted(len(files), 'file')}, {chunk.get('size')} {chunk.get('unit')}")
         if isinstance(identity.get("target"), str):
             names.append(identity["target"].rpartition(".")[2])
         names += [identity[key] for key in ("model", "purpose") if isinstance(identity.get(key), str)]
