@@ -46,6 +46,7 @@ __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json
 REQUEST = {"temperature": 0}
 RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that are set here
 ATTEMPTS = 3  # at a usable reply
+USELESS = 10  # replies, and none usable before them, after which no further one is paid for
 HIGHEST_PRICE = 1e6
 SHORTEST_SECRET = 8  # characters: shorter keys are placeholders for servers that want none
 
@@ -184,8 +185,8 @@ class Chat:
         """The replies, in the order of the prompts; equal prompts are asked once, and logged replies cost nothing.
 
         A reply that is refused is asked for again, up to three times in all; then it is returned with its problem.
-        Failed, which says how many replies are cached, if the endpoint does not answer. No new requests start then, and
-        the replies that were under way are kept.
+        Failed, which says how many replies are cached, if the endpoint does not answer, or if the first ten replies are
+        all refused. No new requests start then, and the replies that were under way are kept.
 
         read: makes the value of a reply's text, the same of the same text; raises WrongReply to refuse it.
         label: what asks, for progress and messages.
@@ -263,11 +264,16 @@ class Chat:
         self._say(f"{label}: asking {where}: {self._estimate(asked, found.keys()).text()}.")
         try:
             with watch(label) as progress:
+                useless = 0
                 while missing := [key for key in asked if key not in found]:
                     for key in self._replied(missing, asked):
-                        if (reply := _judged(self._log[key], read)) is not None:
+                        reply = _judged(self._log[key], read)
+                        if reply is not None:
                             found[key] = reply
                             progress(len(found), len(asked), "replies")
+                        useless += reply is None or bool(reply.problem)
+                        if useless == USELESS and all(one.problem for one in found.values()):
+                            raise Failed(f"{label}: {self._useless(key, asked[key][0], read)}")
         except _NoReply as error:
             kept = f"{len(found)} of {len(asked)} replies are cached. Run again to request only the others."
             raise Failed(
@@ -293,6 +299,18 @@ class Chat:
                 yield missing[answer.place]
         except Unanswered as error:
             raise _NoReply(asked[missing[error.place]][0], str(error)) from None
+
+    def _useless(self, key: str, prompt: Prompt, read: Callable[[str], Any]) -> str:
+        """What is said after replies that are all of no use. key: of the last."""
+        why = ""
+        try:
+            read(self._log[key][-1].text)
+        except WrongReply as error:
+            why = f" To {prompt.name or 'the last prompt'}: {error}."
+        return (
+            f"none of {USELESS} replies from {self._model.model} at {self._model.base_url} is usable, and no more are "
+            f"asked for.{why} Try another prompt, another model, or another way of demanding structure: llm.replies."
+        )
 
     def _say(self, line: str) -> None:
         if not self._quiet:

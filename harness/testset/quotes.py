@@ -11,9 +11,11 @@ import re
 import unicodedata
 
 MARKS = "\"'`´‘’‚‛“”„‟′″«»‹›「」『』〝〞〟＂＇"
-_GAP = "[\\s\u00ad\u200b-\u200d\u2060\ufeff]"  # white space and characters that nobody sees
-_MARK = f"[{re.escape(MARKS)}]"
-_EDGE = re.compile(f"(?:{_GAP}|{_MARK})+")
+_GAP = "\\s\u00ad\u200b-\u200d\u2060\ufeff"  # white space and characters that nobody sees
+_GAPS = re.compile(f"[{_GAP}]+")
+_EDGE = re.compile(f"[{_GAP}{re.escape(MARKS)}]+")
+_LETTERS = re.compile(f"[^{_GAP}]")
+_ONE_MARK = str.maketrans(dict.fromkeys(MARKS, '"'))
 
 
 def locate(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
@@ -24,36 +26,44 @@ def locate(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | 
 
     text: in Unicode NFC. inside: [start, end) of the document.
     """
+    start, end = inside
+    places = [letter.start() for letter in _LETTERS.finditer(text, start, end)]
+    plain = _plain(text[start:end])
     quote = unicodedata.normalize("NFC", quote)
     head = _EDGE.match(quote)
     bare = quote[head.end() :] if head else quote
     while bare and _EDGE.fullmatch(bare[-1]):
         bare = bare[:-1]
-    for form in (quote, bare):
-        pattern = _pattern(form)
-        if pattern and (found := pattern.search(text, *inside)):
-            return found.span()
+    for form in map(_plain, (quote, bare)):
+        if not any(letter.isalnum() for letter in form):
+            continue
+        at = plain.find(form)
+        while at >= 0:
+            first, past = places[at], places[at + len(form) - 1] + 1
+            if _may_begin(text, first) and _may_end(text, past, end):
+                return first, past
+            at = plain.find(form, at + 1)
     return None
 
 
-def _pattern(quote: str) -> re.Pattern[str] | None:
-    """What matches the quotation; None if it has no letter and no digit."""
-    letters = [letter for letter in quote if not re.fullmatch(_GAP, letter)]
-    if not any(letter.isalnum() for letter in letters):
-        return None
-    forms = [_MARK if letter in MARKS else re.escape(letter) for letter in letters]
-    return re.compile(_before(letters[0]) + f"{_GAP}*".join(forms) + _after(letters[-1]))
+def _plain(text: str) -> str:
+    """A text without white space, and with one kind of quotation mark."""
+    return _GAPS.sub("", text).translate(_ONE_MARK)
 
 
-def _before(letter: str) -> str:
-    """What must not stand before a quotation that begins with `letter`."""
-    if letter.isdigit():
-        return r"(?<!\d)(?<!\d[.,])"
-    return r"(?<![A-Za-z])" if letter.isascii() and letter.isalpha() else ""
+def _may_begin(text: str, first: int) -> bool:
+    """Whether a quotation that begins at `first` cuts no number and no word in Latin letters."""
+    if text[first].isdigit():
+        return not re.search(r"\d[.,]?\Z", text[max(0, first - 2) : first])
+    return not (_is_latin(text[first]) and first and _is_latin(text[first - 1]))
 
 
-def _after(letter: str) -> str:
-    """What must not stand after a quotation that ends with `letter`."""
-    if letter.isdigit():
-        return r"(?!\d)(?![.,]\d)"
-    return r"(?![A-Za-z])" if letter.isascii() and letter.isalpha() else ""
+def _may_end(text: str, past: int, end: int) -> bool:
+    """The same of a quotation that ends before `past`. end: of the document."""
+    if text[past - 1].isdigit():
+        return not re.match(r"[.,]?\d", text[past : min(past + 2, end)])
+    return not (_is_latin(text[past - 1]) and past < end and _is_latin(text[past]))
+
+
+def _is_latin(letter: str) -> bool:
+    return letter.isascii() and letter.isalpha()

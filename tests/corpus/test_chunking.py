@@ -235,7 +235,7 @@ def test_a_tokenizer_that_cannot_be_had(tmp_path, monkeypatch):
     unknown["model"]["vocab"] = {"x": 0}
     (tmp_path / "unknown.json").write_text(json.dumps(unknown))
     refused(tmp_path / "unknown.json", r"unknown\.json counts no tokens: WordLevel error")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the variable is read once a process
     refused("nobody/nothing-of-the-kind", "is no file or folder, and the hub gives none")
 
 

@@ -290,7 +290,7 @@ def test_a_killed_prepare_goes_on(corpus):
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
-        assert not Path("docs").exists()
+        assert not Path("docs").exists() or contents("docs") == contents("whole")  # it may have been done
     assert kills
     assert contents("docs") == contents("whole")
     assert not [*Path().glob("docs.*")]

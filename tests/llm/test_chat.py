@@ -590,3 +590,16 @@ def test_who_refuses_a_reply_says_why():
     with ChatServer(echo) as server:
         [reply] = ask(server, "a", read)
     assert (reply.value, reply.text, reply.problem) == (None, "re: a", "too short.")
+
+
+def test_nothing_more_is_paid_for_where_no_reply_is_usable():
+    """40 prompts, three attempts each, would be 120 requests; a model that can do it once is asked for all."""
+    with ChatServer(lambda text, time: "I would say 7") as server:
+        with pytest.raises(Failed) as caught:
+            ask(server, [f"p{n}" for n in range(40)], NUMBER.read, parallel=2)
+        assert 10 <= len(server.asked) <= 10 + 2
+    assert str(caught.value).startswith(f"test: none of 10 replies from tiny at {server.url} is usable, and no more")
+    assert "the reply is 'I would say 7' instead of JSON." in str(caught.value)
+    with ChatServer(lambda text, time: '{"n": 1}' if text == "p3" else "no") as server:
+        replies = ask(server, [f"p{n}" for n in range(40)], NUMBER.read, parallel=1)
+    assert [reply.value for reply in replies if reply.value] == [{"n": 1}]

@@ -13,7 +13,7 @@ from chat_server import ChatServer
 from documents_folders import documents_folder, pieces
 from scripted_drafts import draft
 
-KILLS, PARALLEL, LIMIT = 20, 4, 30
+KILLS, PARALLEL, LIMIT = 6, 4, 12
 KINDS = 5
 
 
