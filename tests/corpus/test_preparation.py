@@ -281,7 +281,7 @@ def test_a_killed_prepare_goes_on(corpus):
     kills = 0
     for attempt in range(40):
         process = subprocess.Popen([*command, "output=docs"], env=environment, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 0.8 * 1.25**attempt
+        until = time.monotonic() + 1.2 * 1.5**attempt
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
         if process.poll() is not None:

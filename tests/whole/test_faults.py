@@ -12,8 +12,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "faults.py"
 @pytest.mark.slow
 @pytest.mark.local
 def test_disturbed_commands_end_with_a_message_and_succeed_the_next_time():
-    only = [f"--only=search/{fault}/0" for fault in ("sigkill", "readonly", "full")]
+    only = [f"--only=search/{fault}/0" for fault in ("sigkill", "full")]
     only += ["--only=run/sigterm/0"]
     done = subprocess.run([sys.executable, SCRIPT, *only], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] in ("4 cases, 0 wrong", "2 cases, 0 wrong")  # two need mounts
+    assert done.stdout.splitlines()[-1] in ("3 cases, 0 wrong", "2 cases, 0 wrong")  # one needs mounts
