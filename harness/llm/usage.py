@@ -71,7 +71,10 @@ class Usage:
 
     def text(self) -> str:
         """`12 replies, 3,400 input and 560 output tokens, cost 0.0012`, of requests that were sent."""
-        found = f"{_count(self.requests, 'reply', 'replies')}, {_tokens(self.input_tokens, self.output_tokens)}"
+        replies = _count(self.requests, "reply", "replies")
+        if self.requests and self.uncounted == self.requests:
+            return f"{replies}, whose tokens the endpoint does not count"
+        found = f"{replies}, {_tokens(self.input_tokens, self.output_tokens)}"
         if self.uncounted:
             found += f" ({_count(self.uncounted, 'reply', 'replies')} came without counts)"
         return found + ("" if self.cost is None else f", cost {_money(self.cost)}")

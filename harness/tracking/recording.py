@@ -146,6 +146,12 @@ def begin(
         run_id = tracker.begin(record, adopted)
     except Unreachable as error:
         outage = error
+    except BaseException:  # an interruption: the store may have the run already
+        if claim and claim.work:
+            with suppress(Exception):  # then the next command does it
+                _end(tracker, claim.name, claim.work)
+                claim.release()
+        raise
     stored = tracker.place(run_id) if direct else None
     folder = stored or unfinished
     folder.mkdir(parents=True, exist_ok=True)
@@ -197,7 +203,7 @@ def _end(tracker: Tracker, name: str, work: Work) -> None:
     for run in runs:
         if run.status == "RUNNING":
             tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
-            log.warning("Run %s (%s) is now KILLED: its process has died.", run.run_id, run.name)
+            log.warning("Run %s (%s) is now KILLED: its process was stopped.", run.run_id, run.name)
     if not work.folder:
         return
     target = Path(work.folder.removesuffix(UNFINISHED))

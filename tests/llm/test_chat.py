@@ -515,7 +515,7 @@ def test_a_server_that_counts_nothing(tmp_path, capsys):
         ask(server, "a", folder=tmp_path, price={"input": 1, "output": 1})
     before, after = capsys.readouterr().err.splitlines()
     assert before.endswith("1 request, about 4 input and an unknown number of output tokens.")
-    assert after == "test: 1 reply, 0 input and 0 output tokens (1 reply came without counts)."
+    assert after == "test: 1 reply, whose tokens the endpoint does not count."
 
 
 def test_an_estimate_learns_from_the_log(tmp_path):

@@ -147,7 +147,7 @@ def test_the_next_command_ends_what_a_process_that_died_has_left(kept, tmp_path,
     assert sorted(path.name for path in tmp_path.iterdir()) == [".claims", f"run{ending}"]
     assert [path.name for path in (tmp_path / f"run{ending}").iterdir()] == ["a.txt"]
     assert claims(tmp_path) == []
-    assert ("its process has died" in caplog.text) == (status == "RUNNING")
+    assert ("its process was stopped" in caplog.text) == (status == "RUNNING")
 
 
 def test_an_empty_folder_and_one_of_a_trial_are_removed(kept, tmp_path):
@@ -186,6 +186,24 @@ def test_a_run_that_ends_gives_its_claim_up(kept, tmp_path):
     with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), tmp_path / "again"):
         raise KeyboardInterrupt
     assert claims(tmp_path) == []
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_interruption_while_the_run_begins_leaves_nothing(kept, tmp_path, monkeypatch, begun):
+    """begun: whether the store has the run already."""
+    plain, folder = kept.begin, new_folder(tmp_path)
+
+    def begin(record, adopted=None):
+        plain(record, adopted)
+        kept.status = "RUNNING" if begun else "absent"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kept, "begin", begin)
+    with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), folder):
+        pass
+    assert kept.ended == ([("r1", "KILLED", False)] if begun else [])
+    assert claims(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".claims"]
 
 
 def test_an_interruption_while_the_run_ends_ends_it_as_killed(kept, tmp_path, monkeypatch):
