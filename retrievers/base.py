@@ -139,15 +139,29 @@ class Query:
 
 @dataclass(frozen=True)
 class Qrels:
-    """Relevance labels.
+    """Relevance labels. A document that is in neither `grades` nor `not_relevant` of a query is unjudged.
 
     grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
-    abstention: the meaning of a query with an empty dict. True (the contest's labels): it needs no retrieval. False
-        (TREC and BEIR labels): it is judged and has no relevant document.
+    abstention: the meaning of a query with an empty dict. True (the contest's labels): it needs no retrieval, unless it
+        is in `unmet`. False (TREC and BEIR labels): it is judged and has no relevant document.
+    not_relevant: query_id -> documents that were judged and are not relevant; queries without any may be missing. None:
+        the labels do not say which documents were judged.
+    pooled: query_id -> documents that were in the pool and have not been judged (TREC's grade -1).
+    unmet: labelled queries that need retrieval, none of whose judged documents is relevant.
+    unanswerable: queries that need retrieval and whose answer the documents lack. They are not labelled: what is shown
+        for them is scored apart.
     """
 
     grades: Mapping[str, Mapping[str, float]]
     abstention: bool = True
+    not_relevant: Mapping[str, frozenset[str]] | None = None
+    pooled: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    unmet: frozenset[str] = frozenset()
+    unanswerable: tuple[str, ...] = ()
+
+    def needs_retrieval(self, query_id: str) -> bool:
+        """Whether a labelled query needs retrieval."""
+        return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,13 +38,11 @@ class SpanQrels(Qrels):
     evidence: query_id -> the evidence of each labelled query that needs retrieval, where it stands now.
     places: doc_id -> where the document stands; several spans if its text occurs more than once.
     findings: evidence that is split, uncovered, lost or moved, in the order of the queries.
-    unanswerable: queries whose answer the texts lack. They need retrieval, and are not labelled.
     """
 
     evidence: Mapping[str, tuple[Evidence, ...]] = field(default_factory=dict)
     places: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    unanswerable: tuple[str, ...] = ()
 
 
 class Places:

@@ -182,7 +182,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
         if labels.grades:
             evidence[query_id] = tuple(here)
     unanswerable = tuple(one.query.query_id for one in queries if one.kind == "unanswerable")
-    return SpanQrels(grades, True, evidence, spans, tuple(findings), unanswerable)
+    return SpanQrels(grades, unanswerable=unanswerable, evidence=evidence, places=spans, findings=tuple(findings))
 
 
 def _placed(

@@ -31,7 +31,7 @@ def labels(evidence, places):
     where = Places(places)
     grades = {f"q{row}": label(pieces, where).grades for row, pieces in enumerate(evidence)}
     kept = {f"q{row}": tuple(pieces) for row, pieces in enumerate(evidence) if pieces}
-    return SpanQrels(grades, True, kept, places)
+    return SpanQrels(grades, evidence=kept, places=places)
 
 
 def value(name, found, qrels):
@@ -110,7 +110,7 @@ def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
     everywhere = set().union(*(positions(places[doc]) for doc in listed[:k]))
     once = set().union(*(shown_places(places[doc], wanted) for doc in listed[:k]))
     pieces = tuple(Evidence(span, "x" * (span.end - span.start)) for span in evidence)
-    qrels = SpanQrels({"q0": {"a": 1.0}}, True, {"q0": pieces}, places)
+    qrels = SpanQrels({"q0": {"a": 1.0}}, evidence={"q0": pieces}, places=places)
     cut, found = "" if k is None else f"@{k}", lists(listed, doc_ids=sorted(places))
     assert value(f"span_recall{cut}", found, qrels) == pytest.approx([len(everywhere & wanted) / len(wanted)])
     expected = len(once & wanted) / len(once) if once else 0.0
