@@ -66,12 +66,17 @@ def sha256_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number, line without its end) of every line that is not blank, read one at a time."""
+def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, str]]:
+    """(line number, line without its end) of every line that is not blank, read one at a time.
+
+    appended: whether processes append to the file: a last line that `is_torn` is passed over.
+    """
     number = 0
     try:
         with opened(path) as file:
             for number, raw in enumerate(file, start=1):
+                if appended and is_torn(raw):
+                    return
                 line = _decode(raw.rstrip(b"\r\n"), path, number)
                 if line.strip():
                     yield number, line
@@ -79,9 +84,22 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file complete?") from None
 
 
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers."""
-    for number, line in numbered_lines(path):
+def is_torn(raw: bytes) -> bool:
+    """Whether a line lacks its end and is no JSON object: what a process wrote of one before it was killed."""
+    if raw.endswith(b"\n"):
+        return False
+    try:
+        return not isinstance(json.loads(raw), dict)
+    except (ValueError, RecursionError):
+        return True
+
+
+def json_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers.
+
+    appended: as for `numbered_lines`.
+    """
+    for number, line in numbered_lines(path, appended):
         if line.lstrip().startswith("["):
             raise BadInput(
                 f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"

@@ -13,17 +13,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock
 
-from harness.data.files import as_id, field, json_line, json_lines, optional_text, required
+from harness.data.files import as_id, field, is_torn, json_line, json_lines, optional_text, required
 from retrievers.base import BadInput, Query
 
 JUDGEMENTS = "judgements.jsonl"
 GRADES = (0, 1, 2, 3)  # UMBRELA's: unrelated, related without an answer, answers in part, answers
 HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
 BASES = (ADJUDICATED, HUMAN, LLM)  # the first decides
+BLOCK = 1 << 16  # bytes that are read at a time, from the end of the file
 SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; only `audit` enters estimates. "": by a model
 
 Pair = tuple[str, str | None]  # query_id, doc_id; None: whether the query needs retrieval
@@ -91,17 +92,20 @@ class JudgementLog:
         text = "".join(json_line(_row(one)) for one in judgements).encode()
         if not text:
             return
-        with self._lock, self.path.open("ab") as file:
-            _end_line(self.path)
+        with self._lock, self.path.open("a+b") as file:
+            _end_line(file)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
 
     def read(self) -> list[Judgement]:
-        """All judgements in the order in which they were made; none without the file. BadInput for wrong rows."""
+        """All judgements in the order in which they were made; none without the file. BadInput for wrong rows.
+
+        What a killed process left of a last line is passed over: it was never acknowledged.
+        """
         if not self.path.exists():
             return []
-        return [_judgement(row, f"{self.path}:{number}") for number, row in json_lines(self.path)]
+        return [_judgement(row, f"{self.path}:{number}") for number, row in json_lines(self.path, appended=True)]
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
@@ -127,15 +131,19 @@ def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
     return found
 
 
-def _end_line(path: Path) -> None:
-    """Cut what a killed process left of a line: it was never acknowledged."""
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        back = min(size, 1 << 20)
-        file.seek(size - back)
-        tail = file.read(back)
-        if tail and not tail.endswith(b"\n"):
-            file.truncate(size - back + tail.rfind(b"\n") + 1)
+def _end_line(file: IO[bytes]) -> None:
+    """Cut what a killed process left of a last line; give its end to one that is whole, as an editor may leave it."""
+    end = size = file.seek(0, os.SEEK_END)
+    tail = b""
+    while end and b"\n" not in tail:
+        end = max(0, end - BLOCK)
+        file.seek(end)
+        tail = file.read(size - end)
+    last = tail[tail.rfind(b"\n") + 1 :]
+    if last and is_torn(last):
+        file.truncate(size - len(last))
+    elif last:
+        file.write(b"\n")
 
 
 def _row(one: Judgement) -> dict[str, Any]:
