@@ -298,10 +298,11 @@ class Ranking:
         """Lines `query_id Q0 doc_id rank score tag`; white space within an id is percent-encoded, such as %20."""
         for i, query_id in enumerate(self.query_ids):
             for rank, (doc_id, score) in enumerate(self.row(i), start=1):
-                yield f"{_one_word(query_id)} Q0 {_one_word(doc_id)} {rank} {score!r} {tag}"
+                yield f"{one_word(query_id)} Q0 {one_word(doc_id)} {rank} {score!r} {tag}"
 
 
-def _one_word(text: str) -> str:
+def one_word(text: str) -> str:
+    """The text with its white space percent-encoded, such as %20, for formats whose fields are words."""
     return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 

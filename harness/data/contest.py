@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from harness.data.files import as_id, field, json_lines, optional_text, required, unique_rows
+from harness.data.files import field, json_lines, optional_text, unique_rows
+from harness.data.labels import qrels_of, read_label
 from harness.data.source import locate, turns
-from retrievers.base import BadInput, Document, Qrels, Query
+from retrievers.base import Document, Qrels, Query
 
 
 class Contest:
@@ -19,7 +16,8 @@ class Contest:
     documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed, too
     eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation
     qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}} with finite grades > 0; optional. An empty
-                     `relevant` means that the query needs no retrieval.
+                     `relevant` means that the query needs no retrieval. A row may also say what was judged
+                     (`harness.data.labels`): {eval_id, needs, kind, relevant, not_relevant: [docid, ...], basis}.
 
     path: the folder with these files.
     documents, queries, qrels: a file to use instead of the one in the folder.
@@ -69,7 +67,7 @@ class Contest:
         if path is None:
             return None
         rows = unique_rows(path, json_lines(path), "eval_id")
-        return Qrels({query_id: _grades(row, where) for where, query_id, _, row in rows})
+        return qrels_of(read_label(row, where, query_id) for where, query_id, _, row in rows)
 
 
 class Sample(Contest):
@@ -79,25 +77,3 @@ class Sample(Contest):
 
     def __init__(self) -> None:
         super().__init__(path=str(Path(__file__).parents[1] / "sample"))
-
-
-def _grades(row: Mapping[str, Any], where: str) -> dict[str, float]:
-    """`relevant` of a contest label: a list of ids, each with grade 1, or an object of grades."""
-    relevant = required(row, "relevant", where)
-    if isinstance(relevant, list):
-        ids = [as_id(value, "an id in relevant", where)[0] for value in relevant]
-        if len(set(ids)) < len(ids):
-            raise BadInput(
-                f"{where}: relevant names {Counter(ids).most_common(1)[0][0]!r:.60} twice. Remove one of them."
-            )
-        return dict.fromkeys(ids, 1.0)
-    if not isinstance(relevant, dict):
-        raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or an object of grades.")
-    for doc_id, grade in relevant.items():
-        as_id(doc_id, "an id in relevant", where)
-        if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
-            raise BadInput(
-                f"{where}: the grade of {doc_id!r:.60} is {grade!r:.60}, but must be a finite number > 0. Leave out "
-                "documents that are not relevant."
-            )
-    return {doc_id: float(grade) for doc_id, grade in relevant.items()}

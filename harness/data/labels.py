@@ -8,11 +8,15 @@ judged, and an empty `relevant` of theirs means that the query needs no retrieva
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from retrievers.base import Qrels
+from harness.data.files import as_id, field, optional_text, required, some
+from harness.data.testset import KINDS
+from retrievers.base import BadInput, Qrels, did_you_mean
 
 UNANSWERABLE = "unanswerable"  # the kind of queries that need retrieval and that the documents do not answer
 
@@ -21,9 +25,9 @@ UNANSWERABLE = "unanswerable"  # the kind of queries that need retrieval and tha
 class Label:
     """The label of a query.
 
-    needs: whether it needs retrieval. kind: of query; "" if unknown. relevant: doc_id -> grade, finite and > 0.
-    not_relevant: documents that were judged and are not relevant; None: the row does not say which were judged.
-    basis: who decided, in words such as "human", "llm"; "" if unknown.
+    needs: whether it needs retrieval. kind: one of `harness.data.testset.KINDS`; "" if unknown.
+    relevant: doc_id -> grade, finite and > 0. not_relevant: documents that were judged and are not relevant; None: the
+    row does not say which were judged. basis: who decided, in words such as "human", "llm"; "" if unknown.
     """
 
     query_id: str
@@ -34,9 +38,109 @@ class Label:
     basis: str = ""
 
 
+def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
+    """The label in a row of either form. BadInput where the row contradicts itself.
+
+    where: position in the file, for errors. query_id: what the row has as eval_id.
+    """
+    relevant = _relevant(row, where)
+    if "needs" not in row:
+        if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
+            there = "not_relevant" if "not_relevant" in row else "kind"
+            raise BadInput(
+                f"{where}: needs is missing, but {there} is there. Add needs: true, or false for a query that needs no "
+                "retrieval."
+            )
+        return Label(query_id, bool(relevant), relevant)
+    label = Label(
+        query_id,
+        _needs(row, where),
+        relevant,
+        _not_relevant(row, where, relevant),
+        _kind(row, where),
+        optional_text(row, "basis", where),
+    )
+    _check_kind(label, where)
+    return label
+
+
+def _relevant(row: Mapping[str, Any], where: str) -> dict[str, float]:
+    """`relevant`: a list of ids, each with grade 1, or an object of grades."""
+    relevant = required(row, "relevant", where)
+    if isinstance(relevant, list):
+        return dict.fromkeys(_ids(relevant, "relevant", where), 1.0)
+    if not isinstance(relevant, dict):
+        raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or an object of grades.")
+    for doc_id, grade in relevant.items():
+        as_id(doc_id, "an id in relevant", where)
+        if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
+            raise BadInput(
+                f"{where}: the grade of {doc_id!r:.60} is {grade!r:.60}, but must be a finite number > 0. Put "
+                "documents that were judged and are not relevant into not_relevant, and leave out those that were not "
+                "judged."
+            )
+    return {doc_id: float(grade) for doc_id, grade in relevant.items()}
+
+
+def _not_relevant(row: Mapping[str, Any], where: str, relevant: Mapping[str, float]) -> frozenset[str] | None:
+    if "not_relevant" not in row:
+        return None
+    ids = frozenset(_ids(field(row, "not_relevant", list, where), "not_relevant", where))
+    if both := sorted(ids & set(relevant)):
+        raise BadInput(f"{where}: relevant and not_relevant both name {some(both)}. Remove it from one of them.")
+    return ids
+
+
+def _ids(values: list[Any], key: str, where: str) -> list[str]:
+    """The ids in the list row[key], each once."""
+    ids = [as_id(value, f"an id in {key}", where)[0] for value in values]
+    if len(set(ids)) < len(ids):
+        twice = Counter(ids).most_common(1)[0][0]
+        raise BadInput(f"{where}: {key} names {twice!r:.60} twice. Remove one of them.")
+    return ids
+
+
+def _needs(row: Mapping[str, Any], where: str) -> bool:
+    if not isinstance(needs := row["needs"], bool):
+        raise BadInput(f"{where}: needs is {needs!r:.60}, but must be true or false.")
+    return needs
+
+
+def _kind(row: Mapping[str, Any], where: str) -> str:
+    kind = optional_text(row, "kind", where)
+    if kind and kind not in KINDS:
+        raise BadInput(
+            f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)} Leave kind "
+            "out if it is none of them."
+        )
+    return kind
+
+
+def _check_kind(label: Label, where: str) -> None:
+    """BadInput unless needs, kind and the relevant documents of a label agree."""
+    if label.kind and label.needs == (label.kind == "none"):
+        raise BadInput(
+            f"{where}: needs is {str(label.needs).lower()}, but a query of kind {label.kind} says the opposite. "
+            "Correct one of them."
+        )
+    if label.relevant and not label.needs:
+        raise BadInput(
+            f"{where}: needs is false, but relevant names {some(list(label.relevant))}. Write needs: true, or move "
+            "these documents to not_relevant."
+        )
+    if label.relevant and label.kind == UNANSWERABLE:
+        raise BadInput(
+            f"{where}: the kind is unanswerable, but {some(list(label.relevant))} is relevant. Change the kind, or "
+            "move these documents to not_relevant."
+        )
+
+
 def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
-    """A label as a row of JSON lines. native_id: the query's id as a number, if it is one in its file."""
-    return {
+    """A label as a row of JSON lines: what `read_label` reads back as the same label.
+
+    native_id: the query's id as a number, if it is one in its file.
+    """
+    row: dict[str, Any] = {
         "eval_id": label.query_id if native_id is None else native_id,
         "needs": label.needs,
         "kind": label.kind,
@@ -44,16 +148,23 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
         "not_relevant": sorted(label.not_relevant or ()),
         "basis": label.basis,
     }
+    if label.not_relevant is None:
+        del row["not_relevant"]
+    return row
 
 
 def qrels_of(labels: Iterable[Label]) -> Qrels:
-    """Labels of many queries together. Which documents were judged is known if it is known of any query."""
+    """Labels of many queries together.
+
+    Which documents were judged is known if it is known of any query. Of the other queries, it is then the relevant ones
+    alone.
+    """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]
     known = any(one.not_relevant is not None for one in rows)
     return Qrels(
         grades={one.query_id: dict(one.relevant) for one in answerable},
-        not_relevant={one.query_id: one.not_relevant or frozenset() for one in answerable} if known else None,
+        not_relevant={one.query_id: one.not_relevant for one in answerable if one.not_relevant} if known else None,
         unmet=frozenset(one.query_id for one in answerable if one.needs and not one.relevant),
         unanswerable=tuple(one.query_id for one in rows if one.kind == UNANSWERABLE),
     )

@@ -19,7 +19,7 @@ from harness.data.files import (
     unique_rows,
 )
 from harness.data.source import Grades, locate, single_turn
-from retrievers.base import BadInput, Document, Qrels, Query
+from retrievers.base import BadInput, Document, Qrels, Query, one_word
 
 _NO_TEXT = (
     "dataset=trec has only labels, no documents and no queries: use it with `harness score`. To search, use "
@@ -30,8 +30,8 @@ _NO_TEXT = (
 class Beir:
     """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with its header.
 
-    The queries are those with labels in the split, as usual for BEIR, or all if there is no qrels folder. A grade <= 0
-    means judged and not relevant; such labels cannot express that a query needs no retrieval.
+    The queries are those with labels in the split, as usual for BEIR, or all if there is no qrels folder. Grades are as
+    in TREC labels.
 
     path:  the folder.
     split: train, dev or test.
@@ -90,7 +90,8 @@ class Beir:
 class Trec:
     """TREC labels, lines `query_id iteration doc_id grade`, for scoring a TREC run; there are no texts.
 
-    A grade <= 0 means judged and not relevant; such labels cannot express that a query needs no retrieval.
+    Grade 0 means judged and not relevant, a grade < 0 pooled but not judged, as in trec_eval; a document without a line
+    is neither. Such labels cannot express that a query needs no retrieval.
 
     qrels: the file with the labels.
     """
@@ -139,17 +140,56 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
-    """Labels from judged (query, document) pairs; a query without a relevant document stays, with no grades."""
+    """Labels from (query, document) pairs; a query without a relevant document stays, with no grades."""
     grades: Grades = {}
+    not_relevant: dict[str, set[str]] = {}
+    pooled: dict[str, set[str]] = {}
     seen: dict[tuple[str, str], int] = {}
     for number, query_id, doc_id, grade in rows:
         where = f"{path}:{number}"
         as_id(query_id, "the query id", where)
         as_id(doc_id, "the document id", where)
         once(seen, (query_id, doc_id), "the label of", path, number)
-        judged = grades.setdefault(query_id, {})
+        relevant = grades.setdefault(query_id, {})
         if (value := finite(grade, "grade", where)) > 0:
-            judged[doc_id] = value
+            relevant[doc_id] = value
+        else:
+            (pooled if value < 0 else not_relevant).setdefault(query_id, set()).add(doc_id)
     if not grades:
         raise no_rows(path)
-    return Qrels(grades, abstention=False)
+    return Qrels(
+        grades,
+        abstention=False,
+        not_relevant={query_id: frozenset(ids) for query_id, ids in not_relevant.items()},
+        pooled={query_id: frozenset(ids) for query_id, ids in pooled.items()},
+        unmet=frozenset(query_id for query_id, relevant in grades.items() if not relevant),
+    )
+
+
+def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
+    """(query_id, doc_id, grade) of every judged document, 0 if it is not relevant, and -1 of every pooled one.
+
+    Documents are in ascending order of doc_id. These formats have no pair that says that a query needs no retrieval, or
+    that nothing answers it: such queries are left out, and so are those without any judged or pooled document.
+    """
+    for query_id, grades in qrels.grades.items():
+        if not qrels.needs_retrieval(query_id):
+            continue
+        unjudged = dict.fromkeys(qrels.pooled.get(query_id, ()), -1.0)
+        judged = dict.fromkeys((qrels.not_relevant or {}).get(query_id, ()), 0.0)
+        yield from ((query_id, doc_id, grade) for doc_id, grade in sorted((unjudged | judged | {**grades}).items()))
+
+
+def trec_qrels_lines(qrels: Qrels) -> Iterator[str]:
+    """The `judged_pairs` as lines `query_id 0 doc_id grade`, without line ends.
+
+    White space within an id is percent-encoded, as in TREC runs. Programs other than this one want whole numbers as
+    grades.
+    """
+    for query_id, doc_id, grade in judged_pairs(qrels):
+        yield f"{one_word(query_id)} 0 {one_word(doc_id)} {grade_text(grade)}"
+
+
+def grade_text(grade: float) -> str:
+    """A grade as text, from which the same number is read: whole numbers without a decimal point."""
+    return str(int(grade)) if grade.is_integer() else repr(grade)

@@ -116,8 +116,14 @@ def test_beir(beir):
     source = Beir(path=str(beir))
     assert source.documents() == [Document("d1", "x", "T"), Document("d2", "y")]
     assert source.documents()[0].indexed_text == "T x"
-    # a grade <= 0 is judged and not relevant: q3 stays, and needs a document that is not there
-    assert source.qrels() == Qrels({"q1": {"d1": 2.0}, "q3": {}}, abstention=False)
+    # grade 0 is judged and not relevant, -1 pooled and unjudged: q3 stays, and needs a document that is not there
+    assert source.qrels() == Qrels(
+        {"q1": {"d1": 2.0}, "q3": {}},
+        abstention=False,
+        not_relevant={"q1": frozenset({"d2"})},
+        pooled={"q3": frozenset({"d2"})},
+        unmet=frozenset({"q3"}),
+    )
     assert [query.query_id for query in source.queries()] == ["q1", "q3"]  # those of the split
     assert [query.query_id for query in Beir(path=str(beir), split="dev").queries()] == ["q0"]
 
@@ -144,7 +150,15 @@ def test_trec(tmp_path):
     path = tmp_path / "qrels"
     path.write_text("1 0 a 2\n1\t0\tb\t0\n2 0 c -1\n")
     source = Trec(qrels=str(path))
-    assert source.qrels() == Qrels({"1": {"a": 2.0}, "2": {}}, abstention=False)
+    assert source.qrels() == Qrels(
+        {"1": {"a": 2.0}, "2": {}},
+        abstention=False,
+        not_relevant={"1": frozenset({"b"})},
+        pooled={"2": frozenset({"c"})},
+        unmet=frozenset({"2"}),
+    )
+    path.write_text("1 0 a 2\n1 0 b -2\n")  # a grade below -1 is no judgement either, as in trec_eval
+    assert source.qrels() == Qrels({"1": {"a": 2.0}}, abstention=False, not_relevant={}, pooled={"1": frozenset({"b"})})
     for part in (source.documents, source.queries):
         with pytest.raises(BadInput, match=r"dataset=trec .*harness score"):
             part()
