@@ -1,7 +1,7 @@
 """The pool of a test set: which pairs of a query and a document are worth a judgement.
 
 pool.jsonl: {query, doc, ranks: {run: rank}, seed, near_duplicate, pi}, one line per pair, in order of query and doc.
-pool.json:  {version, documents: {path, sha256}, runs: {run: {name, depth}}, sample, seed, queries: {query: text}}: what
+pool.json:  {version, documents: {path, sha256}, runs: {run: {name, depth, models}}, sample, seed, queries: {query: text}}: what
             was pooled; written last. `path` is relative to the test set, `text` the digest of the query as pooled.
 """
 
@@ -45,10 +45,15 @@ class PooledPair:
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """A run that brought documents. depth: how many of each list were pooled."""
+    """A run that brought documents.
+
+    depth: how many of each list were pooled. models: config key -> name of each model that the run asked, such as
+        llm.model, rerank.model or encoder.model: a judge that is one of them judges itself.
+    """
 
     name: str
     depth: int
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,10 @@ def write(folder: Path, pool: Pool) -> None:
     content = {
         "version": VERSION,
         "documents": {"path": about.documents, "sha256": about.documents_sha256},
-        "runs": {run_id: {"name": run.name, "depth": run.depth} for run_id, run in about.runs.items()},
+        "runs": {
+            run_id: {"name": run.name, "depth": run.depth, "models": dict(run.models)}
+            for run_id, run in about.runs.items()
+        },
         "sample": about.sample,
         "seed": about.seed,
         "queries": dict(about.queries),
@@ -133,6 +141,11 @@ def documents_of(folder: Path, given: str | None) -> DocumentsFolder:
     if not isinstance(named, dict):
         raise BadInput(f"{where}: documents is {named!r:.60}, but must be an object.")
     return DocumentsFolder(folder / value_of(named, "path", str, where), f"{where}: documents.path")
+
+
+def models_of(params: Mapping[str, str]) -> dict[str, str]:
+    """Config key -> name of each model that a logged run asked. params: what the run has logged."""
+    return {key: value for key, value in sorted(params.items()) if key.endswith(".model") and value != "null"}
 
 
 def place_of(documents: DocumentsFolder, folder: Path) -> str:
@@ -205,7 +218,10 @@ def _about(content: Mapping[str, Any], where: str) -> About:
 def _run(value: Any, where: str) -> PooledRun:
     if not isinstance(value, dict):
         raise BadInput(f"{where} is {value!r:.60}, but must be an object.")
-    return PooledRun(value_of(value, "name", str, where), _count(value, "depth", where))
+    models = value.get("models", {})
+    if not isinstance(models, dict) or not all(isinstance(name, str) for name in models.values()):
+        raise BadInput(f"{where}: models is {models!r:.60}, but must be an object of config keys and names of models.")
+    return PooledRun(value_of(value, "name", str, where), _count(value, "depth", where), models)
 
 
 def _count(row: Mapping[str, Any], key: str, where: str) -> int:
