@@ -1,8 +1,9 @@
 """The pool of a test set: which pairs of a query and a document are worth a judgement.
 
 pool.jsonl: {query, doc, ranks: {run: rank}, seed, near_duplicate, pi}, one line per pair, in order of query and doc.
-pool.json:  {version, documents: {path, sha256}, runs: {run: {name, depth, models}}, sample, seed, queries: {query: text}}: what
-            was pooled; written last. `path` is relative to the test set, `text` the digest of the query as pooled.
+pool.json:  {version, documents: {path, sha256}, runs: {run: {name, depth, models}}, sample, seed,
+            queries: {query: text}}: what was pooled; written last. `path` is relative to the test set, `text` the
+            digest of the query as pooled.
 """
 
 from __future__ import annotations
