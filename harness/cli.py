@@ -93,6 +93,11 @@ COMMANDS = {
         "let a language model draft a test set from documents: queries, answers, evidence",
         "harness testset draft testset=ts documents=docs model=gpt-4o-mini limit=5 dry_run=true",
     ),
+    "testset judge": Command(
+        "harness.commands.testset.judge:judge",
+        "let a language model grade the pooled pairs of a test set, with hidden controls",
+        "harness testset judge testset=ts model=gpt-4o limit=20 dry_run=true",
+    ),
     "ui": Command("harness.commands.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
     "doctor": Command(
         "harness.commands.doctor.command:doctor", "check the set-up, with a remedy for each problem", "harness doctor"

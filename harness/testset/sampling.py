@@ -32,5 +32,10 @@ def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
     return sorted(values, key=lambda value: (_hash(*key, value), value))[:count]
 
 
+def chosen(below: int, *key: object) -> int:
+    """A whole number in [0, below), always the same for the same key."""
+    return int(_hash(*key), 16) % below
+
+
 def _hash(*parts: object) -> str:
     return hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
