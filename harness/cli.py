@@ -98,6 +98,11 @@ COMMANDS = {
         "let a language model grade the pooled pairs of a test set, with hidden controls",
         "harness testset judge testset=ts model=gpt-4o limit=20 dry_run=true",
     ),
+    "testset freeze": Command(
+        "harness.commands.testset.freeze:freeze",
+        "resolve all judgements, and write labels that do not change any more",
+        "harness testset freeze testset=ts version=1",
+    ),
     "ui": Command("harness.commands.ui:ui", "browse the runs in MLflow", "harness ui port=5000"),
     "doctor": Command(
         "harness.commands.doctor.command:doctor", "check the set-up, with a remedy for each problem", "harness doctor"

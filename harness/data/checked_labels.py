@@ -30,6 +30,8 @@ class FrozenQrels(SpanQrels):
     `grades` are those of judged documents, not of evidence; `evidence` and `places` serve the measures of characters.
 
     checked: None if people have judged every pair, or nobody drew queries for them.
+    notes: sentences for the user about the set.
     """
 
     checked: Checked | None = None
+    notes: tuple[str, ...] = ()

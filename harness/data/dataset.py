@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.text import counted, plural
+from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.source import Source
 from harness.data.span_labels import SpanQrels
@@ -167,6 +168,8 @@ def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Q
     unlabelled = sum(query.query_id not in qrels.grades for query in queries)
     if unlabelled:
         yield f"{unlabelled} of {len(queries)} queries are unlabelled: retrieved and exported, but not scored."
+    if isinstance(qrels, FrozenQrels):
+        yield from qrels.notes
     if isinstance(qrels, SpanQrels):
         yield from _evidence_notes(qrels)
     ungraded = sum(not grades for grades in qrels.grades.values())
@@ -201,6 +204,15 @@ def _canonical(qrels: Qrels) -> Iterable[Any]:
         yield from _evidence(qrels)
         for doc_id, spans in sorted(qrels.places.items()):
             yield doc_id, [_place(span) for span in spans]
+    if isinstance(qrels, FrozenQrels) and qrels.checked:
+        yield from _checked(qrels.checked)
+
+
+def _checked(checked: Checked) -> Iterable[Any]:
+    """What an estimate from partly checked labels depends on."""
+    for part in (checked.model, checked.people):
+        yield from _canonical(part)
+    yield sorted(checked.strata.items())
 
 
 def _evidence(qrels: SpanQrels) -> Iterable[Any]:

@@ -32,12 +32,16 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class EvidencedQuery:
-    """A query of a test set. kind: of KINDS. evidence: what answers it. where: its file and line, for errors."""
+    """A query of a test set.
+
+    kind: of KINDS. evidence: what answers it. where: its file and line, for errors. answer: in words; "" if unknown.
+    """
 
     query: Query
     kind: str
     evidence: tuple[Evidence, ...]
     where: str
+    answer: str = ""
 
 
 class SpanLabelled:
@@ -134,7 +138,8 @@ def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str
     if bool(evidence) == (kind in ("none", "unanswerable")):
         what = "evidence, but nothing answers it" if evidence else "no evidence, but something must answer it"
         raise BadInput(f"{where}: a query of kind {kind} has {what}. Correct kind or evidence.")
-    return EvidencedQuery(Query(query_id, turns(row, where), native), kind, evidence, where)
+    answer = optional_text(row, "answer", where)
+    return EvidencedQuery(Query(query_id, turns(row, where), native), kind, evidence, where, answer)
 
 
 def read_evidence(value: Any, where: str) -> Evidence:

@@ -74,16 +74,17 @@ class Resolved:
 
     def label(self, query: EvidencedQuery) -> Label:
         """The label of a query whose need is settled: grades from `relevant_from` on are kept, lower ones are not
-        relevant. A query that needs no retrieval has neither."""
+        relevant. A query that needs no retrieval has neither, and nothing is relevant to one without an answer."""
         query_id = query.query.query_id
         need, judged = self.needs[query_id], self.grades[query_id]
         if not need.needs:
             return Label(query_id, False, {}, frozenset(), "none", need.basis)
         kind = "" if query.kind == "none" else query.kind  # a person has said that it needs retrieval
-        relevant = {doc_id: float(one.grade) for doc_id, one in judged.items() if one.grade >= self.relevant_from}
+        found = {doc_id: float(one.grade) for doc_id, one in judged.items() if one.grade >= self.relevant_from}
         bases = {one.basis for one in judged.values()}
         basis = "+".join(one for one in BASES if one in bases)
-        return Label(query_id, True, relevant, frozenset(judged) - relevant.keys(), kind, basis)
+        relevant = {} if kind == UNANSWERABLE else found
+        return Label(query_id, True, relevant, frozenset(judged) - found.keys(), kind, basis)
 
 
 def resolve(

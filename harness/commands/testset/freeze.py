@@ -1,0 +1,145 @@
+"""`harness testset freeze`: what all judgements come to, as labels that do not change any more."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.check import Invocation
+from harness.config.text import counted
+from harness.data.frozen import FROZEN, judged_documents, read_frozen
+from harness.data.testset import read_queries
+from harness.progress import stage
+from harness.reports import terminal
+from harness.reports.next_steps import flag
+from harness.testset import exports, questions
+from harness.testset.audit_sample import read_audit
+from harness.testset.freezing import Material, Snapshot, snapshot, write
+from harness.testset.judgements import LLM, JudgementLog, text_digest
+from harness.testset.pool import documents_of, read_pool
+from harness.testset.resolution import DRAFTED, Question
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was frozen, or was there already.
+
+    path: of the version. new: whether it was written now. content: None if an older version was only exported.
+    left_out: open questions about queries that are left out. unchecked: why there are no checks by people.
+    """
+
+    path: Path
+    new: bool
+    manifest: Mapping[str, Any]
+    exported: Sequence[exports.Exported]
+    left_out: Sequence[Question] = ()
+    unchecked: str = ""
+
+
+def freeze(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """Freeze a test set, and write it for other tools. A version that is there already is exported as it is.
+
+    BadInput for open questions, unless their queries may be left out, and if the version is there with other labels.
+    """
+    exports.check_formats(config["formats"])
+    testset = Path(config["testset"])
+    output = Path(config["output"] or testset / f"v{config['version']}")
+    if config["formats"] and (output / FROZEN).exists():
+        manifest = read_frozen(output, "output")
+        outcome = Outcome(output, False, manifest, exports.export(output, config["formats"]))
+    else:
+        outcome = _frozen(config, testset, output)
+    document = _document(outcome)
+    terminal.emit(config["format"], document, lambda console: _show(console, outcome, invocation))
+    return document
+
+
+def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> Outcome:
+    with stage("reading judgements"):
+        material = _material(config, testset)
+    left_out = material.resolved.open
+    if not config["leave_out"] or not material.kept:
+        questions.refuse_open(left_out, len(material.queries), testset)
+    with stage("freezing"):
+        content: Snapshot = snapshot(material, config["version"], None, output)
+        new = write(output, content)
+    exported = exports.export(output, config["formats"])
+    manifest = {**content.manifest, "sha256": content.sha256}
+    return Outcome(output, new, manifest, exported, left_out, material.checks.why)
+
+
+def _material(config: Mapping[str, Any], testset: Path) -> Material:
+    """BadInput unless all that the labels are made of can be read, and fits together."""
+    queries = read_queries(testset, "testset")
+    pool = read_pool(testset)
+    folder = documents_of(testset, config["documents"])
+    chunks = list(folder.chunks())
+    digests = {one.query.query_id: text_digest(one.query) for one in queries}
+    pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
+    judgements = JudgementLog(testset).read()
+    material = Material(queries, folder, chunks, pairs, judgements, read_audit(testset), config["relevant_from"])
+    unknown = judged_documents(material.labels) - {chunk.document.doc_id for chunk in chunks}
+    if unknown:
+        raise BadInput(
+            f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as {min(unknown):.60}. "
+            "Give the folder that was pooled: documents=FOLDER."
+        )
+    return material
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    manifest = outcome.manifest
+    said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
+    return {
+        "frozen": str(outcome.path),
+        "new": outcome.new,
+        **{key: manifest[key] for key in said},
+        "left_out": [{"query": one.query_id, "doc": one.doc_id, "why": one.what} for one in outcome.left_out],
+        "unchecked": outcome.unchecked or None,
+        "exported": {one.name: {"path": str(one.path), "left_out": one.left_out} for one in outcome.exported},
+    }
+
+
+def _show(console: Console, outcome: Outcome, invocation: Invocation) -> None:
+    manifest, counts = outcome.manifest, outcome.manifest["counts"]
+    how = "is frozen" if outcome.new else "is there already"
+    console.print(f"{outcome.path} {how}: version {manifest['version']}, {manifest['sha256'][:12]}")
+    table = terminal.bare_table(("what", "number", "of which"), left=("what", "of which"), folded=("of which",))
+    table.show_header = False
+    kinds = ", ".join(f"{count:,} {kind or 'of no kind'}" for kind, count in counts["kinds"].items())
+    table.add_row("queries", f"{counts['queries']:,}", kinds)
+    pairs = ", ".join(f"{count:,} {basis}" for basis, count in counts["pairs"].items() if count)
+    table.add_row("judged pairs", f"{sum(counts['pairs'].values()):,}", pairs)
+    for key in ("judged", "relevant"):
+        spread = counts[f"{key}_per_query"]
+        table.add_row(f"{key} per query", f"{spread['mean']:.1f}", f"{spread['least']:,} to {spread['most']:,}")
+    if counts["without_relevant"]:
+        table.add_row("without relevant", f"{counts['without_relevant']:,}", "these need retrieval, and score 0")
+    table.add_row("checked by people", f"{counts['checked']:,}", f"of {counts['drawn']:,} drawn")
+    console.print(table)
+    for line in _remarks(outcome):
+        console.print(line)
+    console.print("Next:")
+    words = [*flag(invocation.config_dir), "dataset=frozen", f"dataset.path={outcome.path}"]
+    console.print("  " + shlex.join(["harness", "run", *words]))
+
+
+def _remarks(outcome: Outcome) -> Iterator[str]:
+    counts = outcome.manifest["counts"]
+    if drafted := counts["needs"].get(DRAFTED, 0):
+        yield f"Whether they need retrieval is as drafted for {counted(drafted, 'query')}: nobody has judged it."
+    if outcome.left_out:
+        yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
+        yield from questions.counts(outcome.left_out)
+    if outcome.unchecked and counts["pairs"][LLM]:
+        yield f"Scores will have no honest interval: {outcome.unchecked}."
+    for one in outcome.exported:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in one.left_out.items())
+        yield f"{one.path}: for {one.name}" + (f"; no labels there: {why}" if why else "")

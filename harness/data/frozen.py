@@ -1,0 +1,238 @@
+"""Frozen test sets: labels that were resolved from judgements, and do not change any more.
+
+queries.jsonl:        {eval_id, msg, kind, answer}, one line per query.
+labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, one each.
+evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}, where there is any.
+model_labels.jsonl:   as labels.jsonl, by the model alone, of all queries.
+checked_labels.jsonl: as labels.jsonl, by people alone, with {stratum}, of the queries that they checked.
+frozen.json:          {format, version, documents, counts, strata, files, sha256, ...}, written last.
+
+model_labels.jsonl and checked_labels.jsonl are there only where people have checked some of a model's labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.config.text import counted
+from harness.data.checked_labels import Checked, FrozenQrels
+from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.data.files import (
+    field,
+    json_file,
+    json_lines,
+    optional_text,
+    required,
+    sha256_of,
+    some,
+    unique_rows,
+)
+from harness.data.labels import Label, qrels_of, read_label
+from harness.data.source import turns
+from harness.data.testset import EvidencedQuery, read_evidence, span_qrels
+from retrievers.base import BadInput, Document, Query
+
+FROZEN, QUERIES, LABELS, EVIDENCE = "frozen.json", "queries.jsonl", "labels.jsonl", "evidence.jsonl"
+MODEL_LABELS, CHECKED_LABELS = "model_labels.jsonl", "checked_labels.jsonl"
+FORMAT = 1
+_AGAIN = "A frozen test set is never edited: make a new version with `harness testset freeze`."
+
+
+class Frozen:
+    """A frozen test set, with the documents that were judged.
+
+    path: the folder that `harness testset freeze` wrote.
+    documents: the folder of the documents; null: the one that the test set names. Another one will do if it has all
+        judged documents as they were; what it has besides is unjudged.
+    """
+
+    recorded_as = "dataset/frozen"
+
+    def __init__(self, *, path: str, documents: str | None = None) -> None:
+        self.path, self._documents = Path(path), documents
+
+    @property
+    def qrels_file(self) -> Path:
+        return self.path / LABELS
+
+    def documents(self) -> list[Document]:
+        return [chunk.document for chunk in self._chunks]
+
+    def queries(self) -> list[Query]:
+        return [one.query for one in self.rows]
+
+    def qrels(self) -> FrozenQrels:
+        placed = span_qrels(self.rows, self._chunks, self.folder)
+        final = qrels_of(self._final)
+        sought = {query_id for query_id in final.grades if final.needs_retrieval(query_id)}
+        return FrozenQrels(
+            **vars(final),
+            evidence={query_id: pieces for query_id, pieces in placed.evidence.items() if query_id in sought},
+            places=placed.places,
+            findings=tuple(one for one in placed.findings if one.what in ("lost", "moved")),
+            checked=self._checked,
+            notes=tuple(self._notes()),
+        )
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """`frozen.json`. BadInput unless the set is finished and as it was frozen."""
+        return read_frozen(self.path)
+
+    @cached_property
+    def folder(self) -> DocumentsFolder:
+        """Where the documents are."""
+        if self._documents:
+            return DocumentsFolder(Path(self._documents), "dataset.documents")
+        where = f"{self.path / FROZEN}: documents"
+        path = self.path / field(field(self.manifest, "documents", dict, str(self.path / FROZEN)), "path", str, where)
+        return DocumentsFolder(path, f"{where}.path")
+
+    @cached_property
+    def rows(self) -> list[EvidencedQuery]:
+        """The queries with their evidence, in the order of the file."""
+        self.manifest  # noqa: B018 (the files are checked first)
+        evidence = {}
+        path = self.path / EVIDENCE
+        for number, row in json_lines(path):
+            where = f"{path}:{number}"
+            pieces = tuple(read_evidence(one, where) for one in field(row, "evidence", list, where))
+            evidence[str(required(row, "eval_id", where))] = pieces
+        path = self.path / QUERIES
+        return [
+            EvidencedQuery(
+                Query(query_id, turns(row, where), native),
+                field(row, "kind", str, where),
+                evidence.get(query_id, ()),
+                where,
+                optional_text(row, "answer", where),
+            )
+            for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
+        ]
+
+    def labels(self, name: str) -> list[Label]:
+        """The labels in a file of the set. BadInput unless they are of its queries."""
+        path, known = self.path / name, {one.query.query_id for one in self.rows}
+        found = [
+            read_label(row, where, query_id)
+            for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id")
+        ]
+        labelled = {one.query_id for one in found}
+        if unknown := [one for one in labelled if one not in known]:
+            raise BadInput(f"{path} labels queries that {QUERIES} does not have: {some(sorted(unknown))}. {_AGAIN}")
+        if name != CHECKED_LABELS and (lacking := known - labelled):
+            raise BadInput(f"{path} lacks {counted(len(lacking), 'query')}: {some(sorted(lacking))}. {_AGAIN}")
+        return found
+
+    @cached_property
+    def _final(self) -> list[Label]:
+        return self.labels(LABELS)
+
+    @cached_property
+    def _chunks(self) -> list[Chunk]:
+        chunks = list(self.folder.chunks())
+        self._check_documents([chunk.document for chunk in chunks])
+        return chunks
+
+    @cached_property
+    def _checked(self) -> Checked | None:
+        if CHECKED_LABELS not in self.manifest["files"]:
+            return None
+        strata = field(self.manifest, "strata", dict, str(self.path / FROZEN))
+        people = self.labels(CHECKED_LABELS)
+        if lacking := [one.query_id for one in people if not isinstance(strata.get(one.query_id), str)]:
+            raise BadInput(f"{self.path / FROZEN}: strata lacks checked queries: {some(lacking)}. {_AGAIN}")
+        return Checked(qrels_of(self.labels(MODEL_LABELS)), qrels_of(people), strata)
+
+    def _check_documents(self, documents: Sequence[Document]) -> None:
+        """BadInput unless all judged documents are there, as they were judged."""
+        where = f"{self.path / FROZEN}: documents"
+        frozen = field(self.manifest, "documents", dict, str(self.path / FROZEN))
+        if self.folder.fingerprint == frozen.get("sha256"):
+            return
+        judged = judged_documents(self._final)
+        there = [one for one in documents if one.doc_id in judged]
+        place = self.folder.path
+        if lacking := judged - {one.doc_id for one in there}:
+            raise BadInput(
+                f"{place} lacks {len(lacking):,} of the {counted(len(judged), 'document')} that were judged: "
+                f"{some(sorted(lacking))}. Give the folder that was judged, or one with more documents: "
+                "dataset.documents=FOLDER."
+            )
+        if documents_digest(there) != field(frozen, "judged", str, where):
+            raise BadInput(
+                f"{place}: documents that were judged have another title or text now under the same id. Give the "
+                "folder that was judged: dataset.documents=FOLDER."
+            )
+
+    def _notes(self) -> Iterator[str]:
+        """What is to be known of the set."""
+        manifest, labels = self.manifest, self._final
+        people = len(self._checked.people.grades) if self._checked else 0
+        by_model = sum("llm" in one.basis.split("+") for one in labels)
+        yield (
+            f"Frozen test set, version {manifest['version']}, {manifest['sha256'][:12]}: "
+            f"{counted(len(labels), 'query')}, {by_model:,} of them with grades by a model"
+            + (f"; people checked {people:,} that were drawn at random." if people else ".")
+        )
+        if self.folder.fingerprint != manifest["documents"]["sha256"]:
+            yield "The documents are not those that were pooled: those that are new among them are unjudged."
+
+
+def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
+    """`frozen.json` of a folder. BadInput unless the set is finished and as it was frozen. key: the config key of the
+    folder, for errors."""
+    where = path / FROZEN
+    if not path.is_dir():
+        what = "this is a file, not a folder" if path.exists() else "there is no such folder"
+        raise BadInput(f"{key}={path}: {what}. Give the folder that `harness testset freeze` wrote, such as ts/v1.")
+    if not where.is_file():
+        inside = sorted(one.parent.name for one in path.glob(f"v*/{FROZEN}"))
+        hint = f" Did you mean {path / inside[-1]}?" if inside else " Freeze a test set with `harness testset freeze`."
+        raise BadInput(f"{key}={path}: {FROZEN} is missing, so that this is no frozen test set.{hint}")
+    manifest = json_file(where)
+    if (found := required(manifest, "format", str(where))) != FORMAT:
+        raise BadInput(f"{where}: format is {found!r:.60}, but this harness reads format {FORMAT}.")
+    files = field(manifest, "files", dict, str(where))
+    expected = {QUERIES, LABELS, EVIDENCE} | ({MODEL_LABELS, CHECKED_LABELS} & {*files, *_partners(files)})
+    if {*files} != expected:
+        raise BadInput(f"{where}: files are {some(files)}, but must be {some(sorted(expected))}. {_AGAIN}")
+    if manifest_digest(manifest) != required(manifest, "sha256", str(where)):
+        raise BadInput(f"{where} has been edited since it was frozen. {_AGAIN}")
+    for name, digest in files.items():
+        if sha256_of(path / name) != digest:
+            raise BadInput(f"{path / name} has been edited since it was frozen. {_AGAIN}")
+    return manifest
+
+
+def _partners(files: Mapping[str, Any]) -> Iterator[str]:
+    """Of the two files that are there together, those that the other one asks for."""
+    both = {MODEL_LABELS, CHECKED_LABELS}
+    yield from both if both & files.keys() else ()
+
+
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """The sha256 that names a frozen test set: of all that `frozen.json` says, but for itself and for the path of the
+    documents, which may move."""
+    said = {key: value for key, value in manifest.items() if key != "sha256"}
+    if isinstance(documents := said.get("documents"), Mapping):
+        said["documents"] = {key: value for key, value in documents.items() if key != "path"}
+    return hashlib.sha256(json.dumps(said, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+
+
+def judged_documents(labels: Iterable[Label]) -> set[str]:
+    """The ids of the documents that labels name."""
+    return {doc_id for one in labels for doc_id in (*one.relevant, *(one.not_relevant or ()))}
+
+
+def documents_digest(documents: Iterable[Document]) -> str:
+    """The sha256 of ids, titles and texts of documents, in any order."""
+    digest = hashlib.sha256()
+    for one in sorted(documents, key=lambda document: document.doc_id):
+        digest.update(json.dumps([one.doc_id, one.title, one.text], ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()

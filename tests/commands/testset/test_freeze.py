@@ -1,0 +1,192 @@
+"""`harness testset freeze`, and the frozen test set as a dataset: what is kept, what is refused, other forms of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from judged_sets import judged_set
+
+from harness.api import load_dataset
+from harness.data.checked_labels import FrozenQrels
+from harness.testset.judgements import Judgement, JudgementLog, text_digest
+
+MODEL, KIM, LEE, CHIEF = "llm:tiny#0123abcd", "human:kim", "human:lee", "adjudicated:chief"
+NAMES = ["queries.jsonl", "labels.jsonl", "evidence.jsonl", "frozen.json"]
+
+
+def audit(made, drawn):
+    strata = {query_id: made.kinds[query_id] for query_id in made.query_ids}
+    content = {"seed": 0, "strata": strata, "drawn": drawn, "twice": []}
+    (made.folder / "audit.json").write_text(json.dumps(content))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """16 topics, all pairs judged by a model, the first six queries checked by a person who is stricter: what repeats
+    the answer is of no use to them."""
+    found = judged_set(tmp_path, topics=16)
+    found.pool()
+    found.judge(MODEL)
+    drawn = found.query_ids[:6]
+    audit(found, drawn)
+
+    def strict(query_id, doc_id):
+        repeated = doc_id == found.doc_ids[found.query_ids.index(query_id)][3]
+        return 1 if repeated else found.truth(query_id, doc_id)
+
+    found.judge(KIM, drawn, strict, needs=True, sample="audit", pi=0.5)
+    return found
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def settle(made, query_id, doc_id, grade=None, needs=None, by=KIM, **more):
+    """One more judgement."""
+    text = text_digest(made.queries[query_id])
+    one = Judgement(query_id, text, doc_id, grade, by, "2026-11-23T09:30:00Z", needs, **more)
+    JudgementLog(made.folder).append([one])
+
+
+def test_judgements_become_a_dataset(harness, made, tmp_path):
+    found = harness("testset freeze", "testset=ts", "format=json").json
+    assert found["frozen"] == "ts/v1"
+    # of 16 topics, 3 and 11 are unanswerable, and 6 and 14 need no retrieval: 14 queries have 7 judged pairs each
+    assert found["counts"]["kinds"] == {"conversation": 4, "fact": 4, "none": 2, "search": 4, "unanswerable": 2}
+    pooled = sum(len(made_pairs) for made_pairs in pooled_pairs(made).values())
+    assert sum(found["counts"]["pairs"].values()) == pooled
+    assert (found["counts"]["checked"], found["counts"]["drawn"], found["people"]) == (6, 6, 1)
+    assert found["models"] == ["tiny#0123abcd"]
+    assert found["judged_until"] == "2026-11-22T09:30:00Z"
+
+    labels = {row["eval_id"]: row for row in rows(tmp_path / "ts" / "v1" / "labels.jsonl")}
+    own = made.doc_ids[0]
+    assert labels["q00000"]["relevant"] == {own[1]: 3}, "the person's grade counts, not the model's"
+    assert labels["q00000"]["basis"] == "human"
+    assert own[3] in labels["q00000"]["not_relevant"]
+    assert labels["q00009"]["relevant"] == dict.fromkeys([made.doc_ids[9][1], made.doc_ids[9][3]], 3)
+    assert labels["q00009"]["basis"] == "llm"
+    assert labels["q00006"]["needs"] is False
+
+    dataset = load_dataset("dataset=frozen", "dataset.path=ts/v1")
+    qrels = dataset.qrels
+    assert isinstance(qrels, FrozenQrels)
+    assert qrels.unanswerable == ("q00003", "q00011")
+    assert qrels.not_relevant["q00000"] == frozenset(labels["q00000"]["not_relevant"])
+    assert set(qrels.evidence) == {q for q in made.query_ids if made.kinds[q] not in ("none", "unanswerable")}
+    assert qrels.checked.model.grades["q00000"] == dict.fromkeys([own[1], own[3]], 3)
+    assert qrels.checked.people.grades["q00000"] == {own[1]: 3}
+    assert set(qrels.checked.people.grades) == {"q00000", "q00001", "q00002", "q00004", "q00005"}, "and q00003"
+    assert qrels.checked.strata == made.kinds
+    assert any("people checked 5" in note for note in dataset.notes)
+
+
+def pooled_pairs(made):
+    """query_id -> its pooled documents, of queries that need retrieval."""
+    found = {}
+    for row in rows(made.folder / "pool.jsonl"):
+        if made.kinds[row["query"]] != "none":
+            found.setdefault(row["query"], []).append(row["doc"])
+    return found
+
+
+def test_the_same_judgements_give_the_same_bytes(harness, made, tmp_path):
+    assert harness("testset freeze", "testset=ts", "format=json").json["new"] is True
+    before = {path.name: path.read_bytes() for path in (tmp_path / "ts" / "v1").iterdir()}
+    assert set(before) == {*NAMES, "model_labels.jsonl", "checked_labels.jsonl"}
+    assert harness("testset freeze", "testset=ts", "format=json").json["new"] is False
+    shutil.rmtree(tmp_path / "ts" / "v1")
+    assert harness("testset freeze", "testset=ts").code == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ts" / "v1").iterdir()} == before
+
+
+def test_a_version_is_never_overwritten(harness, made, tmp_path):
+    assert harness("testset freeze", "testset=ts").code == 0
+    before = (tmp_path / "ts" / "v1" / "frozen.json").read_bytes()
+    settle(made, "q00009", made.doc_ids[9][3], grade=0)
+    done = harness("testset freeze", "testset=ts")
+    assert done.code == 2
+    assert "ts/v1 is frozen already and differs (labels.jsonl, " in done.err
+    assert "version=2" in done.err
+    assert (tmp_path / "ts" / "v1" / "frozen.json").read_bytes() == before
+    second = harness("testset freeze", "testset=ts", "version=2", "format=json").json
+    assert second["judged_until"] == "2026-11-23T09:30:00Z"
+    done = harness("testset freeze", "testset=ts", "formats=[trec]")
+    assert done.code == 0, "an older version can still be exported"
+    assert f"q00009 0 {made.doc_ids[9][3]} 3" in (tmp_path / "ts" / "v1" / "trec" / "qrels.txt").read_text()
+
+
+def test_open_questions_are_refused_or_left_out(harness, made, tmp_path):
+    ids = made.doc_ids
+    settle(made, "q00001", ids[1][1], grade=0, by=LEE)  # kim says 3
+    settle(made, "q00008", ids[8][1], grade=None)
+    settle(made, "q00011", ids[11][0], grade=3)  # unanswerable
+    settle(made, "q00006", None, needs=True)  # of kind none, whose documents no model judges
+    settle(made, "q00014", None, needs=True)
+    done = harness("testset freeze", "testset=ts")
+    assert done.code == 2
+    assert done.err.splitlines()[1:] == [
+        "      2  no document is judged (q00006, q00014): harness testset judge testset=ts model=NAME",
+        f"      1  nobody can tell (q00008 / {ids[8][1]}): harness testset review testset=ts reviewer=NAME sample=open",
+        f"      1  people disagree (q00001 / {ids[1][1]}): harness testset review testset=ts reviewer=NAME sample=open",
+        f"      1  answered, though the query is unanswerable (q00011 / {ids[11][0]}): correct its kind and evidence "
+        "in ts/queries.jsonl, or review the document",
+        "Settle them, or leave these queries out of this version: leave_out=true keeps 11 of 16 queries.",
+    ]
+    assert not (tmp_path / "ts" / "v1").exists()
+
+    found = harness("testset freeze", "testset=ts", "leave_out=true", "format=json").json
+    assert (found["counts"]["queries"], found["counts"]["left_out"]) == (11, 5)
+    assert {one["query"] for one in found["left_out"]} == {"q00001", "q00006", "q00008", "q00011", "q00014"}
+    kept = {row["eval_id"] for row in rows(tmp_path / "ts" / "v1" / "labels.jsonl")}
+    assert kept == {*made.query_ids} - {one["query"] for one in found["left_out"]}
+    assert {row["eval_id"] for row in rows(tmp_path / "ts" / "v1" / "model_labels.jsonl")} == kept
+    assert set(json.loads((tmp_path / "ts" / "v1" / "frozen.json").read_text())["strata"]) == kept
+
+    settle(made, "q00001", ids[1][1], grade=3, by=CHIEF)
+    settle(made, "q00008", ids[8][1], grade=2, by=CHIEF)
+    settle(made, "q00011", ids[11][0], grade=1, by=CHIEF)
+    for query_id in ("q00006", "q00014"):
+        settle(made, query_id, None, needs=False, by=CHIEF)
+    found = harness("testset freeze", "testset=ts", "version=2", "format=json").json
+    assert found["counts"]["pairs"]["adjudicated"] == 3
+    assert found["counts"]["needs"] == {"adjudicated": 2, "draft": 8, "human": 6}
+
+
+def test_people_say_which_queries_need_retrieval(harness, made):
+    settle(made, "q00008", None, needs=False)
+    for doc_id in (row["doc"] for row in rows(made.folder / "pool.jsonl") if row["query"] == "q00006"):
+        settle(made, "q00006", doc_id, grade=2 if doc_id == made.doc_ids[6][0] else 0)
+    settle(made, "q00006", None, needs=True)
+    for doc_id in pooled_pairs(made)["q00010"]:
+        settle(made, "q00010", doc_id, grade=1)
+    assert harness("testset freeze", "testset=ts").code == 0
+    qrels = load_dataset("dataset=frozen", "dataset.path=ts/v1").qrels
+    assert qrels.grades["q00008"] == {}
+    assert not qrels.needs_retrieval("q00008")
+    assert qrels.grades["q00006"] == {made.doc_ids[6][0]: 2}
+    assert qrels.unmet == {"q00010"}, "its whole pool is of no use, and it still needs retrieval"
+    assert qrels.needs_retrieval("q00010")
+
+
+def test_a_query_that_was_edited_has_no_judgement(harness, made):
+    path = made.folder / "queries.jsonl"
+    path.write_text(path.read_text("utf-8").replace("가람9호 첫 항해 연도", "가람9호 첫 항해는 몇 년"))
+    done = harness("testset freeze", "testset=ts")
+    assert done.code == 2
+    assert "1  no document is pooled (q00009): harness testset pool testset=ts experiment_name=NAME" in done.err
+
+
+def test_relevant_from(harness, made):
+    words = ["testset=ts", "relevant_from=1", "output=lenient", "leave_out=true"]  # the unanswerable are answered then
+    assert harness("testset freeze", *words).code == 0
+    qrels = load_dataset("dataset=frozen", "dataset.path=lenient").qrels
+    # the texts' other documents are related: topic 9's introduction and its third, where they were pooled
+    pooled = set(pooled_pairs(made)["q00009"])
+    own = made.doc_ids[9]
+    expected = {own[0]: 1, own[1]: 3, own[2]: 1, own[3]: 3}
+    assert qrels.grades["q00009"] == {doc: grade for doc, grade in expected.items() if doc in pooled}
+    assert not {"q00003", "q00011"} & {*qrels.grades, *qrels.unanswerable}
