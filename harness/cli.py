@@ -93,6 +93,11 @@ COMMANDS = {
         "let a language model draft a test set from documents: queries, answers, evidence",
         "harness testset draft testset=ts documents=docs model=gpt-4o-mini limit=5 dry_run=true",
     ),
+    "testset pool": Command(
+        "harness.commands.testset.pool:pool",
+        "collect the documents worth judging: the first of several runs, and a sample of the rest",
+        "harness testset pool testset=ts experiment_name=first top=5 pool.depth=10 pool.sample=5",
+    ),
     "testset judge": Command(
         "harness.commands.testset.judge:judge",
         "let a language model grade the pooled pairs of a test set, with hidden controls",

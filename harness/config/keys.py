@@ -47,7 +47,10 @@ KEYS: dict[str, Key] = {
     "public": Key(float, least=0, most=1),
     "seed": Key(int, 0, 2**32 - 1, "random generators take 32 bits"),
     "select_on": Key(Literal["all", "public"]),
-    **{f"{command}.select_on": Key(Literal["all", "public"] | None) for command in ("compare", "export", "reproduce")},
+    **{
+        f"{command}.select_on": Key(Literal["all", "public"] | None)
+        for command in ("compare", "export", "reproduce", "testset_pool")
+    },
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),
     "resamples": Key(int, 100, 1_000_000, "intervals no longer change"),
@@ -96,6 +99,10 @@ KEYS: dict[str, Key] = {
     **dict.fromkeys(["chunk.tokenizer", "chunk.note"], Key(str | None)),
     "scale": Key(Literal["fraction", "percent"]),
     **dict.fromkeys(["testset", "documents"], Key(str)),
+    "testset_pool.documents": Key(str | None),
+    "testset_pool.top": Key(int, 1, 100, "nobody judges as much"),
+    "pool.depth": Key(int, 1, 1000, "nobody judges as much"),
+    "pool.sample": Key(int, 0, 1000, "nobody judges as much"),
     **dict.fromkeys(["testset_draft.model", "testset_judge.model", "testset_judge.documents"], Key(str | None)),
     "judge.controls": Key(int, 0, 10_000, "they cost three requests each"),
     "prompt": Key(str | None),

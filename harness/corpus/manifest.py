@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, VERSION
+from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, VERSION
 from harness.data.files import field, json_file, required, sha256_of, write_text
 from retrievers.base import BadInput
 
-NEAR_DUPLICATES = "near_duplicates.jsonl"
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
 COUNTS = ("files", "texts", "documents", "spans", "characters", "near_duplicates")
 BINS = 10  # of the documents' lengths, about

@@ -3,6 +3,7 @@
 documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
 texts/TEXT.txt:  the extracted text with this id.
 files.jsonl:     {path, text, ...}, one line per file; `text` is the id of its text.
+near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
 manifest.json:   {version, ...}, written last: a folder without it is not complete.
 """
 
@@ -30,6 +31,7 @@ from harness.data.spans import Span
 from retrievers.base import BadInput, Document
 
 DOCUMENTS, FILES, MANIFEST, TEXTS = "documents.jsonl", "files.jsonl", "manifest.json", "texts"
+NEAR_DUPLICATES = "near_duplicates.jsonl"
 VERSION = 1
 TEXT_ID = 20  # hexadecimal digits
 
@@ -102,6 +104,23 @@ class DocumentsFolder:
             where = f"{path}:{number}"
             found.setdefault(field(row, "text", str, where), field(row, "path", str, where))
         return found
+
+    def near_duplicates(self) -> dict[str, tuple[str, ...]]:
+        """doc_id -> the documents of its group, itself among them, by ascending id; only of groups of several.
+
+        The documents of a group are those that the rows connect. No groups without the file, which a folder that
+        `harness prepare` did not make may lack.
+        """
+        path = self.path / NEAR_DUPLICATES
+        groups: dict[str, list[str]] = {}
+        for number, row in json_lines(path) if path.exists() else ():
+            one, other = (field(row, key, str, f"{path}:{number}") for key in ("a", "b"))
+            smaller, larger = sorted((groups.get(one, [one]), groups.get(other, [other])), key=len)
+            if smaller is not larger and one != other:
+                larger += smaller
+                groups.update(dict.fromkeys((*smaller, *larger[:1]), larger))
+        whole = {id(group): tuple(sorted(group)) for group in groups.values()}
+        return {doc_id: whole[id(group)] for doc_id, group in groups.items()}
 
 
 def read_span(value: Any, where: str) -> Span:

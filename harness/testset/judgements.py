@@ -12,12 +12,13 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from gzip import GzipFile
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock
 
-from harness.data.files import as_id, field, is_torn, json_line, json_lines, optional_text, required
+from harness.data.files import as_id, field, is_torn, json_line, json_lines, opened, optional_text, required
 from retrievers.base import BadInput, Query
 
 JUDGEMENTS = "judgements.jsonl"
@@ -92,6 +93,7 @@ class JudgementLog:
         text = "".join(json_line(_row(one)) for one in judgements).encode()
         if not text:
             return
+        self._check()
         with self._lock, self.path.open("a+b") as file:
             _end_line(file)
             file.write(text)
@@ -103,9 +105,16 @@ class JudgementLog:
 
         What a killed process left of a last line is passed over: it was never acknowledged.
         """
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return []
         return [_judgement(row, f"{self.path}:{number}") for number, row in json_lines(self.path, appended=True)]
+
+    def _check(self) -> None:
+        """BadInput unless lines can be added: the file is new, or is a file of lines."""
+        if os.path.lexists(self.path):
+            with opened(self.path) as file:
+                if isinstance(file, GzipFile):
+                    raise BadInput(f"{self.path} is packed, so that nothing can be added. Unpack it with gunzip.")
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
@@ -169,6 +178,9 @@ def _judgement(row: Mapping[str, Any], where: str) -> Judgement:
     grade, needs, by = required(row, "grade", where), row.get("needs"), field(row, "by", str, where)
     if grade is not None and (isinstance(grade, bool) or grade not in GRADES):
         raise BadInput(f"{where}: grade is {grade!r:.60}, but must be 0, 1, 2, 3 or null.")
+    for key in ("blind", "withdrawn"):
+        if not isinstance(row.get(key, False), bool):
+            raise BadInput(f"{where}: {key} is {row[key]!r:.60}, but must be true or false.")
     if needs is not None and not isinstance(needs, bool):
         raise BadInput(f"{where}: needs is {needs!r:.60}, but must be true, false or null.")
     if by.partition(":")[0] not in BASES or not by.partition(":")[2]:
@@ -191,7 +203,7 @@ def _judgement(row: Mapping[str, Any], where: str) -> Judgement:
         round=again,
         sample=sample,
         pi=float(pi),
-        blind=row.get("blind", True) is True,
+        blind=row.get("blind", True),
         quote=optional_text(row, "quote", where),
-        withdrawn=row.get("withdrawn", False) is True,
+        withdrawn=row.get("withdrawn", False),
     )

@@ -70,6 +70,14 @@ def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
     return Ranking(select_on, sorted(ranked, key=lambda one: -one.score.value))
 
 
+def distinct(ranked: Sequence[RankedRun]) -> list[RankedRun]:
+    """Of runs with the same configuration and data, the first."""
+    first: dict[str, RankedRun] = {}
+    for one in ranked:
+        first.setdefault(one.run.tags.get("trial_key", one.run.run_id), one)
+    return list(first.values())
+
+
 def best(tracker: Tracker, wanted: Wanted) -> LoggedRun:
     """The best finished run, the earliest of equals; BadInput if there is none."""
     return rank(tracker, wanted).runs[0].run

@@ -38,6 +38,7 @@ PROMPTED = ("query", "answer")  # groups whose `prompt` is a file
 # Keys that decide where output goes and how it looks, but no result.
 ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace", "plugins")
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
+RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
@@ -313,7 +314,7 @@ def write_files(
         for name, text in files.items():  # only on the way to the tracker, so without waiting for the disk
             (folder / name).write_text(text, "utf-8")
         return found
-    files["run.trec"] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
+    files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
         write_text(folder / name, text)
     return found

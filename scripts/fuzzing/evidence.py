@@ -70,6 +70,7 @@ def _folder() -> Files:
 def _testset(folder: Path) -> None:
     read = load(SpanLabelled(path=str(folder / "ts")), "testset")
     DocumentsFolder(folder / "docs").paths()
+    DocumentsFolder(folder / "docs").near_duplicates()
     assert isinstance(read.qrels, SpanQrels)
     for query_id, grades in read.qrels.grades.items():
         if bool(grades) != bool(read.qrels.evidence.get(query_id)):

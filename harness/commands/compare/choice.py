@@ -12,7 +12,7 @@ from harness.config.text import counted
 from harness.data.files import some
 from harness.evaluation.measures import SPAN_MEASURES, of_spans
 from harness.tracking.logged_run import recommended
-from harness.tracking.ranking import SCORED_QUERIES, RankedRun, Wanted, rank
+from harness.tracking.ranking import SCORED_QUERIES, RankedRun, Wanted, distinct, rank
 from harness.tracking.retrieval_run import SCORED_IDS
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -71,10 +71,7 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
     metric, experiment = config["metric"], config["experiment_name"]
     ranking = rank(tracker, Wanted(experiment, metric, config["select_on"], kind.name))
-    first: dict[str, RankedRun] = {}
-    for one in ranking.runs:
-        first.setdefault(one.run.tags.get("trial_key", one.run.run_id), one)
-    ranked, notes = list(first.values()), []
+    ranked, notes = distinct(ranking.runs), []
     scheme = config.get("task", {}).get("scheme")
     if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]

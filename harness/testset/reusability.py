@@ -1,0 +1,184 @@
+"""How far a pool's judgements reach: to runs that did not make it, and to documents that no run ranked high.
+
+J. Zobel 1998, How reliable are the results of large-scale information retrieval experiments?: what a new run loses is
+estimated by each run of the pool, scored as if it had brought nothing. C.-E. Särndal et al. 1992 for the sample.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.data.labels import UNANSWERABLE, Label
+from harness.data.testset import EvidencedQuery
+from harness.evaluation.judged import judge
+from harness.evaluation.measures import parse
+from harness.testset.pool import Pool, PooledPair
+from harness.testset.resolution import Resolved
+from retrievers.base import Qrels, Ranking
+
+DEEPEST = 10  # documents that the measure reads, at most
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A run, scored with all labels, and without those of documents that it alone brought.
+
+    alone: how many pairs it alone brought. place, place_without: among all runs, from 1; both by the same labels.
+    """
+
+    run_id: str
+    name: str
+    alone: int
+    score: float
+    without: float
+    place: int
+    place_without: int
+
+    @property
+    def change(self) -> float:
+        return self.without - self.score
+
+
+@dataclass(frozen=True)
+class Reusability:
+    """measure: that of the scores. queries: how many enter it. runs: in the order of the pool."""
+
+    measure: str
+    queries: int
+    runs: tuple[LeftOut, ...]
+
+    @property
+    def worst(self) -> LeftOut:
+        """The run whose score changes most."""
+        return max(self.runs, key=lambda run: abs(run.change))
+
+    @property
+    def moved(self) -> int:
+        """How many runs come to another place among the runs."""
+        return sum(run.place != run.place_without for run in self.runs)
+
+    def text(self) -> str:
+        """A sentence for people."""
+        one, count = self.worst, len(self.runs)
+        changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
+        moved = f"{self.moved} of {count} come to another place" if self.moved else "none comes to another place"
+        return (
+            f"Reusability: without the documents that it alone brought, a run's {self.measure} changes by {changed}, "
+            f"and {moved}; on {counted(self.queries, 'query')} whose pairs are all judged."
+        )
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What the drawn documents say of those that were not drawn.
+
+    queries: how many are counted. judged: drawn documents with a grade. found: those of them that are relevant.
+    labelled: all relevant documents that are known. estimated: all that there are, among those that the runs retrieved:
+        each drawn one stands for 1 / pi.
+    """
+
+    queries: int
+    judged: int
+    found: int
+    labelled: int
+    estimated: float
+
+    def text(self) -> str:
+        """A sentence for people."""
+        missing = self.estimated - self.labelled
+        return (
+            f"Judgements miss an estimated {missing:,.0f} of {self.estimated:,.0f} relevant documents that the runs "
+            f"retrieved: {self.found:,} of {self.judged:,} documents drawn below the depth are relevant; on "
+            f"{counted(self.queries, 'query')} whose pairs are all judged."
+        )
+
+
+def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
+    """What a run would lose that did not make the pool; None with fewer than two runs, or without queries that count.
+
+    The measure is nDCG over the first documents of each run that were pooled: pools know no more of it, and no gate
+    enters. Queries count that need retrieval, have an answer, and all of whose pooled pairs are judged.
+
+    queries: of the test set.
+    """
+    labels = _settled(resolved, queries)
+    runs = pool.about.runs
+    if len(runs) < 2 or not labels:
+        return None
+    measure = parse(f"ndcg@{min(DEEPEST, *(run.depth for run in runs.values()))}")
+    pairs = [pair for pair in pool.pairs if pair.query_id in labels]
+    rankings = {run_id: _ranking(pairs, run_id, labels) for run_id in runs}
+
+    @functools.cache
+    def scores(left_out: str | None) -> dict[str, float]:
+        """Run id -> its score, with all labels, or without those of documents that one run alone brought."""
+        qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
+        return {run_id: float(np.mean(measure.values(judge(one, qrels)))) for run_id, one in rankings.items()}
+
+    found = [
+        LeftOut(
+            run_id,
+            run.name,
+            sum(_alone(pair, run_id) for pair in pool.pairs),
+            scores(None)[run_id],
+            scores(run_id)[run_id],
+            _place(scores(None), run_id),
+            _place(scores(run_id), run_id),
+        )
+        for run_id, run in runs.items()
+    ]
+    return Reusability(measure.name, len(labels), tuple(found))
+
+
+def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
+    """How many relevant documents no judgement knows of; None if no drawn document of a query that counts is judged.
+
+    The same queries count as for `reusability`.
+    """
+    labels = _settled(resolved, queries)
+    pairs = [pair for pair in pool.pairs if pair.query_id in labels]
+    drawn = [pair for pair in pairs if pair.pi < 1]
+    if not drawn:
+        return None
+    relevant = [pair for pair in pairs if pair.doc_id in labels[pair.query_id].relevant]
+    labelled = sum(len(label.relevant) for label in labels.values())
+    unseen = sum(1 / pair.pi - 1 for pair in relevant if pair.pi < 1)
+    return Missed(len(labels), len(drawn), sum(pair.pi < 1 for pair in relevant), labelled, labelled + unseen)
+
+
+def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str, Label]:
+    """query_id -> label of the queries that need retrieval, have an answer and no open question."""
+    settled = resolved.settled
+    labels = (resolved.label(one) for one in queries if one.query.query_id in settled)
+    return {one.query_id: one for one in labels if one.needs and one.kind != UNANSWERABLE}
+
+
+def _alone(pair: PooledPair, run_id: str) -> bool:
+    """Whether nothing but this run brought a pair."""
+    return pair.ranks.keys() == {run_id} and not pair.seed and not pair.near_duplicate
+
+
+def _ranking(pairs: Sequence[PooledPair], run_id: str, query_ids: Mapping[str, object]) -> Ranking:
+    """The first documents of a run, as far as they were pooled, one row for each of the queries."""
+    scores: dict[str, dict[str, float]] = {query_id: {} for query_id in query_ids}
+    for pair in pairs:
+        if rank := pair.ranks.get(run_id):
+            scores[pair.query_id][pair.doc_id] = 1 / rank
+    return Ranking.from_scores(scores)
+
+
+def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
+    """The labels, without those of some pairs. A query that loses all of its relevant documents still needs some."""
+    grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
+    for pair in without:
+        grades[pair.query_id].pop(pair.doc_id, None)
+    return Qrels(grades, abstention=False)
+
+
+def _place(scores: Mapping[str, float], run_id: str) -> int:
+    return 1 + sum(other > scores[run_id] for other in scores.values())
