@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
-from harness.data.testset import EvidencedQuery
-from harness.testset.judgements import ADJUDICATED, LLM, Judgement, Pair, by_pair
-from harness.testset.pool import PooledPair
+from harness.data.testset import EvidencedQuery, read_queries
+from harness.testset.judgements import ADJUDICATED, LLM, Judgement, JudgementLog, Pair, by_pair, current
+from harness.testset.pool import PooledPair, read_pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,3 +63,11 @@ class JudgedSet:
             return False
         pairs = () if self.unneeded(query_id) else self.pooled[query_id]
         return all(self.first_round((query_id, one.doc_id), audit=True) for one in pairs)
+
+
+def read_judged_set(folder: Path) -> JudgedSet:
+    """The test set in a folder, as far as it is pooled and judged now. BadInput where one of its files is wrong."""
+    queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
+    pairs = read_pool(folder).pairs
+    log = JudgementLog(folder).read()
+    return JudgedSet(queries, pairs, current(log, {query_id: one.query for query_id, one in queries.items()}))

@@ -193,7 +193,8 @@ class _Cells:
         from openpyxl.cell import WriteOnlyCell
         from openpyxl.styles import Alignment, Font, PatternFill, Protection
 
-        self._make, self._sheet = WriteOnlyCell, sheet
+        self._make: Any = WriteOnlyCell
+        self._sheet = sheet
         wrapped = Alignment(wrap_text=True, vertical="top")
         grey = PatternFill("solid", fgColor="E7E6E6")
         self._header = self._style(font=Font(bold=True), fill=grey, alignment=wrapped)

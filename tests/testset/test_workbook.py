@@ -1,31 +1,25 @@
 """The workbook: what a person sees in it, and what comes back."""
 
-from dataclasses import dataclass
+import datetime
+import io
+import zipfile
+from dataclasses import dataclass, replace
 
 import openpyxl
 import pytest
+from fuzzing.text_files import zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_sets import AT, judged_set
 
-from harness.data.testset import read_queries
 from harness.testset.audit_sample import drawn
-from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import JudgementLog, current
-from harness.testset.pool import read_pool
-from harness.testset.review_items import items
-from harness.testset.workbook import ABOUT, GRADE, NEEDS, PAIRS, QUERIES, Questions, row_id, write_workbook
+from harness.testset.judged_set import JudgedSet, read_judged_set
+from harness.testset.judgements import JudgementLog
+from harness.testset.review_items import Item, items
+from harness.testset.workbook import ABOUT, GRADE, ID, NEEDS, PAIRS, QUERIES, Questions, row_id, write_workbook
 from harness.testset.workbook_cells import MOST, cell_text
 from harness.testset.workbook_reader import read_workbook
-from retrievers.base import Document, Query
-
-
-def state(made):
-    """The test set as it is judged now."""
-    queries = {one.query.query_id: one for one in read_queries(made.folder)}
-    log = JudgementLog(made.folder).read()
-    pairs = read_pool(made.folder).pairs
-    return JudgedSet(queries, pairs, current(log, {key: one.query for key, one in queries.items()}))
+from retrievers.base import BadInput, Document, Query
 
 
 @dataclass
@@ -54,7 +48,7 @@ def small(tmp_path_factory):
     made = judged_set(tmp_path_factory.mktemp("set"), topics=10)
     made.pool()
     made.judge("llm:judge#01")
-    judged = state(made)
+    judged = read_judged_set(made.folder)
     audit = drawn(None, judged, 8, 0)
     return Workbook(made, judged, audit, items("audit", "kim", judged, audit))
 
@@ -155,14 +149,14 @@ def test_what_was_filled_in_becomes_judgements(small, blank, tmp_path):
 def test_reading_twice_adds_nothing_and_a_changed_grade_replaces_one(tmp_path):
     made = judged_set(tmp_path, topics=3)
     made.pool()
-    judged = state(made)
+    judged = read_judged_set(made.folder)
     one = Workbook(made, judged, None, items("all", "kim", judged))
     one.write(tmp_path / "b.xlsx", sample="all")
     book = fill(openpyxl.load_workbook(tmp_path / "b.xlsx"))
     book.save(tmp_path / "filled.xlsx")
     first = one.read(tmp_path / "filled.xlsx")
     JudgementLog(made.folder).append(first.new)
-    one.judged = state(made)
+    one.judged = read_judged_set(made.folder)
     again = one.read(tmp_path / "filled.xlsx")
     assert (again.new, again.same) == ((), len(first.new))
     sheet = book[PAIRS]
@@ -239,8 +233,6 @@ NASTY = st.one_of(
 @given(texts=st.lists(NASTY, min_size=3, max_size=3))
 def test_any_text_stays_a_text(texts, tmp_path_factory):
     path = tmp_path_factory.mktemp("nasty") / "b.xlsx"
-    from harness.testset.review_items import Item
-
     asked = [Item("q", None, 1, "all", 1.0), Item("q", "d", 1, "all", 1.0)]
     text, title, query = texts
     documents = {"d": Document("d", text, title)}
@@ -264,3 +256,165 @@ def test_what_a_cell_cannot_hold_is_seen():
     long = cell_text("😀" * 20_000, "docs/documents.jsonl, 5ab")
     assert long.endswith("[… cut: 20,000 characters. All of it: docs/documents.jsonl, 5ab]")
     assert len(long.encode("utf-16-le")) // 2 <= MOST
+
+
+def put(title, name, row, value):
+    def change(book):
+        book[title].cell(row, column(book[title], name)).value = value
+
+    return change
+
+
+def about(name, value):
+    def change(book):
+        [row] = [row for row in book[ABOUT] if row[0].value == name]
+        row[1].value = value
+
+    return change
+
+
+def repeat_a_row(book):
+    book[PAIRS].append([cell.value for cell in book[PAIRS][2]])
+
+
+def drop(title, name):
+    return lambda book: book[title].delete_cols(column(book[title], name))
+
+
+def rename(title, name, to):
+    return put(title, name, 1, to)
+
+
+def double(book):
+    book[PAIRS].cell(1, 7).value = GRADE
+
+
+WRONG = {
+    "a grade of 7": (put(PAIRS, GRADE, 3, 7), "pairs!E3: grade is 7, but must be 0, 1, 2, 3, ? or empty."),
+    "a grade of 2.5": (put(PAIRS, GRADE, 3, 2.5), "pairs!E3: grade is 2.5"),
+    "a grade of -1": (put(PAIRS, GRADE, 3, -1), "pairs!E3: grade is -1"),
+    "a word": (put(PAIRS, GRADE, 3, "good"), "pairs!E3: grade is 'good'"),
+    "true": (put(PAIRS, GRADE, 3, True), "pairs!E3: grade is True"),
+    "a date": (put(PAIRS, GRADE, 3, datetime.datetime(2026, 1, 2)), "pairs!E3: grade is the date or time 2026-01-02"),
+    "a formula": (put(PAIRS, GRADE, 3, "=1+1"), "pairs!E3: grade is a formula. Write what it comes to."),
+    "an error": (put(PAIRS, GRADE, 3, "#N/A"), "pairs!E3: grade is the error #N/A."),
+    "a need of maybe": (put(QUERIES, NEEDS, 2, "maybe"), "queries!D2: needs is 'maybe', but must be yes, no, ?"),
+    "a need of 2": (put(QUERIES, NEEDS, 2, 2), "queries!D2: needs is 2"),
+    "an id changed": (put(PAIRS, ID, 4, "r0123"), "pairs!A4: no question of this test set has the id 'r0123'"),
+    "an id deleted": (put(PAIRS, ID, 4, None), "pairs!A4: the id is missing. Put it back, or delete the row."),
+    "a row copied": (repeat_a_row, "is also in row 2. Delete one of the rows."),
+    "the id of another sheet": (lambda book: put(PAIRS, ID, 4, book[QUERIES]["A2"].value)(book), "pairs!A4: no"),
+    "no column of grades": (drop(PAIRS, GRADE), "pairs!A1: the column 'grade · 점수' is missing (columns here: id,"),
+    "no column of ids": (drop(QUERIES, ID), "queries!A1: the column 'id' is missing"),
+    "a column renamed": (rename(PAIRS, GRADE, "grades · 점수"), "Did you mean 'grades · 점수'?"),
+    "two columns of grades": (double, "pairs!G1: the column 'grade · 점수' is there twice. Delete one of them."),
+    "a sheet deleted": (lambda book: book.remove(book[PAIRS]), "the sheet 'pairs' is missing (sheets here: how"),
+    "a sheet renamed": (lambda book: setattr(book[QUERIES], "title", "x"), "the sheet 'queries' is missing"),
+    "rows moved to another file": (lambda book: book.remove(book[ABOUT]), "the hidden sheet 'about' is missing"),
+    "the hidden sheet changed": (about("sample", "mine"), "the hidden sheet 'about' has been changed (sample)"),
+    "a later version": (about("version", 2), "version is 2, but this harness reads version 1"),
+    "another person's": (about("by", "human:lee"), "was written for lee, and the command says reviewer=kim"),
+    "a model's": (about("by", "llm:kim"), "the command says reviewer=kim"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_cells_are_named(name, small, blank, tmp_path):
+    change, says = WRONG[name]
+    path = changed(blank, tmp_path, change)
+    with pytest.raises(BadInput) as refused:
+        small.read(path)
+    assert says in str(refused.value)
+    assert str(refused.value).startswith(str(path))
+
+
+def test_all_that_is_wrong_is_said_at_once(small, blank, tmp_path):
+    def change(book):
+        for row in range(2, 42):
+            put(PAIRS, GRADE, row, 7)(book)
+        put(QUERIES, NEEDS, 2, 7)(book)
+
+    with pytest.raises(BadInput) as refused:
+        small.read(changed(blank, tmp_path, change))
+    lines = str(refused.value).splitlines()
+    assert "queries!D2" in lines[1]
+    assert [line.split(":")[0].strip() for line in lines[2:31]] == [f"pairs!E{row}" for row in range(2, 31)]
+    assert lines[-1] == "  and 11 more"
+
+
+def test_another_version_of_the_test_set_is_refused(small, blank, tmp_path):
+    path = changed(blank, tmp_path, lambda book: None)
+    first, second, *_ = (one.query_id for one in small.asked.items if one.doc_id is None)
+    queries = dict(small.judged.queries)
+    queries[first] = replace(queries[first], query=Query.of(first, "changed"))
+    edited = Workbook(small.made, JudgedSet(queries, small.judged.pairs, ()), small.audit, small.asked)
+    with pytest.raises(BadInput, match=f"another version of the test set; of its queries, 1 changed: {first}"):
+        edited.read(path)
+    del queries[second], queries[first]
+    edited.judged = JudgedSet(queries, small.judged.pairs, ())
+    with pytest.raises(BadInput, match="of its queries, 2 are no longer there"):
+        edited.read(path)
+    edited.judged = JudgedSet({}, (), ())
+    with pytest.raises(BadInput, match="none of its queries is in this test set"):
+        edited.read(path)
+
+
+def packed(blank, edit):
+    """The bytes of a workbook whose parts have been changed. edit: name, bytes -> bytes."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(blank) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, edit(name, old.read(name)))
+    return out.getvalue()
+
+
+def in_part(part, old, new):
+    return lambda name, content: content.replace(old, new) if name.endswith(part) else content
+
+
+LAUGHS = b'<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><worksheet'
+OTHER = {
+    "no zip": (lambda blank: b"id,grade\nr1,2\n", "is no Excel workbook"),
+    "half of it": (lambda blank: blank.read_bytes()[:3000], "is no Excel workbook"),
+    "an empty file": (lambda blank: b"", "is no Excel workbook"),
+    "encrypted": (lambda blank: b"\xd0\xcf\x11\xe0" + bytes(600), "is encrypted, or an .xls of old"),
+    "another zip": (lambda blank: zipped({"a.xml": "<a/>"}), "the workbook is damaged (KeyError"),
+    "laughs": (lambda blank: packed(blank, in_part("sheet2.xml", b"<worksheet", LAUGHS)), "declares a document type"),
+    "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "is damaged (ParseError"),
+    "no XML": (lambda blank: packed(blank, in_part("workbook.xml", b"<", b"[")), "broken XML"),
+    "a bomb": (lambda blank: zipped({"xl/styles.xml": b"<a>" + bytes(17 << 20)}), "unpacks to more than 16 MB"),
+    "many parts": (lambda blank: zipped({f"{n}.xml": "<a/>" for n in range(1001)}), "packs 1,001 files"),
+    "packed otherwise": (lambda blank: zipped({"a.xml": "<a/>"}, zipfile.ZIP_BZIP2), "packed in a way that"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_is_no_workbook_is_refused(name, small, blank, tmp_path):
+    make, says = OTHER[name]
+    path = tmp_path / "filled.xlsx"
+    path.write_bytes(make(blank))
+    with pytest.raises(BadInput) as refused:
+        small.read(path)
+    assert says in str(refused.value)
+    assert "filled.xlsx" in str(refused.value)
+
+
+def test_a_sheet_that_lies_about_its_size_is_read_at_once(small, blank, tmp_path):
+    """A file may say that it has 17 thousand million cells, and may have one in its last corner."""
+    corner = b'<row r="1048576"><c r="XFD1048576" t="inlineStr"><is><t>x</t></is></c></row></sheetData>'
+    content = packed(blank, in_part("sheet3.xml", b"</sheetData>", corner))
+    (tmp_path / "filled.xlsx").write_bytes(content)
+    assert small.read(tmp_path / "filled.xlsx").new == ()
+
+
+def test_names_of_files(small, blank, tmp_path):
+    for name, says in (("b.xls", "a workbook is a file .xlsx"), ("none.xlsx", "does not exist"), (".xlsx/", "xlsx")):
+        with pytest.raises(BadInput, match=says):
+            small.read(tmp_path / name)
+    with pytest.raises(BadInput, match=r"the file exists\. Read it back first"):
+        small.write(blank)
+    with pytest.raises(BadInput, match=r"Name it b\.xlsx"):
+        small.write(tmp_path / "b.csv")
+    with pytest.raises(BadInput, match="there is no folder"):
+        small.write(tmp_path / "x" / "b.xlsx")
+    assert list(tmp_path.iterdir()) == []
