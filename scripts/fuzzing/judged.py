@@ -7,10 +7,16 @@ import tempfile
 from pathlib import Path
 
 from fuzzing.formats import Files, Format, lines, reads, same
+from harness.data.testset import EvidencedQuery
 from harness.testset import pool as pools
+from harness.testset.audit_sample import AuditSample, draw, read_audit
+from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import Judgement, JudgementLog, by_pair, current
 from harness.testset.pool import About, Pool, PooledPair, PooledRun
-from retrievers.base import Query
+from harness.testset.review_items import items
+from harness.testset.workbook import Questions, write_workbook
+from harness.testset.workbook_reader import read_workbook
+from retrievers.base import Document, Query
 
 JUDGED: dict[str, Format] = {}
 TESTSET = {"ts/testset.json": b'{"version": 1}', "docs/manifest.json": b'{"version": 1}'}
@@ -51,3 +57,54 @@ def _judgements(folder: Path) -> None:
     by_pair(current(read, {"7": Query.of("7", "달")}))
     log.append([NEW])
     same(log.read(), [*read, NEW], "the judgements")
+
+
+ASKED = {"q1": "달은?", "q2": "=1+1", "q3": "안녕"}
+STATE = JudgedSet(
+    {one: EvidencedQuery(Query.of(one, text), "fact", (), "queries.jsonl:1") for one, text in ASKED.items()},
+    [PooledPair(query_id, doc_id, {"a1": 1}) for query_id in ASKED for doc_id in ("d1", "d2")],
+    (),
+)
+
+
+def _drawn() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        draw(Path(name), STATE, 2, 0)
+        return {"audit.json": (Path(name) / "audit.json").read_bytes()}
+
+
+@reads("audit", _drawn, JUDGED, changes=True)
+def _audit(folder: Path) -> None:
+    read = read_audit(folder)
+    assert read is None or read.seed >= 0
+    sample = draw(folder, STATE, 3, read.seed if read else 0)
+    same(read_audit(folder), sample, "the sample")
+    items("audit", "kim", STATE, sample)
+
+
+SAMPLE = AuditSample(dict.fromkeys(ASKED, "fact"), tuple(ASKED), frozenset(["q1"]))
+
+
+def _filled_in() -> Files:
+    from openpyxl import load_workbook
+
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "filled.xlsx"
+        documents = {doc_id: Document(doc_id, f"+ 달은 {doc_id}", "제목") for doc_id in ("d1", "d2")}
+        asked = items("audit", "kim", STATE, SAMPLE).items
+        queries = {query_id: one.query for query_id, one in STATE.queries.items()}
+        write_workbook(path, Questions("human:kim", "audit", asked, queries, documents, "docs/documents.jsonl"))
+        book = load_workbook(path)
+        for title, value in (("queries", "no"), ("pairs", 2)):
+            for row in range(2, book[title].max_row + 1):
+                book[title].cell(row, book[title].max_column).value = value
+        book.save(path)
+        return {"filled.xlsx": path.read_bytes()}
+
+
+@reads("workbook", _filled_in, JUDGED)
+def _workbook(folder: Path) -> None:
+    found = read_workbook(folder / "filled.xlsx", "kim", STATE, SAMPLE, "2026-11-22T09:30:00Z")
+    assert found.changed == found.same == found.kept == 0
+    assert len(found.new) + found.empty <= 9
+    assert all(one.grade in (0, 1, 2, 3, None) and one.pi == 1 for one in found.new)

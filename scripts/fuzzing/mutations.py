@@ -378,6 +378,7 @@ SYNTAXES: dict[str, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
     "npy": (_npy,),
     "html": (_markup,),
     "hwpx": (_packed,),
+    "xlsx": (_packed,),
     "pdf": (_objects,),
 }
 
