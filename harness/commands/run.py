@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ class Result(Evaluation):
     def to_json(self) -> dict[str, Any]:
         """The JSON document of `harness run format=json`."""
         best = self.best_before
-        return {
+        document = {
             "run_id": self.run_id,
             "experiment": self.experiment,
             "best_before": best and {"run_id": best.run_id, "objective": best.objective and best.objective.to_json()},
@@ -99,6 +99,8 @@ class Result(Evaluation):
             "traces": self.traces,
             "seconds": self.seconds,
         }
+        estimates = {name: plain(asdict(one)) for name, one in self.estimates.items()}
+        return document | ({"estimates": estimates} if estimates else {})
 
     def _lines(self) -> Iterator[str]:
         run = f"run {short_id(self.run_id)}" if self.run_id else "not in MLflow"

@@ -14,7 +14,7 @@ from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
 from harness.data.predictions import read_predictions
-from harness.evaluation import measures
+from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import plain
@@ -165,6 +165,8 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         shutil.copyfile(path, live.folder / f"predictions{path.suffix}")
         write_text(live.folder / "config.yaml", provenance.resolved(config))
         write_text(live.folder / "scores.csv", table_text(scores))
+        if scores.checked:
+            write_text(live.folder / checked_values.FILE, checked_values.table_text(scores.checked))
         write_text(live.folder / "requirements.txt", provenance.requirements())
         retrieval_run.write_metrics(live.folder, numbers, objective)
         source = {"Predictions": path.name, "Labels": where}
@@ -183,7 +185,8 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     }
     # By the definition of the reference values: 0 for a ratio without a denominator, whose summary has n = 0.
     document["metrics"] = {name: summary["mean"] for name, summary in content["summary"].items()}
-    document |= {name: content[name] for name in ("summary", "losses", "counts", "missing", "duplicates")}
+    names = ("summary", "estimates", "losses", "counts", "missing", "duplicates")
+    document |= {name: content[name] for name in names if name in content}
 
     def show(console: Console) -> None:
         terminal.show_scores(console, scores, objective=objective)

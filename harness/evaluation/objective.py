@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
 
 from harness.evaluation.measures import OOF
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.scores import Scores, Summary, plain
 
 Kind = Literal["in sample", "out of fold", "public", "public, out of fold", "held out"]
@@ -22,6 +24,9 @@ class Objective:
         "out of fold": the same, each query decided by a gate that has not seen its label.
         "public", "public, out of fold": the same two over the public part alone, which chooses with select_on=public.
         "held out": over queries whose labels had no part in any choice, as the private ones after select_on=public.
+    estimate: of the same mean as people would have labelled all queries, where labels come partly from a model. `value`
+        is then the raw mean over labels of both origins, which ranks all the same and has no interval: a choice among
+        many runs would pick the luckiest estimate, and a run outside the pool has none.
     """
 
     name: str
@@ -29,6 +34,15 @@ class Objective:
     low: float = math.nan
     high: float = math.nan
     kind: Kind = "in sample"
+    estimate: Estimate | None = None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """As `dataclasses.asdict` or `to_json` made it."""
+        made = content.get("estimate")
+        numbers: dict[str, Any] = {name: math.nan if value is None else value for name, value in (made or {}).items()}
+        ends = {name: math.nan for name in ("low", "high") if content.get(name, math.nan) is None}
+        return cls(**{**content, **ends, "estimate": Estimate(**numbers) if made else None})
 
     @property
     def title(self) -> str:
@@ -42,7 +56,9 @@ class Objective:
 
     def to_json(self) -> dict[str, Any]:
         """NaN becomes None."""
-        value: dict[str, Any] = plain({one: getattr(self, one) for one in self.__dataclass_fields__})
+        value: dict[str, Any] = plain(asdict(self))
+        if self.estimate is None:
+            del value["estimate"]
         return value
 
 
@@ -70,11 +86,12 @@ def objective_of(name: str, scores: Scores | None, held_out: Scores | None, sele
     # A measure that the folds do not share, such as abstention_auroc, has no out-of-fold value.
     read = held_out if held_out and name in held_out.summary else scores
     summary = (read.public if select_on == "public" else read.summary).get(name)
-    return from_summary(name, summary, kind_of(read is held_out, select_on))
+    estimate = read.estimate(name, public=select_on == "public")
+    return from_summary(name, summary, kind_of(read is held_out, select_on), estimate)
 
 
-def from_summary(name: str, summary: Summary | None, kind: Kind) -> Objective | None:
+def from_summary(name: str, summary: Summary | None, kind: Kind, estimate: Estimate | None = None) -> Objective | None:
     """None where the measure is undefined."""
     if summary is None or math.isnan(summary.known):
         return None
-    return Objective(name, summary.mean, summary.low, summary.high, kind)
+    return Objective(name, summary.mean, summary.low, summary.high, kind, estimate)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from harness.config.text import counted
+from harness.data.checked_labels import Checked
+from harness.evaluation import checked_values
 from harness.evaluation.bootstrap import bootstrap_means
+from harness.evaluation.checked_values import CheckedValues
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.losses import SHOWN, ceilings, losses, merged
 from harness.evaluation.measures import Family, Measure, check_labels, of_spans, parse
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
@@ -64,6 +69,8 @@ class Scores:
     losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
     counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates.
     missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
+    checked:   by people's and by the model's labels, where labels come partly from a model: then no mean above has an
+               interval, which could not know what the model gets wrong; `estimates` have one. None for other labels.
     """
 
     query_ids: tuple[str, ...]
@@ -80,20 +87,38 @@ class Scores:
     counts: dict[str, int]
     missing: list[str]
     duplicates: dict[str, list[str]]
+    checked: CheckedValues | None = None
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """measure -> its estimate over all queries, where labels come partly from a model; else empty."""
+        return self.checked.estimates() if self.checked else {}
+
+    def estimate(self, name: str, public: bool = False) -> Estimate | None:
+        """The same of one measure; None for labels of one origin. public: over the public part alone."""
+        if self.checked is None:
+            return None
+        found = self.estimates.get(name)
+        if public:
+            ids = [one for one, inside in zip(self.query_ids, self.in_public, strict=True) if inside]
+            found = self.checked.within(ids).estimate(name)
+        return found or self.checked.without_estimate()
 
     def to_json(self) -> dict[str, Any]:
         """All fields as plain lists, dicts, numbers and strings, plus `metrics`: measure -> mean. NaN becomes None.
 
         `metrics` has None also where no query entered a ratio; `summary` has its 0 as the reference values do.
         """
-        fields: dict[str, Any] = {"metrics": {name: summary.known for name, summary in self.summary.items()}}
-        fields |= {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content: dict[str, Any] = {"metrics": {name: summary.known for name, summary in self.summary.items()}}
+        content |= {one.name: getattr(self, one.name) for one in fields(self) if one.name != "checked"}
         for name in ("needs", "multi_turn", "in_public", "first_hit"):
-            fields[name] = fields[name].tolist()
-        fields["values"] = {name: values.tolist() for name, values in self.values.items()}
+            content[name] = content[name].tolist()
+        content["values"] = {name: values.tolist() for name, values in self.values.items()}
         for part in ("summary", "public", "private"):
-            fields[part] = {name: asdict(summary) for name, summary in fields[part].items()}
-        return plain(fields)
+            content[part] = {name: asdict(summary) for name, summary in content[part].items()}
+        if self.checked:
+            content["estimates"] = {name: asdict(one) for name, one in self.estimates.items()}
+        return plain(content)
 
 
 def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
@@ -119,12 +144,15 @@ def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] 
     stacked = {name: np.stack([one.values[name] for one in several]) for name in first.values}
     values = {name: rows.mean(axis=0) for name, rows in stacked.items() if (np.isnan(rows) == np.isnan(rows[0])).all()}
     wanted = set(first.summary) if detailed is None else set(detailed)
+    wanted = set() if first.checked else wanted
+    parts = [one.checked for one in several if one.checked]
     return replace(
         first,
         values=values,
         summary=_with_intervals(summed(lambda one: one.summary), values, split.seed, wanted),
-        public=_public(summed(lambda one: one.public), values, first.in_public, split),
+        public=_public(summed(lambda one: one.public), values, first.in_public, split, wanted),
         private=summed(lambda one: one.private),
+        checked=checked_values.averaged(parts) if parts else None,
         losses=mean(lambda one: one.losses),
         ceilings=mean(lambda one: one.ceilings),
     )
@@ -230,6 +258,8 @@ def score(
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
+    checked = checked_values.checked_of(qrels)
+    honest = wanted - set(unknown) if checked is None else set()  # nothing says how far a model's labels are off
     lost, reachable = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(lists.final)
     return Scores(
@@ -239,15 +269,27 @@ def score(
         multi_turn=np.array([query_id in conversations for query_id in scored], bool),
         in_public=in_public,
         first_hit=_first_hit(shown if before is None else before),
-        summary=_with_intervals(summary, values, split.seed, wanted),
-        public=_public(_summaries(parted, values, in_public), values, in_public, split),
+        summary=_with_intervals(summary, values, split.seed, honest),
+        public=_public(_summaries(parted, values, in_public), values, in_public, split, honest),
         private=_summaries(parted, values, ~in_public),
         losses=lost,
         ceilings=reachable,
         counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
+        checked=_checked(lists, checked, [one for one in measures if one.name not in unknown], scored),
     )
+
+
+def _checked(
+    lists: ShownLists, checked: Checked | None, measures: Sequence[Measure], scored: Sequence[str]
+) -> CheckedValues | None:
+    """What the measures give by people's and by the model's labels; None where all labels are of one origin."""
+    if checked is None:
+        return None
+    deep = lists.final if lists.deep is None else lists.deep
+    reads = {measure: lists.final if lists.reads_final(measure) else deep for measure in measures}
+    return checked_values.checked_values(reads, checked, scored)
 
 
 def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
@@ -361,12 +403,17 @@ def _with_intervals(
 
 
 def _public(
-    summary: Mapping[str, Summary], values: Mapping[str, np.ndarray], rows: np.ndarray, split: Split
+    summary: Mapping[str, Summary],
+    values: Mapping[str, np.ndarray],
+    rows: np.ndarray,
+    split: Split,
+    wanted: Collection[str],
 ) -> dict[str, Summary]:
     """The summary of the public part, with intervals where runs are selected on it. rows: bool [Q], the part."""
     if split.select_on != "public":
         return dict(summary)
-    return _with_intervals(summary, {name: of[rows] for name, of in values.items()}, split.seed, set(summary))
+    inside = {name: of[rows] for name, of in values.items()}
+    return _with_intervals(summary, inside, split.seed, set(summary) & set(wanted))
 
 
 def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.evaluation.objective import Objective
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import FLAGS, table_columns
 from harness.evaluation.scores import Scores, plain
 from harness.reports import sections, terminal
@@ -50,6 +51,12 @@ class Evaluation:
         """Measure -> ends of the 95 % interval of its mean, for the measures that have one."""
         summary = self.scores.summary if self.scores else {}
         return {name: (one.low, one.high) for name, one in summary.items() if one.low == one.low}
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """Measure -> its estimate, if labels come partly from a model; out of fold where a gate has learnt."""
+        scores = self.held_out or self.scores
+        return dict(scores.estimates) if scores else {}
 
     @property
     def absent(self) -> dict[str, str]:
@@ -97,7 +104,7 @@ class Evaluation:
         if not self.scores:
             return
         rows = [*terminal.score_rows(self.scores, self.held_out)]
-        yield Section("Measures", terminal.notes_of(self.scores), terminal.SCORE_HEADER, rows)
+        yield Section("Measures", terminal.notes_of(self.scores), terminal.score_header(self.scores), rows)
         lost = (self.held_out or self.scores).losses
         if lost:
             rows = [[name, number(value), LOSSES[name]] for name, value in lost.items()]

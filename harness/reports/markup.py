@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.config.text import counted
 from harness.evaluation.objective import Objective
+from harness.evaluation.prediction_powered import Estimate
 
 ABSENT = "–"
 SNIPPET = 90  # characters of a document shown in a list
@@ -65,8 +66,25 @@ def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
 
 
+def estimated(found: Estimate) -> str:
+    """An estimate in brackets after its value: `(95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`,
+    or why there is none."""
+    ends = interval(found.low, found.high, absent="")
+    queries = f"people have checked {found.checked:,} of {counted(found.checked + found.others, 'query')}"
+    said = [f"95 % interval {ends}"] * bool(ends) + [queries] + [found.note] * bool(found.note)
+    return f"({'; '.join(said)})"
+
+
+def raw(found: Estimate, value: float) -> str:
+    """A mean over labels of both origins, named as such. found: the estimate beside it."""
+    return f"raw {value:.4f}, by labels of which {found.share:.0%} are a model's".replace("%", " %")
+
+
 def result(one: Objective) -> str:
     """The first line of a description: MLflow folds all but the first few."""
+    if found := one.estimate:
+        known = f"**{marked(one.name)} {number(found.value)}**, estimate {estimated(found)}"
+        return f"{known}; {raw(found, one.value)}, {one.kind}"
     ends = interval(one.low, one.high, absent="")
     return f"**{marked(one.name)} {one.value:.4f}**, {one.kind}{f' (95 % interval {ends})' if ends else ''}"
 

@@ -13,10 +13,12 @@ from harness.data.dataset import Dataset
 from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.scores import Scores, Summary
 from harness.pipeline.run_config import RunConfig
 from harness.reports.gate_view import GateView
-from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, result, snippet
+from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, number, result, snippet
+from harness.reports.terminal import checked_notes
 
 # The measures listed first where a run has them, in this order, and how many measures the description lists.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
@@ -37,6 +39,7 @@ FILES = {
     "predictions.jsonl": "the rows of the submission",
     "metrics.json": "every number of this run",
     "scores.csv": "every measure for every query, at full precision",
+    "checked.csv": "the same by people's and by the model's labels: what estimates are made of",
     "run.trec": "the ranking before the gate, in TREC format",
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",
@@ -74,6 +77,11 @@ class RunScores:
     held_out: Scores | None
     objective: str
     ranked_by: Objective | None
+
+    def estimate(self, name: str) -> Estimate | None:
+        """Of a measure by its logged name; None for labels of one origin."""
+        scores = self.held_out if name.startswith(OOF) else self.overall
+        return scores.estimate(name.removeprefix(OOF)) if scores else None
 
     @property
     def lost(self) -> dict[str, float]:
@@ -170,9 +178,16 @@ def _headline(scores: RunScores) -> str:
     rows = []
     for place, (name, summary) in enumerate(scores.headline(MEASURES_IN_NOTE)):
         bold = "**" if place == 0 else ""
-        mean = f"{bold}{summary.mean:.4f}{bold}"
-        rows.append((f"{bold}{marked(name)}{bold}", mean, interval(summary.low, summary.high), f"{summary.n:,}"))
-    text = grid(("measure", "mean", "95 % interval", "queries"), rows)
+        found = scores.estimate(name)
+        shown, mean = found or summary, [] if found is None else [number(summary.mean)]
+        value = number(summary.mean if found is None else found.value)
+        ends = interval(shown.low, shown.high)
+        rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{value}{bold}", ends, *mean, f"{summary.n:,}"))
+    checked = scores.overall is not None and scores.overall.checked is not None
+    header = ("estimate", "95 % interval", "raw mean") if checked else ("mean", "95 % interval")
+    text = grid(("measure", *header, "queries"), rows)
+    if scores.overall and (said := checked_notes(scores.overall)):
+        text += f"\n\n{' '.join(map(marked, said))}"
     if scores.held_out:
         text += f"\n\n`{OOF}` is out of fold: each query was decided by a gate that had not seen its label."
     return text

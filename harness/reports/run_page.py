@@ -18,7 +18,7 @@ from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
 from harness.reports.gate_page import gate_data
 from harness.reports.gate_view import GateView, gate_view, view_payoff
-from harness.reports.markup import finite
+from harness.reports.markup import estimated, finite, raw
 from harness.reports.page import TEMPLATES, filled
 from harness.reports.query_table import query_table
 from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
@@ -119,10 +119,14 @@ def _write_figures(folder: Path, outcome: Outcome, view: GateView | None) -> Non
 
 
 def _headline(scores: RunScores) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "mean": one.mean, "low": finite(one.low), "high": finite(one.high), "n": one.n}
-        for name, one in scores.headline(MEASURES_ON_PAGE)
-    ]
+    """The measures; where labels come partly from a model, the estimates, with the raw means beside them."""
+    found = []
+    for name, one in scores.headline(MEASURES_ON_PAGE):
+        estimate = scores.estimate(name)
+        shown, mean = estimate or one, one.mean if estimate is None else estimate.value
+        ends = {"mean": finite(mean), "low": finite(shown.low), "high": finite(shown.high)}
+        found.append({"name": name, "n": one.n} | ends | ({} if estimate is None else {"raw": finite(one.mean)}))
+    return found
 
 
 def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
@@ -131,7 +135,10 @@ def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
     if one is None or scores is None:
         return None
     n = (scores.public if one.select_on == "public" else scores.summary)[one.name].n
-    ends = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
+    ends: dict[str, Any] = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
+    if found := one.estimate:
+        ends = {"mean": finite(found.value), "low": finite(found.low), "high": finite(found.high)}
+        ends |= {"estimated": estimated(found).strip("()"), "raw": raw(found, one.value)}
     return {"name": one.name, "kind": one.kind, "n": n} | ends
 
 

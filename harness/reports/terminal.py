@@ -14,7 +14,7 @@ from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import Scores
 from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
-from harness.reports.markup import interval, levels_text, number
+from harness.reports.markup import estimated, interval, levels_text, number, raw
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WHOLE = 18  # characters of a table's cell that is never broken over lines
 SCORE_HEADER = ("measure", "mean", "95 % interval", "queries", "public", "private")
+CHECKED_HEADER = ("measure", "estimate", "95 % interval", "raw mean", "queries", "raw public", "raw private")
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": "95 % interval of the threshold",
@@ -93,7 +94,7 @@ def show_scores(
 
     held_out: the same out of fold, if a gate was fitted on labels.
     """
-    table = bare_table(SCORE_HEADER, left=SCORE_HEADER[:1])
+    table = bare_table(score_header(scores), left=SCORE_HEADER[:1])
     for row in score_rows(scores, held_out):
         table.add_row(*row)
     console.print(table)
@@ -112,15 +113,22 @@ def show_scores(
         console.print(note, style="dim")
 
 
+def score_header(scores: Scores) -> Sequence[str]:
+    return CHECKED_HEADER if scores.checked else SCORE_HEADER
+
+
 def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[str]]:
-    """The cells of each measure with a value under SCORE_HEADER; a measure out of fold follows the same in sample."""
+    """The cells of each measure with a value under `score_header`; a measure out of fold follows the same in sample."""
     for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
         if not (summary := of.summary[name]).n:
             continue
+        mean = number(summary.known)
+        cells = [mean, interval(summary.low, summary.high, absent="")]
+        if found := of.estimate(name):
+            cells = [number(found.value), interval(found.low, found.high, absent=""), mean]
         yield [
             f"{OOF}{name}" if of is held_out else name,
-            number(summary.known),
-            interval(summary.low, summary.high, absent=""),
+            *cells,
             f"{summary.n:,}",
             *(number(part[name].known if name in part else None) for part in (of.public, of.private)),
         ]
@@ -132,11 +140,36 @@ def notes_of(scores: Scores) -> list[str]:
     for name, summary in scores.summary.items():
         if summary.note:
             notes.setdefault((summary.n > 0, summary.note), []).append(name)
-    return [f"{'' if known else 'Absent: '}{', '.join(names)}: {note}." for (known, note), names in notes.items()]
+    for name, found in scores.estimates.items():
+        if found.note and scores.summary[name].n:
+            notes.setdefault((True, found.note), []).append(name)
+    said = [f"{'' if known else 'Absent: '}{', '.join(names)}: {note}." for (known, note), names in notes.items()]
+    return [*said, *checked_notes(scores)]
+
+
+def checked_notes(scores: Scores) -> list[str]:
+    """What to know of labels that come partly from a model, and how to have judged what no person has judged yet."""
+    if scores.checked is None:
+        return []
+    said = [
+        "Estimates are of what people's labels of all queries would give. They correct the model's labels by the "
+        "queries that people have checked (PPI++); raw means do not, and so have no interval."
+    ]
+    if undrawn := scores.checked.undrawn:
+        said.append(f"{counted(undrawn, 'scored query')} could not be drawn for checking: estimates leave them out.")
+    if scores.checked.outside:
+        said.append(
+            "To have the documents judged that no person has judged: harness testset pool testset=FOLDER runs=[ID], "
+            "harness testset review testset=FOLDER sample=audit, and harness testset freeze as a new version."
+        )
+    return said
 
 
 def ranked_by(one: Objective) -> str:
-    """What ranks a run, in one line."""
+    """What ranks a run, in one line; before it the estimate, where labels come partly from a model."""
+    if found := one.estimate:
+        known = f"Estimate of {one.title}: {number(found.value)} {estimated(found)}"
+        return f"{known}. Ranked by the {raw(found, one.value)}."
     ends = interval(one.low, one.high, absent="")
     return f"Ranked by {one.title}: {number(one.value)}{f' (95 % interval {ends})' if ends else ''}"
 
@@ -144,7 +177,7 @@ def ranked_by(one: Objective) -> str:
 def standing(one: Objective, before: Objective, run: str) -> str:
     """How an objective stands to that of the best run before, in one sentence. run: its short id."""
     kind = "" if before.kind == one.kind else f", {before.kind}"
-    so_far = f"the best so far (run {run}{kind})."
+    so_far = f"the best so far (run {run}{kind}{', raw' if one.estimate else ''})."
     difference = one.value - before.value
     return f"{difference:+.4f} against {so_far}" if difference else f"As good as {so_far}"
 

@@ -19,7 +19,7 @@ from harness.config.hydra_app import typed
 from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
 from harness.data.submissions import bare_text, submission_rows
-from harness.evaluation import measures
+from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores, Summary
@@ -249,6 +249,8 @@ def _learnt(fitted: Mapping[str, Any]) -> dict[str, float]:
 def scored(scores: Scores) -> dict[str, float]:
     """Scores by their logged names."""
     values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
+    for name, one in scores.estimates.items():
+        values |= {f"estimate/{name}": one.value, f"estimate_low/{name}": one.low, f"estimate_high/{name}": one.high}
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}
     values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
     values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
@@ -308,6 +310,8 @@ def write_files(
     if outcome.scores:
         found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
         files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
+        if checked := (outcome.held_out or outcome.scores).checked:
+            files[checked_values.FILE] = checked_values.table_text(checked)
     if outcome.decision.fitted:
         files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
     if light:

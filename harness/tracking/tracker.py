@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from harness.config.text import short_id
 from harness.evaluation.objective import Kind, Objective, kind_of, logged_name
+from harness.evaluation.prediction_powered import Estimate
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ METRICS = "metrics.json"  # every number of a run that is logged in full; MLflow
 RETRIEVAL = "retrieval"  # stands for the task of runs that have no tag `task`
 OBJECTIVE = "objective"  # name of the metric that ranks a run, and beginning of the names of its ends and tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
+ESTIMATE = ("value", "low", "high", "checked", "others")  # of the objective's estimate, logged as `estimate_value` …
 
 
 def member_tag(sweep_id: str) -> str:
@@ -55,7 +57,16 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
 def objective_metrics(one: Objective | None) -> dict[str, float]:
     """The metrics that an objective is logged as; without those that it lacks."""
     values = (one.value, one.low, one.high) if one else ()
-    return {name: value for name, value in zip(OBJECTIVE_METRICS, values, strict=False) if value == value}
+    found = dict(zip(OBJECTIVE_METRICS, values, strict=False))
+    if one and one.estimate:
+        found |= {f"estimate_{name}": float(getattr(one.estimate, name)) for name in ESTIMATE}
+    return {name: value for name, value in found.items() if value == value}
+
+
+def _estimate(logged: Mapping[str, float]) -> Estimate | None:
+    """The estimate of a run's objective; None for labels of one origin. logged: the run's metrics."""
+    value, low, high, checked, others = (logged.get(f"estimate_{name}", math.nan) for name in ESTIMATE)
+    return None if math.isnan(checked) else Estimate(value, low, high, int(checked), int(others))
 
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
@@ -86,7 +97,8 @@ class RunRecord:
     """One run as it is logged. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
 
     end_tags: tags that are known when the run ends.
-    objective: what ranks the run, logged as the metrics `objective`, `objective_low` and `objective_high` and as tags.
+    objective: what ranks the run, logged as the metrics `objective`, `objective_low` and `objective_high` and as tags;
+        its estimate as `estimate_value`, `estimate_low`, `estimate_high`, `estimate_checked` and `estimate_others`.
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values.
@@ -119,7 +131,7 @@ class RunRecord:
         }
         objective = content.get("objective")
         private = any("private/" in name for name in content["metrics"])  # so 0.2 said it
-        read = {"inputs": inputs, "objective": Objective(**objective) if objective else None}
+        read = {"inputs": inputs, "objective": Objective.from_json(objective) if objective else None}
         return cls(**{"shows_private": private, **content, **read})
 
     @property
@@ -167,7 +179,7 @@ class LoggedRun:
             earlier = self.tags.get(OBJECTIVE)
             return measured(self.metrics, earlier, self.params.get("select_on", "all")) if earlier else None
         low, high = (self.metrics.get(f"{OBJECTIVE}_{end}", math.nan) for end in ("low", "high"))
-        return Objective(name, self.metrics[value], low, high, cast(Kind, kind))
+        return Objective(name, self.metrics[value], low, high, cast(Kind, kind), _estimate(self.metrics))
 
     @property
     def select_on(self) -> str:

@@ -56,7 +56,7 @@ class Result:
     def from_json(cls, content: Mapping[str, Any]) -> Result:
         """A result as `dataclasses.asdict` wrote it."""
         objective = content["objective"]
-        return cls(**{**content, "objective": Objective(**objective) if objective else None})
+        return cls(**{**content, "objective": Objective.from_json(objective) if objective else None})
 
 
 @dataclass(frozen=True)
