@@ -89,7 +89,7 @@ def controls(of: Sequence[Place], queries: Mapping[str, Query], documents: Mappi
 def stuffed(query: Query, document: Document) -> Document:
     """A document with the words of what the user says scattered over it, in their order."""
     words = [word for turn in query.turns if turn.role == "user" for word in turn.content.split()]
-    pieces = re.findall(r"\S+\s*", document.text)
+    pieces = re.findall(r"\S+\s*", f"{document.text} ")
     gaps = sorted(chosen(len(pieces) + 1, "stuffed", query.query_id, document.doc_id, n) for n in range(len(words)))
     for gap, word in reversed(list(zip(gaps, words, strict=True))):
         pieces.insert(gap, f"{word} ")

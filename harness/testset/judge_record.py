@@ -156,6 +156,8 @@ def _record(by: str, value: Any, where: str) -> JudgeRecord:
         raise BadInput(f"{where}: controls has {', '.join(found)!r:.60}, but knows {', '.join(controls.KINDS)} alone.")
     if not all(isinstance(one, str) for one in warnings):
         raise BadInput(f"{where}: warnings must be sentences.")
+    usage = field(value, "usage", dict, where)
+    field(usage, "requests", int, f"{where}: usage")
     texts = {key: field(value, key, str, where) for key in ("model", "base_url", "prompt", "language", "at")}
     return JudgeRecord(
         by=by,
@@ -164,7 +166,7 @@ def _record(by: str, value: Any, where: str) -> JudgeRecord:
         seeds=None if seeds is None else _proportion(seeds, f"{where}: seeds"),
         controls={kind: _proportion(one, f"{where}: controls.{kind}") for kind, one in found.items()},
         warnings=tuple(warnings),
-        usage=field(value, "usage", dict, where),
+        usage=usage,
     )
 
 

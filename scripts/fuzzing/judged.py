@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
 
 from fuzzing.formats import Files, Format, lines, reads, same
 from harness.data.testset import EvidencedQuery
+from harness.evaluation.proportions import Proportion
 from harness.testset import pool as pools
 from harness.testset.audit_sample import AuditSample, draw, read_audit
+from harness.testset.judge_record import JudgeRecord, read_records, write_record
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import Judgement, JudgementLog, by_pair, current
 from harness.testset.pool import About, Pool, PooledPair, PooledRun
@@ -108,3 +111,33 @@ def _workbook(folder: Path) -> None:
     assert found.changed == found.same == found.kept == 0
     assert len(found.new) + found.empty <= 9
     assert all(one.grade in (0, 1, 2, 3, None) and one.pi == 1 for one in found.new)
+
+
+RECORD = JudgeRecord(
+    by="llm:tiny#0123abcd",
+    model="tiny",
+    base_url="http://localhost:1/v1",
+    prompt="0123abcd" * 8,
+    language="ko",
+    at="2026-11-22T09:31:00Z",
+    grades={"0": 3, "1": 2, "2": 1, "3": 4, "null": 1},
+    seeds=Proportion(3, 4),
+    controls={"seed": Proportion(3, 4), "stuffed": Proportion(0, 4)},
+    warnings=("The judge misses answers.",),
+    usage={"requests": 19, "cost": None},
+)
+
+
+def _recorded() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        write_record(Path(name), RECORD)
+        return {"judge.json": (Path(name) / "judge.json").read_bytes()}
+
+
+@reads("judge record", _recorded, JUDGED, changes=True)
+def _judge_record(folder: Path) -> None:
+    """The record of one judge changes no other's."""
+    read = read_records(folder)
+    new = dataclasses.replace(RECORD, by="llm:new#4567cdef", seeds=None)
+    write_record(folder, new)
+    same(read_records(folder), {**read, new.by: new}, "the records")

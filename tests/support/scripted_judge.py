@@ -50,8 +50,8 @@ def truth(one: Asked) -> tuple[int, str]:
     words = hashlib.sha256(one.document.encode()).hexdigest()
     if f"다온 {words[:4]}호" in one.conversation + one.query:  # `scripted_drafts` asks this of this document alone
         return (1, "") if "그린 사람" in one.query else (3, one.document[:20].strip())
-    name = re.search(r"가람\d+호", one.conversation + one.query)
-    if name is None or name[0] not in one.document:
+    name = re.search(r"가람(\d+)호", one.conversation + one.query)
+    if name is None or not (name[0] in one.document or f"The ship {name[1]} " in one.document):
         return 0, ""
     answer = re.search(rf"{name[0]}의 첫 항해는 \d+년 봄에도? 있었다\.", one.document)
     return (3, answer[0]) if answer and "선장" not in one.query else (1, "")

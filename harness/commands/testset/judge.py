@@ -52,18 +52,20 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     """
     if not (todo.pending or todo.before):
         return judge_shown.nothing(config["format"], todo)
+    before = read_records(todo.folder).get(todo.judge.by)
     chat = chat_for(model, Cache(Path(config["store"]["path"])), PURPOSE)
     prompts = todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
     verdicts = [verdict(reply, document) for reply, document in zip(replies, shown, strict=True)]
-    before = read_records(todo.folder).get(todo.judge.by)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     added = todo.judgements(verdicts, now)
     JudgementLog(todo.folder).append(added)
     rates = controls.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = todo.tally(added)
     usage = usage_row(chat.taken([*prompts, *todo.asked(todo.before)]))
+    if before and before.usage["requests"] > usage["requests"]:  # the cache has been pruned, or no controls are asked
+        usage = {**before.usage}
     warnings = (
         *controls.warnings(rates),
         *circular(todo.judge.model, read_manifest(todo.folder, "testset"), todo.pool),

@@ -1,0 +1,344 @@
+"""`harness testset judge` with a scripted model: what becomes of each reply, what is paid, and what is refused."""
+
+import json
+import re
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from chat_server import ChatServer, Reply
+from documents_folders import documents_folder
+from judged_sets import RUNS, JudgedSet, judged_set
+from scripted_judge import asked_for, gullible, judge, reply, truth
+
+from harness.testset import pool as pools
+from harness.testset.judge_record import read_records
+from harness.testset.judgements import JudgementLog, current
+from harness.testset.pool import PooledRun
+
+TOPICS = 8  # of which one needs no retrieval, and six have a document with evidence
+SEEDS = 6
+CONTROLS = 3 * SEEDS - SEEDS  # requests besides those for pairs, as seeds are pairs
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judged")
+    judged_set(folder, TOPICS).pool()
+    return folder
+
+
+@pytest.fixture
+def made(template, tmp_path):
+    """A pooled test set without judgements, in the working folder."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    made = JudgedSet(tmp_path / "ts", tmp_path / "docs")
+    assert sum(made.kinds[one] not in ("none", "unanswerable") for one in made.queries) == SEEDS
+    return made
+
+
+@pytest.fixture
+def judging(harness, made, monkeypatch, tmp_path):
+    """Call the command against a server, with a cache of the test's own: judging(server, "limit=3") -> Done."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def call(server, *words):
+        return harness("testset judge", "testset=ts", "model=tiny", f"llm.base_url={server.url}", *words)
+
+    return call
+
+
+@pytest.fixture
+def model():
+    with ChatServer(model=judge, counted=True) as server:
+        yield server
+
+
+def pairs(made):
+    """(query, doc) of the pairs that a model judges."""
+    pool = pools.read_pool(made.folder).pairs
+    return [(one.query_id, one.doc_id) for one in pool if made.kinds[one.query_id] != "none"]
+
+
+def written(made):
+    return {path.name: path.read_bytes() for path in made.folder.iterdir()}
+
+
+def test_every_pair_is_judged_once_and_in_order(judging, made, model):
+    found = judging(model, "format=json").json
+    said = JudgementLog(made.folder).read()
+    assert [one.pair for one in said] == pairs(made)
+    assert {one.pair: one.grade for one in said} == {pair: made.truth(*pair) for pair in pairs(made)}
+    assert all(one.blind and one.sample == "" and one.round == 1 and one.pi == 1 for one in said)
+    assert {one.by for one in said} == {found["by"]}
+    assert re.fullmatch(r"llm:tiny#[0-9a-f]{8}", found["by"])
+    assert all(
+        re.fullmatch(r"가람\d호의 첫 항해는 19\d\d년 봄에도? 있었다\.", one.quote) for one in said if one.grade == 3
+    )
+    assert current(said, made.queries) == said
+    assert len(model.asked) == len(set(model.texts)) == len(said) + CONTROLS
+    counts = Counter(str(one.grade) for one in said)
+    assert found["judge"]["grades"] == {grade: counts[grade] for grade in ("0", "1", "2", "3", "null")}
+    assert {kind: sum(counts.values()) for kind, counts in found["kinds"].items()} == Counter(
+        made.kinds[query_id] for query_id, _ in pairs(made)
+    )
+    assert found["judge"]["seeds"]["count"] == found["judge"]["seeds"]["of"] == SEEDS
+    rates = {kind: (one["count"], one["of"]) for kind, one in found["judge"]["controls"].items()}
+    assert rates == {"seed": (SEEDS, SEEDS), "stuffed": (0, SEEDS), "claiming": (0, SEEDS)}
+    assert found["judge"]["warnings"] == found["answered"] == []
+    assert found["usage"]["requests"] == found["judge"]["usage"]["requests"] == len(model.asked)
+    assert read_records(made.folder)[found["by"]].judged == len(said)
+
+
+def test_a_finished_command_asks_nothing_and_changes_no_byte(judging, made, model):
+    judging(model, "limit=7", "judge.controls=2")
+    assert len(JudgementLog(made.folder).read()) == 7
+    done = judging(model, "judge.controls=2")
+    assert f"{len(pairs(made)) - 7} judgements added by llm:tiny#" in done.out
+    before, asked = written(made), len(model.asked)
+    done = judging(model, "judge.controls=2")
+    assert (done.code, len(model.asked)) == (0, asked)
+    assert written(made) == before
+    assert "  harness testset review testset=ts reviewer=NAME\n" in done.out
+    assert len(JudgementLog(made.folder).read()) == len(pairs(made))
+    judging(model, "judge.controls=0")  # what is known of the judge is kept
+    assert written(made) == before
+
+
+def test_a_second_model_judges_only_what_none_has_judged(judging, made, model):
+    judging(model, "limit=10")
+    asked = len(model.asked)
+    done = judging(model, "model=second", "format=json").json
+    said = JudgementLog(made.folder).read()
+    assert sorted(one.pair for one in said) == pairs(made)
+    assert Counter(one.judge.partition("#")[0] for one in said) == {"tiny": 10, "second": len(pairs(made)) - 10}
+    assert (done["by_others"], done["added"]) == (10, len(pairs(made)) - 10)
+    # Each judge has its own controls: two of the seeds are among the ten pairs.
+    assert len(model.asked) - asked == len(pairs(made)) - 10 + CONTROLS + sum(
+        one.seed
+        for one in [one for one in pools.read_pool(made.folder).pairs if made.kinds[one.query_id] != "none"][:10]
+    )
+    assert set(read_records(made.folder)) == {one.by for one in said}
+    asked, before = len(model.asked), written(made)
+    done = judging(model, "model=third")
+    assert f"other models have judged all {len(pairs(made))} pooled pairs. Nothing was asked." in done.out
+    assert (len(model.asked), written(made)) == (asked, before)
+
+
+def test_pairs_that_people_have_judged_are_judged_by_the_model_as_well(judging, made, model):
+    """Agreement and the honest estimate compare the two on the same pairs; people decide in the end."""
+    made.judge("human:kim", queries=made.query_ids[:3], sample="audit")
+    judging(model)
+    said = JudgementLog(made.folder).read()
+    assert sorted(one.pair for one in said if one.basis == "llm") == pairs(made)
+
+
+def test_a_changed_query_is_judged_anew_after_it_is_pooled_anew(judging, made, model):
+    judging(model)
+    path = made.folder / "queries.jsonl"
+    path.write_text(path.read_text().replace("가람1호 첫 항해 연도", "가람1호의 첫 항해 연도"))
+    done = judging(model)
+    assert done.code == 2
+    assert "1 query (q00001) has changed since the pool was made" in done.err
+    again = JudgedSet(made.folder, made.documents)
+    again.pool()
+    found = judging(model, "format=json").json
+    assert found["added"] == sum(query_id == "q00001" for query_id, _ in pairs(made))
+
+
+def test_what_becomes_of_each_reply(judging, made, tmp_path):
+    """Of the first document of each query: what is replied, what is kept."""
+    firsts = {}
+    for query_id, doc_id in pairs(made):
+        firsts.setdefault(query_id, doc_id)
+    rows = map(json.loads, (tmp_path / "docs" / "documents.jsonl").read_text().splitlines())
+    contents = {row["docid"]: row["content"].strip() for row in rows}
+    scripts = [
+        [Reply(500, "down"), reply(1)],
+        [Reply(429, "slow down", {"Retry-After": "0"}), reply(0)],
+        [reply(7), reply(3)[:-4], "grade 2"],  # out of range, cut, no JSON: three times in all
+        [reply(2, "이 말은 글에 없다")],
+        [reply(3)],  # says that it answers, and quotes nothing
+        [reply(5), reply(1, "없는 말")],  # asked for again
+    ]
+    wanted = [1, 0, None, None, None, 1]
+    keys = dict(zip(firsts, scripts, strict=False))
+
+    def scripted(asked, count):
+        one = asked_for(asked)
+        topic = re.search(r"가람(\d+)호", one.conversation + one.query)[1]
+        query_id = f"q{int(topic):05}"
+        if query_id in keys and contents[firsts[query_id]] == one.document.strip():
+            return keys[query_id][min(count, len(keys[query_id])) - 1]
+        return judge(asked)
+
+    with ChatServer(model=scripted) as server:
+        found = judging(server, "format=json").json
+    said = {one.pair: one.grade for one in JudgementLog(made.folder).read()}
+    assert [said[pair] for pair in list(firsts.items())[: len(wanted)]] == wanted
+    assert found["open"] == {"no usable reply": 1, "quotation not verbatim": 1, "no quotation": 1}
+    assert found["judge"]["grades"]["null"] == 3
+
+
+def test_a_judge_that_is_fooled_is_named(judging, made):
+    with ChatServer(model=gullible) as server:
+        done = judging(server)
+    assert (
+        "Warning: The judge is fooled: of unrelated documents that claim to answer perfectly, it grades 6 of 6"
+        in done.out
+    )
+    assert "Do not trust its labels" in done.out
+    record = next(iter(read_records(made.folder).values()))
+    assert (record.controls["claiming"].count, record.controls["stuffed"].count) == (SEEDS, 0)
+    assert len(record.warnings) == 1
+    assert not any("완벽" in one.quote for one in JudgementLog(made.folder).read()), "controls are no judgements"
+
+
+def test_a_judge_that_misses_everything_is_named(judging, made):
+    with ChatServer(lambda *_: reply(0)) as server:
+        done = judging(server)
+    assert "Warning: The judge misses answers: of the documents with the evidence, it grades 0 of 6" in done.out
+
+
+def test_answers_to_unanswerable_queries_are_listed(judging, made):
+    def finds(asked, _):
+        one = asked_for(asked)
+        return reply(2, one.document[:10]) if "선장" in one.query and "작은 배" in one.document else reply(*truth(one))
+
+    with ChatServer(model=finds) as server:
+        done = judging(server)
+    assert "1 query of kind unanswerable may have an answer: q00003." in done.out
+
+
+def test_nothing_tells_the_model_who_retrieved_a_document(judging, made, model):
+    """Prompts of pairs differ in query and document alone, and controls look like all others."""
+    judging(model)
+    frames = Counter()
+    for one, body in ((asked_for(asked), asked.body) for asked in model.asked):
+        assert not any(run in json.dumps(body) or name in json.dumps(body) for run, name in RUNS.items())
+        assert not any(query_id in json.dumps(body) for query_id in made.query_ids)
+        text = body["messages"][0]["content"]
+        for part in (one.document, one.query, one.conversation, one.note):
+            text = text.replace(part, "…") if part else text
+        frames[text] += 1
+    assert len(frames) == 2  # with and without a conversation
+    assert len({json.dumps({**one.body, "messages": 0}) for one in model.asked}) == 1
+
+
+def test_a_judge_that_is_the_drafter_or_in_the_pooled_runs_is_named(judging, made, model):
+    manifest = json.loads((made.folder / "testset.json").read_text())
+    (made.folder / "testset.json").write_text(json.dumps({**manifest, "settings": {"llm": {"model": "tiny"}}}))
+    pool = pools.read_pool(made.folder)
+    runs = {
+        run_id: PooledRun(run.name, run.depth, {"llm.model": "org/Tiny"}) for run_id, run in pool.about.runs.items()
+    }
+    pools.write(made.folder, replace(pool, about=replace(pool.about, runs=runs)))
+    warnings = judging(model, "limit=1", "judge.controls=1", "format=json").json["judge"]["warnings"]
+    assert ["drafted" in warnings[0], "llm.model of bm25-invented, dense-invented" in warnings[1]] == [True, True]
+
+
+def test_a_dry_run_sends_and_writes_nothing(judging, made, model, tmp_path):
+    requests, before = len(pairs(made)) + CONTROLS, sorted(tmp_path.rglob("*"))
+    words = ["llm.price.input=1", "llm.price.output=2"]
+    found = judging(model, *words, "dry_run=true", "format=json").json
+    assert (found["estimate"]["requests"], len(model.asked)) == (requests, 0)
+    assert found["estimate"]["cost"] > 0
+    assert found["prompt"].startswith("검색 시스템을 평가하고 있습니다.")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert f"Judging takes {requests} requests" in judging(model, *words, "dry_run=true").out
+
+
+def test_the_prompt_is_in_the_language_of_the_documents_or_the_users_own(judging, model, tmp_path):
+    def first(*words):
+        return judging(model, *words, "limit=1", "dry_run=true", "format=json").json["prompt"]
+
+    assert first("language=en").startswith("You assess a search system.")
+    (tmp_path / "mine.txt").write_text("{conversation}\n\nQ: {query}\n\n{document}")
+    assert first("prompt=mine.txt").startswith("Q: 가람0호는")
+    judging(model, "prompt=mine.txt", "limit=1", "judge.controls=0")
+    assert next(iter(read_records(tmp_path / "ts").values())).language == ""
+
+
+def test_an_endpoint_that_is_down_ends_the_command_and_a_repeat_goes_on(judging, made):
+    down = True
+
+    def answer(asked, count):
+        return Reply(503, "down") if down and len(server.asked) > 4 else judge(asked)
+
+    with ChatServer(model=answer) as server:
+        done = judging(server, "limit=6", "judge.controls=0", "llm.runtime.retries=0", "llm.runtime.parallel=1")
+        assert done.code == 1
+        assert "4 of 6 replies are cached" in done.err
+        assert not (made.folder / "judgements.jsonl").exists()
+        down = False
+        assert judging(server, "limit=6", "judge.controls=0").code == 0
+        assert len(server.asked) == 5 + 2
+    assert len(JudgementLog(made.folder).read()) == 6
+
+
+def test_neither_key_nor_prompts_reach_a_log_or_another_file(judging, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", key := "sk-very-secret-0123456789")
+    done = judging(model, "limit=5")
+    assert {one.headers["Authorization"] for one in model.asked} == {f"Bearer {key}"}
+    assert key not in done.out + done.err
+    assert "첫 항해" not in done.err
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert key.encode() not in content, path
+            assert "판정하는 법".encode() not in content, path
+
+
+def spoil(folder, name, old, new):
+    path = folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def other_documents(folder):
+    documents_folder(folder / "other", {"a.txt": "다른 글이다."}, lambda text: [(0, len(text))])
+
+
+@pytest.mark.parametrize(
+    ("words", "harm", "message"),
+    [
+        (["model=null"], None, "model is missing. Name the language model that judges"),
+        (["testset=nowhere"], None, "testset=nowhere: there is no such folder"),
+        ([], lambda ts: (ts / "pool.json").unlink(), "has no pool.json: nothing is pooled"),
+        ([], lambda ts: (ts / "testset.json").unlink(), "testset.json is missing"),
+        (["documents=nowhere"], None, "documents=nowhere: there is no such folder"),
+        (["documents=other"], lambda ts: other_documents(ts.parent), "pooled from other documents than those in other"),
+        ([], lambda ts: spoil(ts, "queries.jsonl", "가람1호 첫", "가람1호의 첫"), r"1 query \(q00001\) has changed"),
+        ([], lambda ts: spoil(ts, "queries.jsonl", '"q00001"', '"q9"'), r"1 query \(q9\) has been added"),
+        ([], lambda ts: spoil(ts, "queries.jsonl", (ts / "queries.jsonl").read_text().partition("\n")[0] + "\n", ""),
+         r"1 query \(q00000\) has been taken out"),
+        ([], lambda ts: spoil(ts, "pool.jsonl", '"doc": "', '"doc": "f'), "1 pooled document .* not in the documents"),
+        ([], lambda ts: spoil(ts, "pool.jsonl", '"query": "q00000"', '"query": "q8"'), "query 'q8' is not in"),
+        ([], lambda ts: (ts / "judgements.jsonl").write_text('{"query": "q1"}\n'), "judgements.jsonl:1"),
+        ([], lambda ts: (ts / "judge.json").write_text("[]"), "judge.json"),
+        (["judge.controls=-1"], None, "judge.controls=-1 is too small"),
+        (["judge.controls=100000"], None, "judge.controls=100000 is too large"),
+        (["judge.control=3"], None, "judge.control"),
+        (["limit=0"], None, "limit=0 is too small"),
+        (["language=de"], None, "language='de' is not one of auto, ko, en"),
+        (["prompt=nowhere.txt"], None, "prompt: .*no such file"),
+        (["prompt=bare.txt"], None, r"prompt=bare.txt: the prompt lacks \{query\}"),
+        (["prompt=last.txt"], None, r"prompt has no \{conversation\}, but 2 queries \(q00002, q00007\)"),
+        (["llm.base_url=http://models.example/v1"], None, "unencrypted"),
+        (["llm.base_url=https://models.example/v1"], None, "OPENAI_API_KEY holds no key"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(judging, made, model, tmp_path, words, harm, message):
+    (tmp_path / "bare.txt").write_text("{document}")
+    (tmp_path / "last.txt").write_text("{query} {document}")
+    if harm:
+        harm(made.folder)
+    before = {name: one for name, one in written(made).items() if not name.startswith(".")}
+    done = judging(model, *words)
+    assert done.code == 2, done.out + done.err
+    assert re.search(message, done.err), done.err
+    assert not model.asked
+    assert {name: one for name, one in written(made).items() if not name.startswith(".")} == before
