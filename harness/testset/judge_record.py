@@ -157,7 +157,8 @@ def _record(by: str, value: Any, where: str) -> JudgeRecord:
     if not all(isinstance(one, str) for one in warnings):
         raise BadInput(f"{where}: warnings must be sentences.")
     usage = field(value, "usage", dict, where)
-    field(usage, "requests", int, f"{where}: usage")
+    if type(requests := usage.get("requests")) is not int or requests < 0:
+        raise BadInput(f"{where}: usage.requests is {requests!r:.60}, but must be a whole number from 0.")
     texts = {key: field(value, key, str, where) for key in ("model", "base_url", "prompt", "language", "at")}
     return JudgeRecord(
         by=by,
