@@ -103,6 +103,11 @@ COMMANDS = {
         "let a language model grade the pooled pairs of a test set, with hidden controls",
         "harness testset judge testset=ts model=gpt-4o limit=20 dry_run=true",
     ),
+    "testset review": Command(
+        "harness.commands.testset.review:review",
+        "let people judge what was pooled, blind, on a page of this machine",
+        "harness testset review testset=ts reviewer=kim",
+    ),
     "testset freeze": Command(
         "harness.commands.testset.freeze:freeze",
         "resolve all judgements, and write labels that do not change any more",

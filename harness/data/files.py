@@ -104,10 +104,15 @@ def json_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, dict[s
             raise BadInput(
                 f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"
             )
-        row = _parse(line, path, number)
-        if not isinstance(row, dict):
-            raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must be one, in braces.")
-        yield number, row
+        yield number, json_row(line, path, number)
+
+
+def json_row(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The JSON object on a line of a file, as strictly as by `json_lines`."""
+    row = _parse(line, path, number)
+    if not isinstance(row, dict):
+        raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must be one, in braces.")
+    return row
 
 
 def text_file(path: Path, most: int) -> str:

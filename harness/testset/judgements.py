@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from filelock import FileLock
 
-from harness.data.files import as_id, field, is_torn, json_line, json_lines, opened, optional_text, required
+from harness.data.files import as_id, field, is_torn, json_line, json_lines, json_row, opened, optional_text, required
 from retrievers.base import BadInput, Query
 
 JUDGEMENTS = "judgements.jsonl"
@@ -75,6 +75,14 @@ class Judgement:
         return self.by.partition(":")[2]
 
 
+@dataclass(frozen=True)
+class Place:
+    """A place in the log between two lines. size: bytes before it. lines: lines before it."""
+
+    size: int = 0
+    lines: int = 0
+
+
 def text_digest(query: Query) -> str:
     """12 hexadecimal digits of the sha256 of a query's turns: a judgement holds for the text that was judged alone."""
     turns = [[turn.role, turn.content] for turn in query.turns]
@@ -108,6 +116,25 @@ class JudgementLog:
         if not os.path.lexists(self.path):
             return []
         return [_judgement(row, f"{self.path}:{number}") for number, row in json_lines(self.path, appended=True)]
+
+    def since(self, place: Place) -> tuple[list[Judgement], Place]:
+        """(the judgements in the lines that have been finished after a place, the place after them), for whoever
+        follows the log as it grows. BadInput for wrong rows, and where the file has been shortened."""
+        if not self.path.exists():
+            return [], place
+        self._check()
+        with self.path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < place.size:
+                raise BadInput(f"{self.path} was shortened while it was read, but is only ever added to. Start again.")
+            file.seek(place.size)
+            text, end, _ = file.read().rpartition(b"\n")
+        lines = text.split(b"\n") if end else []
+        found = [
+            _judgement(json_row(line.decode("utf-8", "replace"), self.path, number), f"{self.path}:{number}")
+            for number, line in enumerate(lines, start=place.lines + 1)
+            if line.strip()
+        ]
+        return found, Place(place.size + len(text) + len(end), place.lines + len(lines))
 
     def _check(self) -> None:
         """BadInput unless lines can be added: the file is new, or is a file of lines."""

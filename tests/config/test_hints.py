@@ -84,7 +84,7 @@ KEYS = [
     ("run gate.treshold gate=score", r"Did you mean 'gate\.threshold'\?"),
     ("run retriever.k1", r"Did you mean 'retriever\.bm25\.k1'\?"),
     ("run top_kk", r"Did you mean 'top_k'\?"),
-    ("run port", r"It is a key of `harness ui`\."),
+    ("run port", r"It is a key of `harness testset review`, `harness ui`\."),
     ("run search.trials", r"It is a key of `harness sweep`\."),
     ("run gate.model gate=llm", r"gate\.model is unknown here\. It is llm\.model now\.$"),
     ("run gate.request.temperature gate=llm", r"It is llm\.request\.temperature now\.$"),

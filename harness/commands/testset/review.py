@@ -1,0 +1,167 @@
+"""`harness testset review`: people judge what was pooled, and every judgement goes into `judgements.jsonl`."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.check import Invocation
+from harness.config.text import counted
+from harness.data.testset import read_queries
+from harness.progress import stage
+from harness.reports import terminal
+from harness.testset.audit_sample import AuditSample, draw, read_audit
+from harness.testset.judged_set import JudgedSet
+from harness.testset.judgements import JudgementLog, current, text_digest
+from harness.testset.pool import documents_of, read_pool
+from harness.testset.review.desk import Desk, Material, Reviewer, reviewers_of
+from harness.testset.review.ledger import Ledger, Target, Value, value_of
+from harness.testset.review.server import ReviewServer
+from harness.testset.review_items import Item, items
+from retrievers.base import BadInput, Document, Query
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OPEN, AUDIT = "open", "audit"  # samples
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to judge. folder: of the test set. sample: of the config."""
+
+    folder: Path
+    sample: str
+    judged: JudgedSet
+    audit: AuditSample | None
+
+    @property
+    def queries(self) -> dict[str, Query]:
+        return {query_id: one.query for query_id, one in self.judged.queries.items()}
+
+    def asked(self, reviewer: Reviewer) -> list[Item]:
+        """What a reviewer is to judge, and what the reviewer has judged for the same sample, to look at it again."""
+        new = items(self.sample, reviewer.name, self.judged, self.audit).items
+        pooled = {(one.query_id, one.doc_id) for one in self.judged.pairs}
+        mine = [
+            Item(one.query_id, one.doc_id, one.round, one.sample, one.pi)
+            for one in self.judged.judgements
+            if one.by == reviewer.by and one.sample == self.sample and (one.doc_id is None or one.pair in pooled)
+        ]
+        return list(dict.fromkeys([*mine, *new]))
+
+
+def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """Serve the page until Ctrl-C, and print its links. BadInput if there is nothing to judge."""
+    reviewers = reviewers_of(config["reviewer"], adjudicates=config["sample"] == OPEN)
+    with stage("reading the test set"):
+        work = _work(config)
+        asked = {one: work.asked(one) for one in reviewers}
+        _require(work, asked.values())
+        documents = _documents(config, work, asked.values())
+    ledger = Ledger(JudgementLog(work.folder), work.queries, [one.by for one in reviewers])
+    material = Material(work.queries, documents, _given(work, asked.values()) if work.sample == OPEN else {})
+    desks = [Desk(one, found, material, ledger) for one, found in asked.items()]
+    with ReviewServer(desks, config["host"], config["port"]) as server:
+        for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
+            signal.signal(ending, signal.default_int_handler)
+        try:
+            document = _announce(config, server)
+            server.serve_forever()
+        except KeyboardInterrupt:
+            ledger.close()
+    if config["format"] == "text":
+        _stopped(config, desks)
+    return document
+
+
+def _work(config: Mapping[str, Any]) -> Work:
+    """BadInput unless the test set is pooled. For an audit, queries are drawn."""
+    folder = Path(config["testset"])
+    queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
+    pool = read_pool(folder)
+    digests = {query_id: text_digest(one.query) for query_id, one in queries.items()}
+    pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
+    held = current(JudgementLog(folder).read(), {query_id: one.query for query_id, one in queries.items()})
+    judged = JudgedSet(queries, pairs, held)
+    audit = config["audit"]
+    sample = draw(folder, judged, audit["size"], audit["seed"]) if config["sample"] == AUDIT else read_audit(folder)
+    return Work(folder, config["sample"], judged, sample)
+
+
+def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:
+    """BadInput if nobody has anything to judge."""
+    if any(asked):
+        return
+    why = {
+        AUDIT: "people have judged all of the drawn queries. A larger audit.size draws more; harness testset audit says "
+        "what they tell of the model",
+        OPEN: "people disagree about nothing, and there is nothing that nobody can tell: harness testset freeze says "
+        "what else is open",
+        "repair": "nothing looks wrong: either no model has judged (harness testset judge), or people have looked at it",
+        "all": "people have judged all that is pooled",
+    }
+    raise BadInput(f"testset={work.folder}, sample={work.sample}: {why[work.sample]}.")
+
+
+def _documents(config: Mapping[str, Any], work: Work, asked: Iterable[Sequence[Item]]) -> dict[str, Document]:
+    """The documents that are judged. BadInput if some are not in the documents folder."""
+    wanted = {one.doc_id for items in asked for one in items if one.doc_id is not None}
+    folder = documents_of(work.folder, config["documents"])
+    found = {one.document.doc_id: one.document for one in folder.chunks() if one.document.doc_id in wanted}
+    if missing := sorted(wanted - found.keys()):
+        raise BadInput(
+            f"{folder.path} lacks {counted(len(missing), 'document')} to judge, such as {missing[0]:.60}. Give the "
+            "folder that was pooled (documents=FOLDER), or repeat harness testset pool."
+        )
+    return found
+
+
+def _given(work: Work, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tuple[str, Value]]]:
+    """What others have said of the items, for those who settle them."""
+    judged = work.judged
+    return {
+        (*one.pair, one.round, one.sample): [
+            (other.judge, value_of(other))
+            for other in (*judged.first_round(one.pair), *judged.of_models.get(one.pair, ())[-1:])
+        ]
+        for items in asked
+        for one in items
+    }
+
+
+def _announce(config: Mapping[str, Any], server: ReviewServer) -> dict[str, Any]:
+    """Print the links."""
+    links = server.links
+    document = {"testset": config["testset"], "sample": config["sample"], "links": links}
+
+    def show(console: Console) -> None:
+        console.print("Each reviewer opens a link of their own. It holds until the server stops:")
+        for name, link in links.items():
+            console.print(f"  {name}: {link}")
+        console.print("Every judgement is on the disk before the page says so. Press Ctrl-C to stop the server.")
+
+    terminal.emit(config["format"], document, show)
+    sys.stdout.flush()
+    return document
+
+
+def _stopped(config: Mapping[str, Any], desks: Sequence[Desk]) -> None:
+    """Say how far the reviewers have come, and what to do next."""
+
+    def show(console: Console) -> None:
+        for desk in desks:
+            judged, total = desk.counts()
+            console.print(f"{desk.reviewer.name}: {judged:,} of {total:,} judged.")
+        console.print("Next:")
+        words = [f"testset={config['testset']}"]
+        console.print(
+            "  " + shlex.join(["harness", "testset", "audit" if config["sample"] == AUDIT else "freeze", *words])
+        )
+
+    terminal.emit("text", {}, show)
