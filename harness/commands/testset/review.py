@@ -99,11 +99,11 @@ def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:
     if any(asked):
         return
     why = {
-        AUDIT: "people have judged all of the drawn queries. A larger audit.size draws more; harness testset audit says "
+        AUDIT: "people have judged all drawn queries. A larger audit.size draws more; harness testset audit says "
         "what they tell of the model",
         OPEN: "people disagree about nothing, and there is nothing that nobody can tell: harness testset freeze says "
         "what else is open",
-        "repair": "nothing looks wrong: either no model has judged (harness testset judge), or people have looked at it",
+        "repair": "nothing looks wrong: no model has judged (harness testset judge), or people have looked at it",
         "all": "people have judged all that is pooled",
     }
     raise BadInput(f"testset={work.folder}, sample={work.sample}: {why[work.sample]}.")
