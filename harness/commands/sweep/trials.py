@@ -276,7 +276,9 @@ def _result(line: bytes, token: str) -> Result | None:
         case {"token": str() as written, "number": int(), "key": str(), "run_id": str() | None,
               "status": "FINISHED" | "FAILED" | "KILLED", "metrics": dict() as metrics, "seconds": float() | int(),
               "error": str(), "reused": bool(), "objective": dict() | None as objective}:  # fmt: skip
-            values = [*metrics.values(), *(objective or {}).values()]
+            ranked = dict(objective or {})
+            estimate = ranked.pop("estimate", None) or {}
+            values = [*metrics.values(), *ranked.values(), *(estimate.values() if isinstance(estimate, dict) else [()])]
             if written == token and all(isinstance(value, float | int | str | None) for value in values):
                 with suppress(TypeError):  # other fields
                     return Result.from_json({name: value for name, value in row.items() if name != "token"})

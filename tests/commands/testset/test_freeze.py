@@ -6,38 +6,29 @@ import json
 import shutil
 
 import pytest
-from judged_sets import judged_set
+from frozen_sets import KIM, judged
+from judged_sets import JudgedSet
 
 from harness.api import load_dataset
 from harness.data.checked_labels import FrozenQrels
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
 
-MODEL, KIM, LEE, CHIEF = "llm:tiny#0123abcd", "human:kim", "human:lee", "adjudicated:chief"
+LEE, CHIEF = "human:lee", "adjudicated:chief"
 NAMES = ["queries.jsonl", "labels.jsonl", "evidence.jsonl", "frozen.json"]
 
 
-def audit(made, drawn):
-    strata = {query_id: made.kinds[query_id] for query_id in made.query_ids}
-    content = {"seed": 0, "strata": strata, "drawn": drawn, "twice": []}
-    (made.folder / "audit.json").write_text(json.dumps(content))
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    path = tmp_path_factory.mktemp("judged")
+    judged(path)
+    return path
 
 
 @pytest.fixture
-def made(tmp_path):
-    """16 topics, all pairs judged by a model, the first six queries checked by a person who is stricter: what repeats
-    the answer is of no use to them."""
-    found = judged_set(tmp_path, topics=16)
-    found.pool()
-    found.judge(MODEL)
-    drawn = found.query_ids[:6]
-    audit(found, drawn)
-
-    def strict(query_id, doc_id):
-        repeated = doc_id == found.doc_ids[found.query_ids.index(query_id)][3]
-        return 1 if repeated else found.truth(query_id, doc_id)
-
-    found.judge(KIM, drawn, strict, needs=True, sample="audit", pi=0.5)
-    return found
+def made(original, tmp_path):
+    """A working folder with docs and the judged test set ts."""
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    return JudgedSet(tmp_path / "ts", tmp_path / "docs")
 
 
 def rows(path):
@@ -190,3 +181,93 @@ def test_relevant_from(harness, made):
     expected = {own[0]: 1, own[1]: 3, own[2]: 1, own[3]: 3}
     assert qrels.grades["q00009"] == {doc: grade for doc, grade in expected.items() if doc in pooled}
     assert not {"q00003", "q00011"} & {*qrels.grades, *qrels.unanswerable}
+
+
+BAD = [  # words, what is done to the folders first, what the message says
+    (["testset=nowhere"], None, "testset=nowhere: there is no such folder"),
+    (["testset=docs"], None, "testset.json is missing"),
+    (["version=0"], None, "version=0 is too small"),
+    (["relevant_from=4"], None, "relevant_from=4 is too large"),
+    (["formats=[tree]"], None, "formats: 'tree' is not one of contest, beir, autorag, trec. Did you mean 'trec'?"),
+    (["formats=[trec,trec]"], None, "formats: trec is named twice"),
+    (["formats=trec"], None, "formats='trec' is not a list"),
+    (["documents=fewer"], lambda at: copied(at, "docs", "fewer"), "fewer lacks 1 document that were judged"),
+    (["documents=nowhere"], None, "documents=nowhere: there is no such folder"),
+    ([], lambda at: (at / "ts" / "pool.json").unlink(), "nothing is pooled"),
+    ([], lambda at: (at / "ts" / "judgements.jsonl").unlink(), "14  no document is judged (q00000, q00001, q00002, …)"),
+    (["leave_out=true"], lambda at: judged_by_nobody(at), "14  no document is judged"),
+    ([], lambda at: (at / "ts" / "v1").write_text(""), "ts/v1: this is a file"),
+    ([], lambda at: (at / "ts" / "v1").mkdir(), "ts/v1: the folder is there already, without frozen.json"),
+    (["output=docs"], None, "docs: the folder is there already, without frozen.json"),
+    ([], lambda at: (at / "ts" / "audit.json").write_text("{}"), "audit.json: strata is missing"),
+    ([], lambda at: (at / "ts" / "judgements.jsonl").write_text("{}\n"), "judgements.jsonl:1: doc is missing"),
+]
+
+
+def copied(at, name, copy):
+    """A documents folder without the first document of topic 0."""
+    shutil.copytree(at / name, at / copy)
+    path = at / copy / "documents.jsonl"
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[1:]), "utf-8")
+
+
+def judged_by_nobody(at):
+    """Only queries that need retrieval, and no judgement."""
+    (at / "ts" / "judgements.jsonl").unlink()
+    path = at / "ts" / "queries.jsonl"
+    path.write_text("".join(line for line in path.read_text("utf-8").splitlines(True) if '"kind": "none"' not in line))
+
+
+@pytest.mark.parametrize(("words", "change", "message"), BAD)
+def test_what_is_refused_leaves_nothing(harness, made, tmp_path, words, change, message):
+    if change:
+        change(tmp_path)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    done = harness("testset freeze", *(words if words and words[0].startswith("testset=") else ["testset=ts", *words]))
+    assert done.code == 2, done.err
+    assert message in done.err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_an_interrupted_write_leaves_nothing(harness, made, tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device", str(path))
+
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    monkeypatch.setattr("harness.testset.freezing.write_text", full)
+    assert harness("testset freeze", "testset=ts").code == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_what_it_prints(harness, made):
+    done = harness("testset freeze", "testset=ts", "formats=[beir]")
+    assert done.code == 0, done.err
+    assert "ts/v1 is frozen: version 1, " in done.out
+    assert "Whether they need retrieval is as drafted for 10 queries: nobody has judged it." in done.out
+    assert "ts/v1/beir: for beir; no labels there: 2 no retrieval needed, 2 unanswerable" in done.out
+    assert done.out.rstrip().endswith("harness run dataset=frozen dataset.path=ts/v1")
+    (made.folder / "audit.json").unlink()
+    done = harness("testset freeze", "testset=ts", "version=2")
+    assert "Scores will have no honest interval: no queries were drawn for people to check." in done.out
+
+
+def test_without_the_model_there_is_nothing_to_correct(harness, made):
+    queries = [one for one in made.query_ids if made.kinds[one] != "none"]
+    made.judge(KIM, queries, sample="all", needs=True)
+    found = harness("testset freeze", "testset=ts", "format=json").json
+    assert found["counts"]["pairs"]["llm"] == 0
+    assert found["unchecked"] == "no label comes from a model"
+    assert load_dataset("dataset=frozen", "dataset.path=ts/v1").qrels.checked is None
+
+
+def test_every_command_takes_a_frozen_test_set(harness, made, tmp_path):
+    assert harness("testset freeze", "testset=ts").code == 0
+    assert harness("init", "dataset=frozen", "dataset.path=ts/v1", "tokenizer=word").code == 0
+    found = harness("sweep", "retriever.bm25.k1=0.5,1.5", "format=json").json
+    assert found["trials"]["finished"] == 2
+    predictions = next(tmp_path.rglob("predictions*"))
+    assert harness("score", f"predictions={predictions}", "format=json").json["metrics"]
+    assert harness("search", "query=가람9호의 첫 항해", "format=json").code == 0
+    assert harness("compare", "format=json").code == 0
+    assert harness("export", "format=json").code == 0
+    assert harness("reproduce", "format=json").code == 0
