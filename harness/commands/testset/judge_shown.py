@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CONTROLS = {
     SEED: ("the document with the evidence", f"at least {100 * LEAST_FOUND:.0f} %"),
-    STUFFED: ("another, stuffed with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
-    CLAIMING: ("the same, claiming to answer perfectly", f"at most {100 * MOST_FOOLED:.0f} %"),
+    STUFFED: ("another, with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
+    CLAIMING: ("the same, claiming to answer", f"at most {100 * MOST_FOOLED:.0f} %"),
 }
 
 
@@ -121,7 +121,7 @@ def _grades(console: Console, outcome: Outcome) -> None:
     for reason, count in outcome.reasons.items():
         console.print(f"{count:,} open now: {reason}.")
     if seeds := outcome.record.seeds:
-        console.print(f"Documents with evidence: graded {RELEVANT_FROM} or 3 {seeds.text()}.")
+        console.print(f"Of the documents with evidence, {seeds.text()} have {RELEVANT_FROM} or 3.")
     if outcome.work.others:
         console.print(f"{counted(outcome.work.others, 'pair')} that other models have judged were left out.")
     console.print()
