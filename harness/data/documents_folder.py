@@ -53,7 +53,11 @@ class DocumentsFolder:
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path
         manifest = path / MANIFEST
-        if not path.is_dir():
+        try:
+            found = path.is_dir()
+        except OSError as error:  # such as a name that is too long
+            raise BadInput(f"{key}={path!s:.60}…: {error.strerror}. Name another folder.") from None
+        if not found:
             what = "this is a file" if path.exists() else "there is no such folder"
             raise BadInput(f"{key}={path}: {what}. Make it with `harness prepare files='FOLDER/**/*' output={path}`.")
         if not manifest.is_file():
@@ -61,10 +65,10 @@ class DocumentsFolder:
                 f"{key}={path}: {MANIFEST} is missing, so that this is no finished folder of `harness prepare`. Run "
                 "that command (again), or name the folder that it wrote."
             )
-        found = required(json_file(manifest), "version", str(manifest))
-        if found != VERSION:
+        version = required(json_file(manifest), "version", str(manifest))
+        if version != VERSION:
             raise BadInput(
-                f"{manifest}: version is {found!r:.60}, but this harness reads version {VERSION}. Prepare the files "
+                f"{manifest}: version is {version!r:.60}, but this harness reads version {VERSION}. Prepare the files "
                 "again with `harness prepare`."
             )
 

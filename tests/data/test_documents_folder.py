@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+from documents_folders import lines
 
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.spans import Span
@@ -80,3 +81,16 @@ def test_an_edited_text_is_found_out(tmp_path):
     (tmp_path / "docs" / "texts" / f"{ID}.txt").write_text(TEXT + "!")
     with pytest.raises(BadInput, match="has changed"):
         folder.text(ID)
+
+
+def test_near_duplicates_are_grouped(tmp_path):
+    """b repeats a and d repeats c; e repeats b and c, which joins all of them. f repeats g."""
+    folder = DocumentsFolder(folder_of(tmp_path / "docs"))
+    assert folder.near_duplicates() == {}
+    pairs = [("a", "b"), ("c", "d"), ("g", "f"), ("b", "e"), ("c", "e"), ("d", "a")]
+    rows = [{"a": a, "b": b, "similarity": 0.9} for a, b in pairs]
+    (folder.path / "near_duplicates.jsonl").write_text(lines(rows))
+    assert folder.near_duplicates() == dict.fromkeys("abcde", tuple("abcde")) | dict.fromkeys("fg", ("f", "g"))
+    (folder.path / "near_duplicates.jsonl").write_text(lines([{"a": "a", "b": 3}]))
+    with pytest.raises(BadInput, match=r"near_duplicates\.jsonl:1: b is 3, but must be text"):
+        folder.near_duplicates()

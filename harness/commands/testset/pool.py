@@ -15,7 +15,7 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
-from harness.data.testset import EvidencedQuery, read_queries, span_qrels
+from harness.data.testset import EvidencedQuery, read_manifest, read_queries, span_qrels
 from harness.progress import stage
 from harness.testset import pool as pools
 from harness.testset import pooling
@@ -56,18 +56,20 @@ class TestSet:
 
 def pool(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
-    with stage("reading the test set"):
-        testset = _testset(Path(config["testset"]), config["documents"])
-        judgements = JudgementLog(testset.path).read()
-    with tempfile.TemporaryDirectory() as folder, stage("reading the runs' lists"):
-        runs, notes = _runs(config, testset, Path(folder))
-    with stage("pooling"):
-        made = _pooled(config, testset, runs)
-    pools.write(testset.path, made)
+    path = Path(config["testset"])
+    read_manifest(path, "testset")
+    with pools.alone(path):
+        with stage("reading the test set"):
+            testset = _testset(path, config["documents"])
+        with tempfile.TemporaryDirectory() as folder, stage("reading the runs' lists"):
+            runs, notes = _runs(config, testset, Path(folder))
+        with stage("pooling"):
+            made = _pooled(config, testset, runs)
+            pools.write(path, made)
+    judgements = JudgementLog(path).read()
     notes += [*_short(runs, config["pool"]["depth"]), *_changes(testset, judgements)]
-    return pool_report.show(
-        config["format"], testset.path, pool_report.Pooled(made, testset.before, testset.queries, judgements), notes
-    )
+    found = pool_report.Pooled(made, testset.before, testset.queries, judgements)
+    return pool_report.show(config["format"], path, found, notes)
 
 
 def _testset(path: Path, documents: str | None) -> TestSet:
@@ -154,13 +156,13 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
         query_id for query_id in (testset.before.about.queries if testset.before else ()) if query_id not in texts
     ]
     if removed:
-        yield f"{counted(len(removed), 'query')} of the former pool are in the test set no more: {some(removed)}."
+        yield f"In the test set no more: {counted(len(removed), 'query')} of the former pool ({some(removed)})."
     void = [one for one in judgements if texts.get(one.query_id, one.text) != one.text]
     if void:
         edited = list(dict.fromkeys(one.query_id for one in void))
         yield (
-            f"{counted(len(edited), 'query')} were edited after they had been judged, so that "
-            f"{counted(len(void), 'judgement')} no longer hold: {some(edited)}."
+            f"Edited after it was judged: {counted(len(edited), 'query')} ({some(edited)}). Of the judgements, "
+            f"{len(void):,} no longer count."
         )
     if testset.before and testset.before.about.documents_sha256 != testset.documents.fingerprint:
         yield "Other documents have been prepared since the former pool; all that it names are still there."

@@ -1,0 +1,165 @@
+"""`harness testset pool` from runs that are logged: what is pooled, added and said, and what is refused."""
+
+import json
+import shutil
+
+import pytest
+from documents_folders import lines
+from judged_sets import judged_set
+
+from harness import cli
+from harness.testset import pool as pools
+
+RUN = ("dataset=testset", "dataset.path=ts", "tokenizer=word", "metrics=[map@3,ndcg@3]", "objective=map@3", "depth=9")
+POOL = ("testset=ts", "experiment_name=e", "metric=map@3", "pool.depth=3", "pool.sample=2", "format=json")
+
+
+@pytest.fixture
+def made(harness, tmp_path):
+    """A test set of 8 queries, without runs."""
+    return judged_set(tmp_path, topics=8)
+
+
+@pytest.fixture
+def first(harness, made):
+    """The same with a run of BM25 in the experiment `e`."""
+    assert harness("run", *RUN, "retriever=bm25", "experiment_name=e").code == 0
+    return made
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def lists_of(folder):
+    """query_id -> documents of the run in this folder, as it logged them."""
+    found = {}
+    for line in (folder / "run.trec").read_text().splitlines():
+        found.setdefault(line.split()[0], []).append(line.split()[2])
+    return found
+
+
+def test_a_pool_of_runs_evidence_and_a_sample_that_grows(harness, first, tmp_path):
+    found = harness("testset pool", *POOL).json
+    [folder] = (tmp_path / "outputs" / "runs").iterdir()
+    bm25, pool = lists_of(folder), pools.read_pool(tmp_path / "ts")
+    [run_id] = pool.about.runs
+    assert pool.about.runs[run_id].depth == 3
+    assert list(pool.by_query) == first.query_ids, "queries of all kinds"
+    for topic, (query_id, pairs) in enumerate(pool.by_query.items()):
+        retrieved = bm25.get(query_id, [])
+        ranked = {pair.doc_id: pair.ranks[run_id] for pair in pairs if pair.ranks}
+        assert ranked == {doc_id: rank for rank, doc_id in enumerate(retrieved[:3], start=1)}
+        answer, again = first.doc_ids[topic][1], first.doc_ids[topic][3]
+        answered = first.kinds[query_id] not in ("none", "unanswerable")
+        assert [pair.doc_id for pair in pairs if pair.seed] == [answer] * answered
+        assert [pair.doc_id for pair in pairs if pair.near_duplicate] == [again] * (answered and topic % 3 == 0)
+        known = {*retrieved[:3], *([answer, again][: 1 + (topic % 3 == 0)] if answered else [])}
+        rest = [doc_id for doc_id in retrieved[3:] if doc_id not in known]
+        drawn = [pair for pair in pairs if pair.doc_id not in known]
+        assert len(drawn) == min(2, len(rest))
+        assert all(pair.doc_id in rest and pair.pi == len(drawn) / len(rest) for pair in drawn)
+    assert found["pairs"] == found["new"] == len(pool.pairs) == sum(found["origins"].values())
+    assert found["unjudged"] == {"needs_retrieval": len(pool.pairs) - len(pool.by_query["q00006"]),
+                                 "needs_none": len(pool.by_query["q00006"])}  # fmt: skip
+
+    written = (tmp_path / "ts" / "pool.jsonl").read_bytes()
+    assert harness("testset pool", *POOL).json["new"] == 0
+    assert (tmp_path / "ts" / "pool.jsonl").read_bytes() == written
+
+    other = harness("run", *RUN, "retriever=bm25", "retriever.bm25.k1=9", "experiment_name=other", "format=json").json[
+        "run_id"
+    ]
+    added = harness("testset pool", *POOL, f"runs=[{other[:8]}]").json
+    assert len(added["runs"]) == 2
+    later = pools.read_pool(tmp_path / "ts")
+    assert {(one.query_id, one.doc_id) for one in pool.pairs} <= {(one.query_id, one.doc_id) for one in later.pairs}
+    assert added["new"] == len(later.pairs) - len(pool.pairs)
+
+    first.judge("human:kim", queries=first.query_ids)
+    said = harness("testset pool", *POOL[:-1]).out
+    assert "Not judged: 0." in said
+    assert "Reusability: without the documents that it alone brought, a run's ndcg@3 changes by at most" in said
+    assert "harness testset judge testset=ts" in said
+    assert harness("testset pool", *POOL).json["reusability"]["queries"] == 6
+
+
+def test_edited_queries(harness, first, tmp_path):
+    pairs = harness("testset pool", *POOL).json["pairs"]
+    judged = first.judge("human:kim")
+    queries = rows(first.folder / "queries.jsonl")
+    queries[0]["msg"][0]["content"] += " 정말?"
+    (first.folder / "queries.jsonl").write_text(lines(queries[:-1]))
+    refused = harness("testset pool", *POOL)
+    assert refused.code == 2
+    assert "made with other queries than the test set has, or these were edited since. Repeat it." in refused.err
+
+    assert harness("run", *RUN, "retriever=bm25", "experiment_name=e").code == 0
+    found = harness("testset pool", *POOL).json
+    gone, void = (sum(one.query_id == query_id for one in judged) for query_id in ("q00007", "q00000"))
+    assert found["notes"][-2:] == [
+        "In the test set no more: 1 query of the former pool (q00007).",
+        f"Edited after it was judged: 1 query (q00000). Of the judgements, {void} no longer count.",
+    ]
+    assert found["pairs"] == pairs - gone + found["new"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        (None, ["testset=nowhere"], "testset=nowhere: there is no such folder"),
+        ("testset.json", [], "testset=ts: testset.json is missing, so that this is no finished test set"),
+        (None, ["documents=ts"], "documents=ts: manifest.json is missing"),
+        (None, ["pool.depth=0"], "pool.depth=0 is too small: the least is 1"),
+        (None, ["pool.sample=-1"], "pool.sample=-1 is too small: the least is 0"),
+        (None, ["top=0"], "top=0 is too small"),
+        (None, ["top=101"], "top=101 is too large"),
+        (None, ["pool.dept=3"], "Did you mean 'pool.depth'?"),
+        (None, ["tracking=none"], "tracking=none keeps no runs to choose from"),
+        (None, ["runs=[0123abcd]"], "run=0123abcd"),
+        (None, [], "`harness run dataset=testset dataset.path=ts experiment_name=e retriever=bm25`"),
+    ],
+)
+def test_bad_input(harness, made, change, words, message):
+    if change:
+        (made.folder / change).unlink()
+    refused = harness("testset pool", *POOL[:-1], *words)
+    assert refused.code == 2
+    assert message in refused.err
+    assert not (made.folder / "pool.jsonl").exists()
+
+
+def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
+    made.pool()
+    pool, manifest = made.folder / "pool.jsonl", made.folder / "pool.json"
+    written, about = pool.read_text(), json.loads(manifest.read_text())
+    wrong = {
+        "the pool is of other queries than ts has (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
+        "version is 9, but this harness reads version 1": (about | {"version": 9}, written),
+        "does not have them: gone. Were the files prepared anew": (
+            about, written.replace(made.doc_ids[0][1], "gone", 1)
+        ),
+        "pool.jsonl:1: broken JSON": (about, "{" + written),
+        "pool.json: documents.path=": (about | {"documents": {"path": "../none", "sha256": "ab"}}, written),
+    }  # fmt: skip
+    for message, (changed, text) in wrong.items():
+        manifest.write_text(json.dumps(changed))
+        pool.write_text(text)
+        refused = harness("testset pool", *POOL[:-1])
+        assert (refused.code, message in refused.err) == (2, True), refused.err
+        assert pool.read_text() == text
+
+
+def test_runs_that_have_no_full_lists_are_refused(harness, first, tmp_path):
+    scored = ("dataset=testset", "dataset.path=ts", "metrics=[map@3]", "objective=map@3", "experiment_name=e")
+    [folder] = (tmp_path / "outputs" / "runs").iterdir()
+    file = harness("score", f"predictions={folder / 'predictions.jsonl'}", *scored, "format=json").json["run_id"]
+    refused = harness("testset pool", *POOL, f"runs=[{file}]")
+    assert "is a file that was scored, which may be cut" in refused.err
+    shutil.copytree(tmp_path / "docs", tmp_path / "more")
+    documents = rows(tmp_path / "more" / "documents.jsonl")
+    (tmp_path / "more" / "documents.jsonl").write_text(lines(documents[:-1]))
+    refused = harness("testset pool", *POOL, "documents=more")
+    assert "Left out: 1 run that was made with other documents than the test set has" in refused.err
+    assert "dataset.documents=more" in refused.err
+    assert cli.COMMANDS["testset pool"].function.endswith(":pool")
