@@ -107,31 +107,23 @@ def _download(tracker: Tracker, run: LoggedRun, folder: Path) -> Path | None:
 def _lists(file: Path, run: LoggedRun, names: _Names) -> dict[str, list[str]]:
     """BadInput, which names the run, if its file is damaged."""
     try:
-        return {
-            names.query(query, file): [names.document(doc, file) for doc in scores]
-            for query, scores in trec_scores(file).items()
-        }
+        found = trec_scores(file)
     except BadInput as error:
         raise BadInput(f"{RUN_FILE} of run {run.named} is damaged: {error}") from None
+    try:
+        return {names.queries[query]: [names.documents[one] for one in scores] for query, scores in found.items()}
+    except KeyError as error:
+        raise BadInput(
+            f"{RUN_FILE} of run {run.named} is damaged: the test set has no query or document {error.args[0]!r:.60}."
+        ) from None
 
 
 class _Names:
-    """Ids as they are written in TREC runs, where white space is percent-encoded, such as %20."""
+    """Ids as they are written in TREC runs, where white space is percent-encoded such as %20 -> ids."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._queries = _words(query.query_id for query in dataset.queries)
-        self._documents = _words(document.doc_id for document in dataset.documents)
-
-    def query(self, word: str, file: Path) -> str:
-        return self._known(self._queries, word, "query", file)
-
-    def document(self, word: str, file: Path) -> str:
-        return self._known(self._documents, word, "document", file)
-
-    def _known(self, ids: Mapping[str, str], word: str, what: str, file: Path) -> str:
-        if word not in ids:
-            raise BadInput(f"{file}: the test set has no {what} {word!r:.60}.")
-        return ids[word]
+        self.queries = _words(query.query_id for query in dataset.queries)
+        self.documents = _words(document.doc_id for document in dataset.documents)
 
 
 def _words(ids: Iterable[str]) -> dict[str, str]:

@@ -83,8 +83,8 @@ def test_a_run_that_is_named_and_does_not_fit_is_refused(tmp_path, one, message)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("q2 Q0 e 1 0.5 x", "the test set has no document 'e'"),
-        ("q3 Q0 d 1 0.5 x", "the test set has no query 'q3'"),
+        ("q2 Q0 e 1 0.5 x", "the test set has no query or document 'e'"),
+        ("q3 Q0 d 1 0.5 x", "the test set has no query or document 'q3'"),
         ("q2 Q0 d 1 high x", "score 'high' is not a finite number"),
         ("q2 Q0 d 1 0.5 x\nq2 Q0 d 2 0.4 x", "already at"),
     ],
