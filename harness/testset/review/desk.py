@@ -47,6 +47,10 @@ class Material:
     given: Mapping[Target, Sequence[tuple[str, Value]]] = field(default_factory=dict)
 
 
+class Unfit(Exception):
+    """A value that cannot be said of this."""
+
+
 class Desk:
     """A reviewer's work. items: what there is to judge, in an order that tells nothing."""
 
@@ -94,12 +98,12 @@ class Desk:
         return {"values": self._known(values), "revision": revision}
 
     def judge(self, key: str, value: Value, before: Value) -> None:
-        """Put a judgement on the disk, or withdraw it (None). KeyError for an unknown key, ValueError for a value that
-        cannot be said of it, Changed if `before` is no longer what stands."""
+        """Put a judgement on the disk, or withdraw it (None). KeyError for an unknown key, Unfit for a value that cannot
+        be said of it, Changed if `before` is no longer what stands."""
         one = self._items[key]
         allowed = NEEDS if one.doc_id is None else GRADES
         if value not in allowed or before not in allowed:
-            raise ValueError(value)
+            raise Unfit(value)
         said = value if isinstance(value, int) else None
         self._ledger.put(
             Judgement(

@@ -84,7 +84,8 @@ class Ledger:
         for one in judgements:
             if one.by in self._values and self._digests.get(one.query_id) == one.text:
                 values, target = self._values[one.by], target_of(one)
-                for replaced in [(*target[:3], sample) for sample in SAMPLES if (*target[:3], sample) in values]:
+                others = [(*target[:3], sample) for sample in SAMPLES if sample != one.sample]
+                for replaced in [other for other in others if values.get(other) is not None]:
                     values[replaced] = None
                     self._changes[one.by].append(replaced)
                 values[target] = value_of(one)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from harness.testset.review.desk import Desk
+from harness.testset.review.desk import Desk, Unfit
 from harness.testset.review.ledger import UNKNOWN, Changed
 from retrievers.base import BadInput
 
@@ -190,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
         key, value, before = _judgement(self._body())
         try:
             _known(lambda: desk.judge(key, value, before))
-        except ValueError:
+        except Unfit:
             raise _Refused(400, "This cannot be said of it.") from None
         except Changed as changed:
             raise _Refused(409, "It has been judged elsewhere in the meantime.", value=changed.value) from None
