@@ -98,8 +98,8 @@ class Desk:
         return {"values": self._known(values), "revision": revision}
 
     def judge(self, key: str, value: Value, before: Value) -> None:
-        """Put a judgement on the disk, or withdraw it (None). KeyError for an unknown key, Unfit for a value that cannot
-        be said of it, Changed if `before` is no longer what stands."""
+        """Put a judgement on the disk, or withdraw it (None). KeyError for an unknown key, Unfit for a value that
+        cannot be said of it, Changed if `before` is no longer what stands."""
         one = self._items[key]
         allowed = NEEDS if one.doc_id is None else GRADES
         if value not in allowed or before not in allowed:

@@ -1,0 +1,213 @@
+"""`harness testset review`: who is asked what, that the page tells nothing about it, and what is refused."""
+
+import json
+import shutil
+import signal
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import replace
+
+import pytest
+from judged_sets import RUNS, judged_set
+
+from harness.testset import pool as pools
+from harness.testset.judgements import JudgementLog
+from harness.testset.pool import Pool
+from harness.testset.review.server import FILES, ReviewServer
+
+MODEL = "llm:secret-model#0123abcd"
+
+
+@pytest.fixture
+def reviewed(harness, monkeypatch):
+    """Call the command, visit its links with a function, and interrupt it: (visit, *words) -> Done."""
+    serve = ReviewServer.serve_forever
+
+    def call(visit, *words):
+        def visited(server):
+            threading.Thread(target=serve, args=(server, 0.02), daemon=True).start()
+            try:
+                visit(server.links)
+            finally:
+                server.shutdown()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ReviewServer, "serve_forever", visited)
+        return harness("testset review", "testset=ts", "port=5050", *words)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def got(link, path):
+    with urllib.request.urlopen(link + path, timeout=10) as answer:
+        return answer.read()
+
+
+def items(link):
+    return json.loads(got(link, "api/items"))
+
+
+def keys(link):
+    return [key for group in items(link)["queries"] for key in group]
+
+
+def said(link, key, value):
+    body = json.dumps({"key": key, "value": value, "before": None}).encode()
+    asked = urllib.request.Request(link + "api/judgements", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        return answer.status
+
+
+def everything(link):
+    """Path -> all that the server ever answers, errors included."""
+    all_keys = keys(link)
+    paths = [*FILES, "api/items", "api/changes?since=0", "api/found?words=salt", "api/nothing"]
+    paths += [f"api/texts?keys={','.join(all_keys[n : n + 50])}" for n in range(0, len(all_keys), 50)]
+    found = {}
+    for path in paths:
+        try:
+            found[path] = got(link, path)
+        except urllib.error.HTTPError as error:
+            found[path] = error.read()
+    return found
+
+
+def opposite(pool):
+    """The same pairs, retrieved by other runs in another order, drawn otherwise and seeds of something else."""
+    runs = dict(zip(RUNS, reversed(RUNS), strict=True))
+    pairs = [
+        replace(
+            pair,
+            ranks={runs[run]: 9 - rank for run, rank in pair.ranks.items()},
+            seed=not pair.seed,
+            near_duplicate=not pair.near_duplicate,
+            pi=1.0 if pair.pi < 1 else 0.25,
+        )
+        for pair in pool.pairs
+    ]
+    return Pool(tuple(pairs), pool.about)
+
+
+@pytest.mark.parametrize("sample", ["all", "audit"])
+def test_the_page_tells_nothing_about_who_found_or_judged_a_document(reviewed, tmp_path, sample):
+    made = judged_set(tmp_path, 8)
+    pool = made.pool()
+    seen = []
+
+    def visit(links):
+        seen.append(everything(links["kim"]))
+
+    words = ["reviewer=kim", f"sample={sample}"]
+    made.judge(MODEL)
+    made.judge("human:secret-lee", made.query_ids[:3], sample="audit", needs=True)
+    assert reviewed(visit, *words).code == 0
+    JudgementLog(made.folder).path.unlink()
+    pools.write(made.folder, opposite(pool))
+    made.judge(MODEL, grade=lambda *pair: 3 - made.truth(*pair))
+    made.judge("human:secret-lee", made.query_ids[:3], sample="audit", needs=True, grade=lambda *pair: 0)
+    assert reviewed(visit, *words).code == 0
+    first, second = seen
+    assert first == second
+    assert len(first) > 8
+    whole = b"".join(first.values())
+    for secret in [*RUNS, *RUNS.values(), "secret-lee", "secret-model", "fact", "unanswerable", *made.query_ids]:
+        assert secret.encode() not in whole, secret
+
+
+def test_what_was_judged_is_shown_again_and_the_counts_are_printed(reviewed, tmp_path):
+    made = judged_set(tmp_path, 3)
+    made.pool()
+    count = []
+
+    def judge(links):
+        found = keys(links["kim"])
+        count.append(len(found))
+        assert said(links["kim"], found[1], 2) == 200
+        assert said(links["lee"], items(links["lee"])["needs"][0], 0) == 200  # the documents of this query are left out
+
+    done = reviewed(judge, "reviewer=[kim,lee]", "sample=all")
+    assert done.code == 0
+    assert f"kim: 1 of {count[0]} judged." in done.out
+    assert "lee: 1 of " in done.out
+    assert f"lee: 1 of {count[0]} " not in done.out
+    assert "  harness testset freeze testset=ts" in done.out
+    assert done.out.count("http://127.0.0.1:") == 2
+
+    def again(links):
+        assert [*items(links["kim"])["values"].values()] == [2]
+
+    assert reviewed(again, "reviewer=kim", "sample=all").code == 0
+
+
+def test_json_is_one_document_and_an_audit_leads_to_its_agreement(reviewed, tmp_path):
+    judged_set(tmp_path, 3).pool()
+    links = []
+    told = reviewed(links.append, "reviewer=kim", "format=json").json
+    assert (told["links"], told["sample"]) == (links[0], "audit")
+    assert (tmp_path / "ts" / "audit.json").is_file()
+    assert "  harness testset audit testset=ts" in reviewed(links.append, "reviewer=kim").out
+
+
+def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
+    made = judged_set(tmp_path, 3)
+    made.pool()
+    made.judge("human:kim")
+    made.judge("human:lee", grade=lambda *pair: 3 - made.truth(*pair))
+    made.judge(MODEL)
+
+    def settle(links):
+        found = keys(links["park"])
+        texts = json.loads(got(links["park"], f"api/texts?keys={','.join(found)}"))
+        for key in found:
+            given = {one["judge"]: one["value"] for one in texts[key]["given"]}
+            assert given["kim"] + given["lee"] == 3
+            assert given["secret-model#0123abcd"] == given["kim"]
+            assert said(links["park"], key, given["kim"]) == 200
+
+    done = reviewed(settle, "reviewer=park", "sample=open")
+    assert done.code == 0, done.err
+    mine = [one for one in JudgementLog(made.folder).read() if one.judge == "park"]
+    assert mine
+    assert {(one.by, one.blind) for one in mine} == {("adjudicated:park", False)}
+    refused = reviewed(settle, "reviewer=park", "sample=open")
+    assert (refused.code, "people disagree about nothing" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "reviewer is missing. Say who judges"),
+        (["reviewer=[]"], "reviewer is missing"),
+        (["reviewer=[kim,Kim]"], "kim is named twice"),
+        (["reviewer=' '"], "is no name"),
+        (["reviewer=" + "k" * 61], "is no name: give one of 1 to 60 letters"),
+        (["reviewer=kim", "sample=audits"], "Did you mean 'audit'"),
+        (["reviewer=kim", "sample=repair"], "nothing looks wrong"),
+        (["reviewer=kim", "host=192.0.2.1"], "Use an address of this machine"),
+        (["reviewer=kim", "documents=nowhere"], "there is no such folder"),
+        (["reviewer=kim", "testset=nowhere"], "there is no such folder"),
+        (["reviewer=kim", "audit.size=0"], "too small"),
+    ],
+)
+def test_what_is_refused(reviewed, tmp_path, words, message):
+    judged_set(tmp_path, 2).pool()
+    done = reviewed(lambda links: None, *words)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_test_set_without_a_pool_and_documents_that_are_gone_are_refused(reviewed, tmp_path):
+    made = judged_set(tmp_path, 2)
+    done = reviewed(lambda links: None, "reviewer=kim")
+    assert (done.code, "nothing is pooled" in done.err) == (2, True)
+    made.pool()
+    other = judged_set(tmp_path / "other", 1)
+    done = reviewed(lambda links: None, "reviewer=kim", f"documents={other.documents}")
+    assert (done.code, "to judge, such as" in done.err) == (2, True)
+    shutil.rmtree(made.documents)
+    done = reviewed(lambda links: None, "reviewer=kim")
+    assert (done.code, "documents.path" in done.err) == (2, True)
