@@ -108,6 +108,11 @@ COMMANDS = {
         "let people judge what was pooled, blind, on a page of this machine",
         "harness testset review testset=ts reviewer=kim",
     ),
+    "testset audit": Command(
+        "harness.commands.testset.audit:audit",
+        "tell how far the model that judged agrees with people, and people with each other",
+        "harness testset audit testset=ts",
+    ),
     "testset freeze": Command(
         "harness.commands.testset.freeze:freeze",
         "resolve all judgements, and write labels that do not change any more",

@@ -19,6 +19,8 @@ import numpy as np
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+FEWEST = 5  # queries with an interval: a draw of fewer has hardly more than a few outcomes
+_SLACK = 1e-12  # values that differ by less are equal
 _CELLS = 1 << 22  # draws in memory at once
 
 
@@ -168,7 +170,7 @@ def estimates(
     """Statistics of all queries with their intervals, from tables float64 [Q, C, C] of the checked queries.
 
     Queries without a pair are left out. Intervals are those of percentiles, expanded as a t-interval is for so many
-    queries (Hesterberg 2015). One query gives no interval.
+    queries (Hesterberg 2015). Fewer than five queries give none.
     """
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))
@@ -180,7 +182,7 @@ def estimates(
     # Weights have a mean of 1 over pairs, so that totals stay numbers of values, which alpha depends on.
     total = part.weights @ flat
     scale = flat.sum() / total.sum()
-    drawn = part.resampled(flat, seed) if queries > 1 else total[None]
+    drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]
 
     def estimate(one: Statistic) -> Estimate:
         value = float(one.of((total * scale).reshape(shape)))
@@ -196,10 +198,12 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
     """(low, high, a note) of a statistic of resampled queries; NaN where it is undefined in too many resamples."""
     from scipy.special import ndtr, stdtrit
 
-    if queries == 1:
-        return math.nan, math.nan, "one query: no interval"
+    if queries < FEWEST:
+        return math.nan, math.nan, f"fewer than {FEWEST} queries: no interval"
     if (known := drawn[~np.isnan(drawn)]).size < len(drawn) * CONFIDENCE:
-        return math.nan, math.nan, "too few queries for an interval"
+        return math.nan, math.nan, "undefined without a few of the queries: no interval"
+    if np.ptp(known) <= _SLACK:
+        return math.nan, math.nan, "the same whichever queries are drawn: no interval"
     tail = float(ndtr(stdtrit(queries - 1, (1 - CONFIDENCE) / 2)))
     low, high = np.quantile(known, [tail, 1 - tail])
     return float(low), float(high), ""

@@ -133,10 +133,13 @@ def test_intervals_are_of_queries_not_of_pairs():
     assert few == estimate(tables, sample, agreed)  # the draws are those of the seed
 
 
-def test_a_stratum_of_one_query_does_not_lower_the_spread_to_nothing():
-    tables = np.array([np.eye(2), 1 - np.eye(2)])
-    found = estimate(tables, Drawn(("a", "b"), {"a": 5, "b": 5}), agreed)
-    assert (found.low, found.high) == (0, 1)
+def test_strata_of_one_query_do_not_lower_the_spread_to_nothing():
+    values = np.array([[1.0], [0.0], [5.0], [5.0]])
+    sample = Drawn(("a", "b", "c", "c"), {"a": 5, "b": 5, "c": 2})
+    # Strata a and b are drawn together: twice one of their queries, for which five others stand.
+    assert {tuple(one) for one in sample.resampled(values, seed=0)} == {(10.0 + 10.0,), (0.0 + 10.0,)}
+    alone = Drawn(("a", "c", "c"), {"a": 9, "c": 2})  # a is drawn together with the smallest other stratum
+    assert len({tuple(one) for one in alone.resampled(values[[0, 2, 3]], seed=0)}) > 1
 
 
 def test_resampled_totals_have_the_variance_of_a_stratified_mean():
@@ -166,22 +169,29 @@ def test_what_cannot_be_told_is_not_a_number(tables, statistic):
     assert found.note == "all the same"
 
 
-def test_without_pairs_or_with_one_query_there_is_no_interval():
-    sample = Drawn(("a", "a"), {"a": 9})
-    nothing = estimate(np.zeros((2, 2, 2)), sample, kappa)
+def test_without_pairs_there_is_no_value_and_with_few_queries_no_interval():
+    sample = Drawn(("a",) * 4, {"a": 9})
+    nothing = estimate(np.zeros((4, 2, 2)), sample, kappa)
     assert math.isnan(nothing.value)
     assert nothing.note == "no pair that both have judged"
-    one = estimate(np.array([np.zeros((2, 2)), np.eye(2)]), sample, kappa)
-    assert one.value == 1
-    assert math.isnan(one.low)
-    assert one.note == "one query: no interval"
+    few = estimate(np.stack([np.zeros((2, 2)), *[np.eye(2)] * 3]), sample, kappa)
+    assert (few.value, few.queries) == (1, 3)
+    assert math.isnan(few.low)
+    assert few.note == "fewer than 5 queries: no interval"
+
+
+def test_raters_who_never_differ_leave_no_interval_not_one_of_width_0():
+    found = estimate(np.array([np.eye(2)] * 6), Drawn(("a",) * 6, {"a": 9}), agreed)
+    assert found.value == 1
+    assert math.isnan(found.high)
+    assert found.note == "the same whichever queries are drawn: no interval"
 
 
 def test_a_rare_class_has_no_interval_where_many_draws_lack_it():
-    tables = np.zeros((4, 2, 2))
+    tables = np.zeros((6, 2, 2))
     tables[:, 0, 0] = 5
     tables[0, 1, 1] = 1
-    found = estimate(tables, Drawn(("a",) * 4, {"a": 9}), kappa)
+    found = estimate(tables, Drawn(("a",) * 6, {"a": 9}), kappa)
     assert found.value == 1
     assert math.isnan(found.low)
-    assert found.note == "too few queries for an interval"
+    assert found.note == "undefined without a few of the queries: no interval"

@@ -1,0 +1,142 @@
+"""`harness testset audit`: what it prints and writes, and what is missing where there is nothing to compare."""
+
+import json
+
+import pytest
+from judged_sets import judged_set
+
+MODEL, KIM, LEE = "llm:judge#0123abcd", "human:kim", "human:lee"
+
+
+def pooled(path, topics=16):
+    found = judged_set(path, topics)
+    found.pool()
+    return found
+
+
+def drawn(made, queries, twice=()):
+    content = {"seed": 0, "strata": made.kinds, "drawn": queries, "twice": list(twice)}
+    (made.folder / "audit.json").write_text(json.dumps(content))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """16 topics, judged by a lenient model; twelve are drawn and checked by kim, two of them by lee as well."""
+    found = pooled(tmp_path)
+    found.judge(MODEL, grade=lambda query_id, doc_id: max(2, found.truth(query_id, doc_id)) if doc_id < "4" else 0)
+    queries = found.query_ids[:12]
+    drawn(found, queries, queries[:2])
+    found.judge(KIM, queries, needs=True, sample="audit")
+    found.judge(LEE, queries[:2], needs=True, sample="audit", round=2)
+    return found
+
+
+def test_the_account_is_printed_and_kept(harness, made):
+    done = harness("testset audit", "testset=ts")
+    assert done.code == 0, done.err
+    assert "ts: 12 of 12 drawn queries checked in full by people, which stand for 16." in done.out
+    assert "The model, judge#0123abcd, against people. A document is relevant from grade 2 on." in done.out
+    assert "people: 3" in done.out
+    assert "kim and lee" in done.out
+    assert "people say the same as the draft of 12 of 12 queries." in done.out
+    kept = json.loads((made.folder / "agreement.json").read_text("utf-8"))
+    assert kept == harness("testset audit", "testset=ts", "format=json").json
+    one = kept["model"]["statistics"]["kappa"]
+    assert one["low"] < one["value"] < one["high"]
+    assert one["queries"] == 11  # of twelve, one is of kind none, which no model judges
+    assert kept["kinds"]["unanswerable"]["statistics"]["sensitivity"]["value"] is None
+    assert not [one for one in made.folder.iterdir() if one.suffix == ".unfinished"]
+
+
+def test_what_more_checked_queries_buy_is_named(harness, made):
+    done = harness("testset audit", "testset=ts", "metric=modified_map@2", "format=json").json["worth"]
+    assert (done["metric"], done["run"]) == ("modified_map@2", "dense-invented")
+    # 3 and 11 of 16 topics are unanswerable, and not scored; the first twelve are checked
+    assert done["now"] == {"checked": 10, "together": None, "people": None}
+    assert done["more"]["checked"] == 14
+
+
+def test_without_a_model_people_are_compared(harness, tmp_path):
+    made = pooled(tmp_path, 8)
+    drawn(made, made.query_ids[:3])
+    made.judge(KIM, made.query_ids[:3], needs=True, sample="audit")
+    done = harness("testset audit", "testset=ts")
+    assert done.code == 0, done.err
+    assert "No model has judged the checked queries." in done.out
+    assert "No pair was judged by two people, or by one a second time" in done.out
+
+
+def test_what_is_left_to_do_is_named(harness, tmp_path):
+    made = pooled(tmp_path, 8)
+    made.judge(MODEL)
+    drawn(made, made.query_ids[:4])
+    made.judge(KIM, made.query_ids[:3], needs=True, sample="audit")
+    flipped = {0: 3, 1: 2, 2: 1, 3: 0}
+    made.judge(LEE, made.query_ids[:1], lambda *pair: flipped[made.truth(*pair)], needs=True, sample="audit")
+    done = harness("testset audit", "testset=ts")
+    assert done.code == 0, done.err
+    assert "Kappa of kim and lee is low: agree on what the grades mean before you blame the model." in done.out
+    assert "sample=audit   # the drawn queries that are left" in done.out
+    assert "sample=open   # 7 pairs that people disagree about or cannot tell" in done.out
+
+
+def lose(name):
+    return lambda made: (made.folder / name).unlink()
+
+
+def nothing(made):
+    pass
+
+
+def spoil(name, text):
+    return lambda made: (made.folder / name).write_text(text)
+
+
+def edit(made):
+    """Every query is another one than people judged."""
+    path = made.folder / "queries.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["msg"][-1]["content"] += " 알려줘"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "words", "message"),
+    [
+        (nothing, ["testset=elsewhere"], "testset=elsewhere: there is no such folder."),
+        (lose("pool.json"), [], "nothing is pooled. Run `harness testset pool testset=ts"),
+        (
+            lose("audit.json"),
+            [],
+            "testset=ts: no queries are drawn for people to check. Judge them first: harness testset review testset=ts "
+            "reviewer=NAME sample=audit",
+        ),
+        (lose("judgements.jsonl"), [], "ts/judgements.jsonl has no judgements by people for the audit"),
+        (edit, [], "has no judgements by people for the audit, or their queries have been edited since."),
+        (spoil("judgements.jsonl", '{"query": "q00000"}\n'), [], "ts/judgements.jsonl:1: doc is missing"),
+        (spoil("audit.json", '{"seed": 0, "strata": {}, "drawn": ["q9"], "twice": []}'), [], "drawn has 'q9'"),
+        (spoil("judge.json", '{"version": 7}'), [], "version is 7"),
+        (nothing, ["relevant_from=4"], "relevant_from=4 is too large: the most is 3"),
+        (nothing, ["relevant_from=0"], "relevant_from=0 is too small: the least is 1"),
+        (nothing, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
+        (nothing, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
+        (nothing, ["metrics=ndcg@3"], "metrics"),
+    ],
+)
+def test_bad_input(harness, made, spoiled, words, message):
+    spoiled(made)
+    done = harness("testset audit", "testset=ts", *words)
+    assert done.code == 2, done.out + done.err
+    assert message in done.err
+    assert not (made.folder / "agreement.json").exists()
+
+
+def test_too_few_checked_queries(harness, tmp_path):
+    made = pooled(tmp_path, 8)
+    drawn(made, made.query_ids[:3])
+    made.judge(KIM, made.query_ids[:1], needs=True, sample="audit")
+    made.judge(LEE, made.query_ids[1:2], needs=True, sample="audit", blind=False)
+    done = harness("testset audit", "testset=ts")
+    assert done.code == 2
+    assert "people have checked 1 of 3 drawn queries in full, and 2 are needed. 8 judgements do not count" in done.err
