@@ -6,7 +6,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,15 +79,17 @@ class Dataset:
 def load(source: Source, name: str) -> Dataset:
     """Read a source and check that its parts fit together.
 
-    Raises BadInput for labels of unknown queries or documents. Empty documents and unlabelled queries stay in the
-    dataset and are reported in `notes`.
+    Raises BadInput for labels of unknown queries, and for relevant documents that are unknown. Empty documents,
+    unlabelled queries, and unknown documents that were judged and are not relevant, or were pooled alone, stay and are
+    reported in `notes`.
     """
     documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
     queries = tuple(source.queries())
     qrels = source.qrels()
     if qrels is not None:
         relevant = {doc_id for grades in qrels.grades.values() for doc_id in grades}
-        _refuse_dangling(source, "query", qrels.grades, {query.query_id for query in queries})
+        labelled = [*qrels.grades, *qrels.unanswerable]
+        _refuse_dangling(source, "query", labelled, {query.query_id for query in queries})
         _refuse_dangling(source, "document", sorted(relevant), {document.doc_id for document in documents})
     return Dataset(name, documents, queries, qrels, tuple(_notes(documents, queries, qrels)))
 
@@ -165,23 +167,48 @@ def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Q
         yield f"{len(blank)} of {len(queries)} queries are empty: {some(blank)}."
     if qrels is None:
         return
-    unlabelled = sum(query.query_id not in qrels.grades for query in queries)
+    unlabelled = len(queries) - len(qrels.grades) - len(qrels.unanswerable)
     if unlabelled:
         yield f"{unlabelled} of {len(queries)} queries are unlabelled: retrieved and exported, but not scored."
+    if qrels.unanswerable:
+        unanswered = counted(len(qrels.unanswerable), "query")
+        yield f"{unanswered} without an answer in the documents, scored apart: {some(qrels.unanswerable)}."
     if isinstance(qrels, FrozenQrels):
         yield from qrels.notes
     if isinstance(qrels, SpanQrels):
         yield from _evidence_notes(qrels)
-    ungraded = sum(not grades for grades in qrels.grades.values())
-    if ungraded:
-        meaning = "need no retrieval" if qrels.abstention else "have no relevant document"
-        yield f"{ungraded} of {len(qrels.grades)} labelled queries {meaning}."
+    needless = sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)
+    if needless:
+        yield f"{needless} of {len(qrels.grades)} labelled queries need no retrieval."
+    yield from _judgement_notes(documents, qrels)
+
+
+def _judgement_notes(documents: tuple[Document, ...], qrels: Qrels) -> Iterable[str]:
+    """What was judged, and what was not."""
+    if qrels.unmet:
+        need = "query needs" if len(qrels.unmet) == 1 else "queries need"
+        unmet = [query_id for query_id in qrels.grades if query_id in qrels.unmet]
+        yield (
+            f"{len(unmet)} labelled {need} retrieval, and no document that was judged is relevant, so that every run "
+            f"scores 0 there: {some(unmet)}."
+        )
+    others = sum(map(len, (qrels.not_relevant or {}).values()))
+    if others:
+        relevant = sum(map(len, qrels.grades.values()))
+        each = (relevant + others) / len(qrels.grades)
+        judged = counted(relevant + others, "judged pair")
+        yield f"{judged} of a query and a document, {each:.1f} per query; {relevant:,} of them relevant."
+    if pooled := sum(map(len, qrels.pooled.values())):
+        yield f"{counted(pooled, 'pair')} of a query and a document pooled, but not judged."
+    known = {document.doc_id for document in documents}
+    lists = [*(qrels.not_relevant or {}).values(), *qrels.pooled.values()]
+    if lacking := sorted(set().union(*lists) - known):
+        there = counted(len(lacking), "document")
+        yield f"{there} of the labels, none of them relevant, missing from the dataset: {some(lacking)}."
 
 
 def _evidence_notes(qrels: SpanQrels) -> Iterable[str]:
     """What was found on the way from evidence to labels."""
-    if qrels.unanswerable:
-        yield f"{counted(len(qrels.unanswerable), 'query')} without an answer in the texts: {some(qrels.unanswerable)}."
     said = {
         "moved": "found again, since the text has changed",
         "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
@@ -200,6 +227,7 @@ def _canonical(qrels: Qrels) -> Iterable[Any]:
     yield qrels.abstention
     for query_id, grades in sorted(qrels.grades.items()):
         yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
+    yield from _beside_grades(qrels)
     if isinstance(qrels, SpanQrels):
         yield from _evidence(qrels)
         for doc_id, spans in sorted(qrels.places.items()):
@@ -213,6 +241,25 @@ def _checked(checked: Checked) -> Iterable[Any]:
     for part in (checked.model, checked.people):
         yield from _canonical(part)
     yield sorted(checked.strata.items())
+
+
+def _beside_grades(qrels: Qrels) -> Iterable[Any]:
+    """What labels say beside grades; nothing if they have grades alone, so that these keep their fingerprints."""
+    judged = _listed(qrels.not_relevant or {})
+    # TREC and BEIR labels say which documents were judged even if all of them are relevant.
+    if judged or (qrels.not_relevant is not None and qrels.abstention):
+        yield "not_relevant", judged
+    if pooled := _listed(qrels.pooled):
+        yield "pooled", pooled
+    if qrels.unmet:
+        yield "unmet", sorted(qrels.unmet)
+    # Of a test set with evidence, the queries have always said this: they are unlabelled and without evidence.
+    if qrels.unanswerable and type(qrels) is not SpanQrels:
+        yield "unanswerable", sorted(qrels.unanswerable)
+
+
+def _listed(documents: Mapping[str, frozenset[str]]) -> list[tuple[str, list[str]]]:
+    return [(query_id, sorted(ids)) for query_id, ids in sorted(documents.items()) if ids]
 
 
 def _evidence(qrels: SpanQrels) -> Iterable[Any]:

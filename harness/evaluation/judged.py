@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.data.span_labels import SpanQrels
 from harness.evaluation.evidence import Shown
+from harness.evaluation.holes import Holes
 from retrievers.base import Predictions, Qrels, Ranking, remembered
 
 _CELLS = 1 << 22  # cells compared at once: bounds the memory
@@ -32,6 +33,7 @@ class Judged:
     needs:    bool [Q], whether the query needs retrieval.
     signal:   float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
     shown:    where documents and evidence stand; None unless the labels are made of evidence.
+    holes:    which documents were judged; None unless the labels say that.
     """
 
     gains: np.ndarray
@@ -41,6 +43,7 @@ class Judged:
     needs: np.ndarray
     signal: np.ndarray | None = None
     shown: Shown | None = None
+    holes: Holes | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
         """Only some of the queries. rows: bool [Q] or row numbers."""
@@ -52,7 +55,33 @@ class Judged:
             self.needs[rows],
             None if self.signal is None else self.signal[rows],
             None if self.shown is None else self.shown.take(rows),
+            None if self.holes is None else self.holes.take(rows),
         )
+
+    @cached_property
+    def known(self) -> np.ndarray:
+        """bool [Q, K], whether the document at each rank was judged; false for padding. It needs `holes`."""
+        assert self.holes is not None
+        return (self.gains > 0) | self.repeats | self.holes.not_relevant
+
+    @cached_property
+    def condensed(self) -> Judged:
+        """The same lists without the documents that were not judged. It needs `holes`."""
+        order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, otherwise as they were
+        gains, repeats = (
+            np.take_along_axis(np.where(self.known, one, 0), order, axis=1) for one in (self.gains, self.repeats)
+        )
+        return Judged(gains, repeats.astype(bool), self.known.sum(axis=1), self.ideal, self.needs)
+
+    @cached_property
+    def at_best(self) -> Judged:
+        """The same lists if every document that was not judged were relevant, with grade 1. It needs `holes`.
+
+        Only for measures that do not read `ideal`: nobody knows what else would be relevant.
+        """
+        assert self.holes is not None
+        gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
+        return Judged(gains, self.repeats, self.returned, self.ideal, self.needs)
 
     # Measures and cut-offs share the properties below. Unless documented otherwise they are running totals,
     # float64 [Q, K + 1]: column k is the total over the first k ranks. Read them with `at(totals, k)`.
@@ -72,7 +101,7 @@ class Judged:
 
     @cached_property
     def hits(self) -> np.ndarray:
-        return _running(self.gains > 0)
+        return running(self.gains > 0)
 
     @cached_property
     def precisions(self) -> np.ndarray:
@@ -81,7 +110,7 @@ class Judged:
 
     @cached_property
     def hits_with_repeats(self) -> np.ndarray:
-        return _running((self.gains > 0) | self.repeats) if self.repeats.any() else self.hits
+        return running((self.gains > 0) | self.repeats) if self.repeats.any() else self.hits
 
     @cached_property
     def precisions_with_repeats(self) -> np.ndarray:
@@ -139,7 +168,8 @@ def judge(
         row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
         signal[~missing] = row_signal[rows[~missing]]
     shown = Shown(docs, lists.doc_ids, tuple(query_ids), qrels) if isinstance(qrels, SpanQrels) else None
-    return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown)
+    holes = None if qrels.not_relevant is None else Holes(docs, lists.doc_ids, tuple(query_ids), qrels)
+    return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown, holes)
 
 
 class _Labels(NamedTuple):
@@ -165,7 +195,8 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
     owner = np.repeat(np.arange(len(grades)), counts)
     doc_ids = [doc_id for graded in grades for doc_id in graded]
     values = np.fromiter((grade for graded in grades for grade in graded.values()), np.float64, len(owner))
-    return _Labels(doc_ids, owner, values, _ideal(owner, values, counts), (counts > 0) | (not qrels.abstention))
+    needs = np.fromiter(map(qrels.needs_retrieval, query_ids), bool, len(grades))
+    return _Labels(doc_ids, owner, values, _ideal(owner, values, counts), needs)
 
 
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
@@ -208,7 +239,7 @@ def _ideal(owner: np.ndarray, values: np.ndarray, counts: np.ndarray) -> np.ndar
     return ideal
 
 
-def _running(values: np.ndarray) -> np.ndarray:
+def running(values: np.ndarray) -> np.ndarray:
     """Running totals of each row, starting with 0."""
     totals = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(values, axis=1, out=totals[:, 1:])
@@ -216,11 +247,11 @@ def _running(values: np.ndarray) -> np.ndarray:
 
 
 def _precisions(hits: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    return _running(hits * totals[:, 1:] / np.arange(1, hits.shape[1] + 1))
+    return running(hits * totals[:, 1:] / np.arange(1, hits.shape[1] + 1))
 
 
 def _discounted(gains: np.ndarray) -> np.ndarray:
-    return _running(gains / np.log2(np.arange(2, gains.shape[1] + 2)))
+    return running(gains / np.log2(np.arange(2, gains.shape[1] + 2)))
 
 
 def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:

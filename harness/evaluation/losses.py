@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.evaluation.judged import Judged, at
-from harness.evaluation.measures import modified_map
+from harness.evaluation.ranking_measures import modified_map
 
 SHOWN = 3  # documents that the score reads
 MERGED = "not_found_or_misranked"  # kind of loss where lists end too early to tell the two apart

@@ -1,10 +1,7 @@
-"""Ranking measures: one function each, from judged lists to numbers aligned with the queries.
+"""Measures by their names: what they are called, what they read, and which labels they need.
 
-To add a measure, write a function under `@measure(family)` and its name into conf/task/retrieval.yaml; `parse`
-finds it by its name with an optional cut-off (`ndcg@10`). `harness.evaluation.judged` defines hits, ranks and
-repeats; k is the cut-off, None for none. In the examples, `[1, 0, 1] of 2` is a list whose first and third
-documents are hits, with 2 relevant documents in total. With TREC or BEIR labels, a query without a relevant
-document counts as 0, as in trec_eval.
+To add a measure, write a function under `@measure(family)` in one of the modules imported here, and its name into
+conf/task/retrieval.yaml; `parse` finds it by its name with an optional cut-off (`ndcg@10`).
 """
 
 from __future__ import annotations
@@ -13,14 +10,16 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from harness.data.span_labels import SpanQrels
-from harness.evaluation.judged import Judged, at
+from harness.evaluation import ranking_measures  # noqa: F401 (registers its measures, which come first)
+from harness.evaluation.families import MEASURES, Family
+from harness.evaluation.hole_measures import CONDENSED, OF_HOLES, UPPER, WHOLE
+from harness.evaluation.judged import Judged
+from harness.evaluation.losses import SHOWN
 from retrievers.base import BadInput, Qrels, did_you_mean
 
 OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate that was fitted to labels
@@ -28,33 +27,6 @@ LONGEST = 100_000  # cut-off, as of `depth`
 OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
 VERSION = 1  # raise it whenever the same lists and labels give another number
-
-
-class Family(Enum):
-    """Which queries a measure is computed over, and the signature of its function."""
-
-    STANDARD = "queries that need retrieval"  # (judged, k) -> float64 [Q]; NaN if none is needed
-    MODIFIED = "all labelled queries"  # (judged, k) -> float64 [Q]; a correct abstention scores 1
-    ABSTENTION = "queries in the ratio's denominator"  # (judged) -> float64 [Q]; NaN outside of it
-    POOLED = "all labelled queries at once"  # (judged) -> (value, number of queries that enter it)
-
-
-_Function = TypeVar("_Function", bound=Callable)
-MEASURES: dict[str, tuple[Family, Callable]] = {}
-
-
-def measure(family: Family) -> Callable[[_Function], _Function]:
-    """Register a function under its name (without the trailing underscore of `map_`).
-
-    Its signature is that of the family. Its docstring gives the formula, the range, the empty case, the source
-    and an example.
-    """
-
-    def register(function: _Function) -> _Function:
-        MEASURES[function.__name__.rstrip("_")] = (family, function)
-        return function
-
-    return register
 
 
 @dataclass(frozen=True)
@@ -65,6 +37,11 @@ class Measure:
     family: Family
     k: int | None
     compute: Callable
+
+    @property
+    def reach(self) -> int | None:
+        """How many documents of a list it reads at most; None for all. Documents may move up into a condensed list."""
+        return None if self.name.partition("@")[0].endswith(CONDENSED) else self.k
 
     def values(self, judged: Judged) -> np.ndarray:
         """float64 [Q], NaN where the measure does not apply; for all families but POOLED."""
@@ -96,7 +73,7 @@ def _parse(name: str) -> Measure:
     family, function = MEASURES[base]
     if not at_sign:
         return Measure(base, family, None, function)
-    if family in (Family.ABSTENTION, Family.POOLED):
+    if family in (Family.ABSTENTION, Family.POOLED) or base in WHOLE:
         raise BadInput(f"metrics: '{name}': {base} reads whole lists and takes no cut-off. Write '{base}'.")
     if not re.fullmatch("[1-9][0-9]{0,5}", cutoff) or int(cutoff) > LONGEST:
         raise BadInput(
@@ -111,246 +88,33 @@ def of_spans(name: str) -> bool:
     return name.partition("@")[0] in OF_SPANS
 
 
-def requested(metrics: Iterable[str], qrels: Qrels | None) -> list[str]:
-    """The measures to compute: those named in `metrics`, and SPAN_MEASURES for labels made of evidence."""
-    more = SPAN_MEASURES if isinstance(qrels, SpanQrels) else ()
+def of_holes(name: str) -> bool:
+    """Whether a measure asks which documents were judged. Such measures need labels that say so."""
+    base = name.partition("@")[0]
+    return base in OF_HOLES or base.endswith((CONDENSED, UPPER))
+
+
+def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
+    """The measures to compute: those named in `metrics`, and what the labels are good for besides.
+
+    That is SPAN_MEASURES for labels made of evidence, and the share of judged documents among the first `top_k` where
+    some document was judged and is not relevant.
+    """
+    more = list(SPAN_MEASURES) if isinstance(qrels, SpanQrels) else []
+    more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
     return list(dict.fromkeys([*(parse(name).name for name in metrics), *more]))
 
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
-    """BadInput for a measure of spans where the labels are not made of evidence."""
-    lacking = [name for name in metrics if of_spans(name)]
-    if lacking and not isinstance(qrels, SpanQrels):
+    """BadInput for a measure that asks for more than the labels say."""
+    names = list(metrics)
+    if not isinstance(qrels, SpanQrels) and (lacking := next(filter(of_spans, names), None)):
         raise BadInput(
-            f"metrics: '{lacking[0]}' counts characters of evidence, and these labels are not made of evidence. Use "
+            f"metrics: '{lacking}' counts characters of evidence, and these labels are not made of evidence. Use "
             "dataset=testset or dataset=chunked, or leave the measure out."
         )
-
-
-# Standard measures: the mean is over the queries that need retrieval ------------------------------
-
-
-def _standard(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """The values, NaN for queries that need no retrieval."""
-    return np.where(judged.needs, values, np.nan)
-
-
-def _ratio(above: np.ndarray, below: np.ndarray | int) -> np.ndarray:
-    """above / below; 0 if below is 0."""
-    return np.divide(above, below, out=np.zeros(len(above)), where=np.broadcast_to(below, above.shape) > 0)
-
-
-@measure(Family.STANDARD)
-def hit(judged: Judged, k: int | None = None) -> np.ndarray:
-    """1 if any of the first k is a hit, else 0 (hit rate; trec_eval `success`). Empty list: 0.
-
-    `[0, 1] of 1` -> hit@1 = 0, hit@2 = 1.
-    """
-    return _standard(judged, np.minimum(at(judged.hits, k), 1.0))
-
-
-@measure(Family.STANDARD)
-def recall(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Hits in the first k / relevant documents, in [0, 1] (trec_eval `recall`). Empty list: 0.
-
-    `[1, 0, 1] of 4` -> recall@3 = 2/4.
-    """
-    return _standard(judged, _ratio(at(judged.hits, k), judged.relevant))
-
-
-@measure(Family.STANDARD)
-def precision(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Hits in the first k / k, in [0, 1], even for lists shorter than k (trec_eval `P`). Empty list: 0.
-
-    Without k: hits / length of the list (trec_eval `set_P`).
-    `[1, 0] of 1` -> precision@4 = 1/4, precision = 1/2.
-    """
-    return _standard(judged, _ratio(at(judged.hits, k), judged.returned if k is None else k))
-
-
-@measure(Family.STANDARD)
-def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
-
-    Differs from `precision` for lists shorter than k: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
-    """
-    returned = judged.returned if k is None else np.minimum(judged.returned, k)
-    return _standard(judged, _ratio(at(judged.hits, k), returned))
-
-
-@measure(Family.STANDARD)
-def f1(judged: Judged, k: int | None = None) -> np.ndarray:
-    """2PR / (P + R) with P = precision_retrieved@k and R = recall@k, in [0, 1] (van Rijsbergen 1979).
-
-    Without a hit: 0. `[1, 0] of 3` -> P = 1/2, R = 1/3, f1@2 = 2/5.
-    """
-    p, r = precision_retrieved(judged, k), recall(judged, k)
-    return _standard(judged, _ratio(2 * p * r, p + r))
-
-
-@measure(Family.STANDARD)
-def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
-    """1 / rank of the first hit if it is in the first k, else 0 (Voorhees 1999; trec_eval `recip_rank`).
-
-    Range [0, 1]. `[0, 1, 1] of 2` -> mrr@3 = 1/2, mrr@1 = 0.
-    """
-    return _standard(judged, _reciprocal_rank(judged, k))
-
-
-@measure(Family.STANDARD)
-def map_(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
-
-    Range [0, 1]; 1 cannot be reached if k is below the number of relevant documents. Empty list: 0.
-    `[1, 0, 1] of 3` -> map@3 = (1/1 + 2/3) / 3 = 0.5556.
-    """
-    return _standard(judged, _ratio(at(judged.precisions, k), judged.relevant))
-
-
-@measure(Family.STANDARD)
-def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
-    """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
-
-    The ideal list has *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002;
-    trec_eval `ndcg_cut`). Empty list: 0. Grades `[1, 3]` returned out of {3, 2, 1} -> ndcg@3 =
-    (1 + 3/log2(3)) / (3 + 2/log2(3) + 1/2) = 2.8928 / 4.7619 = 0.6075.
-    """
-    return _standard(judged, _ndcg(judged, k))
-
-
-@measure(Family.STANDARD)
-def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
-    """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005); otherwise like `ndcg`.
-
-    Grades `[1, 2]` returned out of {2, 1} -> ndcg_exp@2 = (1 + 3/log2(3)) / (3 + 1/log2(3)) = 0.7967.
-    """
-    return _standard(judged, _ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k)))
-
-
-# Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
-
-
-@measure(Family.STANDARD)
-def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
-
-    Both are unions of ranges in the texts: what overlaps counts once. Titles do not count. Empty list: 0. NaN for all
-    queries where labels are not made of evidence. Comparable between chunkings of the same texts (Smith & Troynikov
-    2024, "Evaluating Chunking Strategies for Retrieval", there without k).
-    Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
-    """
-    return _standard(judged, np.full(len(judged.needs), np.nan) if judged.shown is None else judged.shown.recall(k))
-
-
-@measure(Family.STANDARD)
-def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
-
-    As for `span_recall`; a document that stands in several places shows its characters once. Empty list: 0. A list of
-    fewer than k documents is not punished. Longer documents score less, even if no shorter ones could find more.
-    Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
-    """
-    return _standard(judged, np.full(len(judged.needs), np.nan) if judged.shown is None else judged.shown.precision(k))
-
-
-# The contest's rule: all queries count; one that needs no retrieval scores 1 if its list is empty ---
-
-
-def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """The values; for queries that need no retrieval 1 for an empty list and 0 for any other."""
-    return np.where(judged.needs, values, judged.returned == 0)
-
-
-@measure(Family.MODIFIED)
-def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
-
-    Range [0, 1]; without a hit 0. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` ->
-    (1/1 + 2/3) / 2 = 0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
-    """
-    sums, hits = at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k)
-    return _modified(judged, _ratio(sums, hits))
-
-
-@measure(Family.MODIFIED)
-def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
-    """`mrr` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
-
-    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/2 + 1) / 2 = 0.75.
-    """
-    return _modified(judged, _reciprocal_rank(judged, k))
-
-
-@measure(Family.MODIFIED)
-def modified_ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
-    """`ndcg` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
-
-    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/log2(3) + 1) / 2 = 0.8155.
-    """
-    return _modified(judged, _ndcg(judged, k))
-
-
-def _reciprocal_rank(judged: Judged, k: int | None) -> np.ndarray:
-    return np.where(judged.first <= (np.inf if k is None else k), 1.0 / judged.first, 0.0)
-
-
-def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
-    return _ratio(at(judged.dcg, k), at(judged.ideal_dcg, k))
-
-
-# Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
-# Example for all: the lists of q1 and q2 are empty, those of q3 and q4 are not; q1 and q3 need no retrieval.
-
-
-@measure(Family.ABSTENTION)
-def abstention_precision(judged: Judged) -> np.ndarray:
-    """The share of queries with empty lists that need no retrieval: 1 or 0, NaN if the list is not empty.
-
-    Example: of q1 and q2, only q1 -> 1/2.
-    """
-    return np.where(judged.returned == 0, ~judged.needs, np.nan)
-
-
-@measure(Family.ABSTENTION)
-def abstention_recall(judged: Judged) -> np.ndarray:
-    """The share of queries that need no retrieval with empty lists: 1 or 0, NaN if retrieval is needed.
-
-    Example: of q1 and q3, only q1 -> 1/2.
-    """
-    return np.where(judged.needs, np.nan, judged.returned == 0)
-
-
-@measure(Family.ABSTENTION)
-def abstention_accuracy(judged: Judged) -> np.ndarray:
-    """1 if the list is empty and no retrieval is needed, or neither; else 0.
-
-    Example: correct for q1 and q4 -> 2/4.
-    """
-    return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
-
-
-@measure(Family.POOLED)
-def abstention_f1(judged: Judged) -> tuple[float, int]:
-    """2TP / (2TP + FP + FN) of leaving a list empty; harmonic mean of abstention precision and recall.
-
-    The queries that enter have an empty list or need no retrieval; 0 if there are none.
-    Example: TP = {q1}, FP = {q2}, FN = {q3} -> 2/4, from 3 queries.
-    """
-    empty, none_needed = judged.returned == 0, ~judged.needs
-    both, either = int((empty & none_needed).sum()), int((empty | none_needed).sum())
-    return (2 * both / (both + either) if either else 0.0), either
-
-
-@measure(Family.POOLED)
-def abstention_auroc(judged: Judged) -> tuple[float, int]:
-    """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
-
-    Averaged over all pairs of such queries, with ties counting half: the area under the ROC curve (Hanley &
-    McNeil 1982), independent of the threshold. NaN, from 0 queries, without a signal or without both kinds.
-    Example: signals 3, 1 if needed and 2 if not: one pair of two is in the right order -> 1/2.
-    """
-    if judged.signal is None or judged.needs.all() or not judged.needs.any():
-        return np.nan, 0
-    needed, not_needed = judged.signal[judged.needs], np.sort(judged.signal[~judged.needs])
-    below = np.searchsorted(not_needed, needed, "left") + np.searchsorted(not_needed, needed, "right")
-    return float(below.mean() / 2 / len(not_needed)), len(judged.needs)
+    if qrels.not_relevant is None and (lacking := next(filter(of_holes, names), None)):
+        raise BadInput(
+            f"metrics: '{lacking}' asks which documents were judged, and these labels do not say that. Give labels "
+            "with `not_relevant`, or in TREC or BEIR form with grade 0, or leave the measure out."
+        )

@@ -189,15 +189,15 @@ class ShownLists:
             raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Standard measure -> why it is unknown: of a file that may be cut, those that read deeper than it goes.
+        """Measure of rankings -> why it is unknown: of a file that may be cut, those that read deeper than it goes.
 
         A measure without a cut-off reads whole lists.
         """
         if self.complete:
             return {}
         longest = self._longest
-        standard = [measure for measure in measures if measure.family is Family.STANDARD]
-        deeper = [measure.name for measure in standard if (measure.k or DEEP) > longest]
+        of_rankings = [measure for measure in measures if measure.family.of_rankings]
+        deeper = [measure.name for measure in of_rankings if (measure.reach or DEEP) > longest]
         return dict.fromkeys(deeper, f"the longest list has {counted(longest, 'document')}")
 
     @property
@@ -211,8 +211,8 @@ class ShownLists:
 
     def reads_final(self, measure: Measure) -> bool:
         """Whether a measure reads the final lists; the others read `deep`."""
-        in_final = self.top_k is not None and measure.k is not None and measure.k <= self.top_k
-        return self.deep is None or in_final or measure.family is not Family.STANDARD
+        in_final = self.top_k is not None and measure.reach is not None and measure.reach <= self.top_k
+        return self.deep is None or in_final or not measure.family.of_rankings
 
 
 def score(
@@ -227,7 +227,8 @@ def score(
 ) -> Scores:
     """Score lists on the labelled queries.
 
-    A standard measure with k > top_k or without k reads `lists.deep`; all others read `lists.final`.
+    A measure of rankings with k > top_k or without k, and one of condensed lists, reads `lists.deep`; all others read
+    `lists.final`.
 
     lists: what each query is shown.
     qrels: the labels.

@@ -53,7 +53,7 @@ def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
 def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], part: Split) -> np.ndarray:
     """bool [Q], which scored queries are public. It does not depend on which of the labelled queries were predicted."""
     labelled = list(qrels.grades)
-    needs = np.array([bool(graded) or not qrels.abstention for graded in qrels.grades.values()])
+    needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
     turns = np.array([query_id in multi_turn for query_id in labelled])
     chosen = dict(zip(labelled, split(labelled, 2 * needs + turns, part.seed, part.public), strict=True))
     return np.array([chosen[query_id] for query_id in scored])

@@ -42,7 +42,7 @@ def payoffs(
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
     place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
     rows = np.array([place[query_id] for query_id in labelled], int)
-    deep = measure.family is Family.STANDARD and not (measure.k is not None and measure.k <= top_k)
+    deep = measure.family is Family.STANDARD and not (measure.reach is not None and measure.reach <= top_k)
     values = np.full((len(candidates.query_ids), top_k + 1), np.nan)
     needs = np.zeros(len(candidates.query_ids), bool)
     for shown in range(top_k + 1):

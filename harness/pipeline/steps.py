@@ -424,7 +424,7 @@ def _scored(
         top_k=config.top_k,
     )
     turns = conversations(dataset.queries)
-    names = requested(config.metrics, dataset.qrels)
+    names = requested(config.metrics, dataset.qrels, config.top_k)
     return score(lists, dataset.qrels, names, split=config.split, multi_turn=turns, detailed=detailed)
 
 

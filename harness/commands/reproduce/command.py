@@ -195,8 +195,8 @@ def _verified_run(
 def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) -> dict[str, float]:
     """measure -> mean, for those of a run's measures that only the documents shown decide."""
     families = (Family.MODIFIED, Family.ABSTENTION)  # decided by the documents shown, whatever the cut-off
-    measures = map(parse, requested(config["metrics"], qrels))
-    wanted = [one.name for one in measures if one.family in families or (one.k and one.k <= config["top_k"])]
+    measures = map(parse, requested(config["metrics"], qrels, config["top_k"]))
+    wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= config["top_k"])]
     scores = score(ShownLists(predictions), qrels, wanted, detailed=())
     return {name: summary.mean for name, summary in scores.summary.items()}
 

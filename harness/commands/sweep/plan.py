@@ -414,7 +414,7 @@ def _check_scores(config: RunConfig, qrels: Qrels | None) -> None:
             "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "
             "answer=none, and run the best trial again with answer=llm."
         )
-    if config.objective not in requested(config.metrics, qrels):
+    if config.objective not in requested(config.metrics, qrels, config.top_k):
         raise BadInput(f"objective={config.objective} is not among the metrics: add it to metrics=[...].")
     if qrels is None:
         raise BadInput("A sweep needs labels to rank its trials. Give them with dataset.qrels=FILE.")
