@@ -121,7 +121,8 @@ def checked_values(
         )
     judgements = {*checked.people.grades, *checked.people.unanswerable}
     people, model = (_Scorer(qrels, drawable) for qrels in (checked.people, checked.model))
-    wanted = {one: lists for one, lists in reads.items() if one.family is not Family.POOLED and not of_spans(one.name)}
+    left_out = (Family.POOLED, Family.SHOWN)
+    wanted = {one: lists for one, lists in reads.items() if one.family not in left_out and not of_spans(one.name)}
     return CheckedValues(
         query_ids=tuple(drawable),
         strata=tuple(checked.strata[one] for one in drawable),
