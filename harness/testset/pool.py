@@ -88,7 +88,7 @@ class Pool:
         """query_id -> its pairs; () where nothing was found for it."""
         found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.about.queries}
         for pair in self.pairs:
-            found[pair.query_id].append(pair)
+            found.setdefault(pair.query_id, []).append(pair)
         return {query_id: tuple(pairs) for query_id, pairs in found.items()}
 
 
@@ -105,11 +105,15 @@ def read_pool(folder: Path) -> Pool:
             "experiment_name=NAME` with the experiment of some retrieval runs on this test set."
         )
     about = _about(json_file(manifest), str(manifest))
-    return Pool(_pairs(folder / POOL, about), about)
+    return Pool(_pairs(folder / POOL), about)
 
 
 def write(folder: Path, pool: Pool) -> None:
-    """Write a pool into the folder of its test set; a killed process leaves the former one or this one."""
+    """Write a pool into the folder of its test set.
+
+    A process that is killed leaves the former pool, this one, or these pairs with the former manifest; the same command
+    again then gives this one.
+    """
     about = pool.about
     write_text(folder / POOL, json_text(map(_row, pool.pairs)))
     content = {
@@ -184,17 +188,12 @@ def _row(pair: PooledPair) -> dict[str, Any]:
     }
 
 
-def _pairs(path: Path, about: About) -> tuple[PooledPair, ...]:
+def _pairs(path: Path) -> tuple[PooledPair, ...]:
     pairs: list[PooledPair] = []
     seen: dict[tuple[str, str], int] = {}
     for number, row in json_lines(path):
         pair = _pair(row, f"{path}:{number}")
         once(seen, (pair.query_id, pair.doc_id), "the pair", path, number)
-        if pair.query_id not in about.queries:
-            raise BadInput(
-                f"{path}:{number}: query {pair.query_id!r:.60} is not in {path.with_name(MANIFEST)}. Are both files of "
-                "the same pool? Take the line out, or repeat `harness testset pool`."
-            )
         pairs.append(pair)
     return tuple(sorted(pairs, key=lambda pair: (pair.query_id, pair.doc_id)))
 

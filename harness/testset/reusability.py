@@ -7,6 +7,7 @@ estimated by each run of the pool, scored as if it had brought nothing. C.-E. SÃ
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,23 +79,30 @@ class Missed:
     """What the drawn documents say of those that were not drawn.
 
     queries: how many are counted. judged: drawn documents with a grade. found: those of them that are relevant.
-    labelled: all relevant documents that are known. estimated: all that there are, among those that the runs retrieved:
-        each drawn one stands for 1 / pi.
+    below: all documents among which they were drawn. labelled: all relevant documents that are known.
+    estimated: all that there are among those that the runs retrieved: each drawn one stands for 1 / pi.
+    error: the standard error of `estimated`, as if each document had been drawn independently.
     """
 
     queries: int
     judged: int
     found: int
+    below: float
     labelled: int
     estimated: float
+    error: float
 
     def text(self) -> str:
         """A sentence for people."""
+        drawn = f"{self.judged:,} documents drawn below the depth"
+        on = f"on {counted(self.queries, 'query')} whose pairs are all judged"
+        if not self.found:
+            most = 3 / self.judged * self.below  # the rule of three: what 95 % of such samples would have seen
+            return f"None of {drawn} is relevant: with 95 % confidence, judgements miss fewer than {most:,.0f}; {on}."
         missing = self.estimated - self.labelled
         return (
             f"Judgements miss an estimated {missing:,.0f} of {self.estimated:,.0f} relevant documents that the runs "
-            f"retrieved: {self.found:,} of {self.judged:,} documents drawn below the depth are relevant; on "
-            f"{counted(self.queries, 'query')} whose pairs are all judged."
+            f"retrieved (standard error {self.error:,.0f}): {self.found:,} of {drawn} are relevant; {on}."
         )
 
 
@@ -145,10 +153,17 @@ def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) ->
     drawn = [pair for pair in pairs if pair.pi < 1]
     if not drawn:
         return None
-    relevant = [pair for pair in pairs if pair.doc_id in labels[pair.query_id].relevant]
+    found = [pair.pi for pair in drawn if pair.doc_id in labels[pair.query_id].relevant]
     labelled = sum(len(label.relevant) for label in labels.values())
-    unseen = sum(1 / pair.pi - 1 for pair in relevant if pair.pi < 1)
-    return Missed(len(labels), len(drawn), sum(pair.pi < 1 for pair in relevant), labelled, labelled + unseen)
+    return Missed(
+        queries=len(labels),
+        judged=len(drawn),
+        found=len(found),
+        below=sum(1 / pair.pi for pair in drawn),
+        labelled=labelled,
+        estimated=labelled + sum(1 / pi - 1 for pi in found),
+        error=math.sqrt(sum((1 - pi) / pi**2 for pi in found)),
+    )
 
 
 def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str, Label]:

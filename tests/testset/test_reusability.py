@@ -89,9 +89,21 @@ def test_what_was_drawn_stands_for_what_was_not(queries):
     found = missed(pool(), resolved(queries), queries)
     assert (found.queries, found.judged, found.found, found.labelled) == (2, 3, 1, 4)
     assert found.estimated == pytest.approx(4 + 3)
+    assert found.below == pytest.approx(4 + 4 + 2)
+    assert found.error == pytest.approx(math.sqrt(0.75 / 0.25**2))  # the one relevant: (1 - pi) / pi^2
     assert found.text() == (
-        "Judgements miss an estimated 3 of 7 relevant documents that the runs retrieved: 1 of 3 documents drawn below "
-        "the depth are relevant; on 2 queries whose pairs are all judged."
+        "Judgements miss an estimated 3 of 7 relevant documents that the runs retrieved (standard error 3): 1 of 3 "
+        "documents drawn below the depth are relevant; on 2 queries whose pairs are all judged."
+    )
+
+
+def test_where_no_drawn_document_is_relevant(queries):
+    pairs = [one for one in PAIRS if (one.query_id, one.doc_id) != ("q1", "y")]
+    found = missed(pool(tuple(pairs)), resolved(queries, pairs), queries)
+    assert (found.found, found.below, found.estimated, found.labelled) == (0, 6, 3, 3)
+    assert found.text() == (  # 3 / 2 of 6
+        "None of 2 documents drawn below the depth is relevant: with 95 % confidence, judgements miss fewer than 9; on 2 "
+        "queries whose pairs are all judged."
     )
 
 

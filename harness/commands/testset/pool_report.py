@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
 
 REPEAT = (
-    "How far the judgements reach beyond these runs, the same command says once there are two runs, and queries whose "
-    "pairs are all judged."
+    "Once all pairs of some queries are judged, this command also says how far the judgements reach beyond these runs."
 )
 
 
@@ -125,8 +124,10 @@ def _show(console: Console, testset: Path, pooled: Pooled, notes: Sequence[str])
         console.print(note, style="dim")
     console.print(f"{testset / POOL}: {counted(len(pooled.pool.pairs), 'pair')}.")
     console.print("Next:")
-    for words in (["judge", "model=NAME"], ["review", "reviewer=NAME"]):
-        console.print("  " + shlex.join(["harness", "testset", words[0], f"testset={testset}", *words[1:]]))
+    steps = {"judge": "model=NAME", "review": "reviewer=NAME"} if left else {"review": "reviewer=NAME", "freeze": ""}
+    for command, key in steps.items():
+        words = ["harness", "testset", command, f"testset={testset}", key]
+        console.print("  " + shlex.join(filter(None, words)))
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:

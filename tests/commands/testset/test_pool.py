@@ -67,9 +67,8 @@ def test_a_pool_of_runs_evidence_and_a_sample_that_grows(harness, first, tmp_pat
     assert harness("testset pool", *POOL).json["new"] == 0
     assert (tmp_path / "ts" / "pool.jsonl").read_bytes() == written
 
-    other = harness("run", *RUN, "retriever=bm25", "retriever.bm25.k1=9", "experiment_name=other", "format=json").json[
-        "run_id"
-    ]
+    words = ("retriever=bm25", "retriever.bm25.k1=9", "experiment_name=other", "format=json")
+    other = harness("run", *RUN, *words).json["run_id"]
     added = harness("testset pool", *POOL, f"runs=[{other[:8]}]").json
     assert len(added["runs"]) == 2
     later = pools.read_pool(tmp_path / "ts")
@@ -80,7 +79,7 @@ def test_a_pool_of_runs_evidence_and_a_sample_that_grows(harness, first, tmp_pat
     said = harness("testset pool", *POOL[:-1]).out
     assert "Not judged: 0." in said
     assert "Reusability: without the documents that it alone brought, a run's ndcg@3 changes by at most" in said
-    assert "harness testset judge testset=ts" in said
+    assert "harness testset freeze testset=ts" in said, "nothing is left to judge"
     assert harness("testset pool", *POOL).json["reusability"]["queries"] == 6
 
 
