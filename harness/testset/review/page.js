@@ -230,12 +230,12 @@ async function filter() {
 
 // ---- showing
 
-let said = 0;
+let unsaid = [];
 function announce(words) {
-  // Two messages of one action are read together; the same words twice are read twice.
-  const fresh = performance.now() - said > 500;
-  said = performance.now();
-  $("said").textContent = fresh ? words : `${$("said").textContent}. ${words}`;
+  // What one action brings about is read together, and after the next action only what that brings about.
+  if (!unsaid.length) setTimeout(() => { $("said").textContent = unsaid.join(". "); unsaid = []; }, 100);
+  unsaid.push(words);
+  unsaid = unsaid.slice(-3);
 }
 
 const notices = new Map(); // key -> what has happened to it

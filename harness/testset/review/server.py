@@ -112,6 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "harness", ""
     timeout = IDLE_SECONDS
+    wbufsize = 1 << 16  # an answer leaves in one piece
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._reply(self._shown)
