@@ -33,6 +33,7 @@ from fuzzing.documents import DOCUMENTS
 from fuzzing.drafts import DRAFTS
 from fuzzing.evidence import EVIDENCE
 from fuzzing.formats import FORMATS
+from fuzzing.frozen import FROZEN_SETS
 from fuzzing.judged import JUDGED
 from fuzzing.mutations import Content, Odd
 from fuzzing.replies import REPLIES
@@ -40,7 +41,7 @@ from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS | DRAFTS | EVIDENCE | JUDGED
+READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS | DRAFTS | EVIDENCE | JUDGED | FROZEN_SETS
 ALL = READ | COMMANDS
 
 

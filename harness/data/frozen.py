@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.config.text import counted
 from harness.data.checked_labels import Checked, FrozenQrels
-from harness.data.documents_folder import Chunk, DocumentsFolder
+from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder
 from harness.data.files import (
     field,
     json_file,
@@ -157,7 +157,7 @@ class Frozen:
             return
         judged = judged_documents(self._final)
         there = [one for one in documents if one.doc_id in judged]
-        place = self.folder.path
+        place = self.folder.path / DOCUMENTS
         if lacking := judged - {one.doc_id for one in there}:
             raise BadInput(
                 f"{place} lacks {len(lacking):,} of the {counted(len(judged), 'document')} that were judged: "
@@ -180,7 +180,7 @@ class Frozen:
             f"{counted(len(labels), 'query')}, {by_model:,} of them with grades by a model"
             + (f"; people checked {people:,} that were drawn at random." if people else ".")
         )
-        if self.folder.fingerprint != manifest["documents"]["sha256"]:
+        if self.folder.fingerprint != manifest["documents"].get("sha256"):
             yield "The documents are not those that were pooled: those that are new among them are unjudged."
 
 
@@ -198,6 +198,7 @@ def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
     manifest = json_file(where)
     if (found := required(manifest, "format", str(where))) != FORMAT:
         raise BadInput(f"{where}: format is {found!r:.60}, but this harness reads format {FORMAT}.")
+    required(manifest, "version", str(where))
     files = field(manifest, "files", dict, str(where))
     expected = {QUERIES, LABELS, EVIDENCE} | ({MODEL_LABELS, CHECKED_LABELS} & {*files, *_partners(files)})
     if {*files} != expected:

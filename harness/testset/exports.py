@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.data.files import json_text, write_text
-from harness.data.frozen import Frozen
+from harness.data.files import json_text, optional_text, write_text
+from harness.data.frozen import FROZEN, Frozen
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
 from retrievers.base import BadInput, Document, Qrels, Query, did_you_mean, one_word
 
@@ -32,7 +32,8 @@ class Content:
     @classmethod
     def of(cls, source: Frozen) -> Content:
         answers = {one.query.query_id: one.answer for one in source.rows if one.answer}
-        return cls(source.documents(), source.queries(), source.qrels(), answers, source.manifest["judged_until"] or "")
+        at = optional_text(source.manifest, "judged_until", str(source.path / FROZEN))
+        return cls(source.documents(), source.queries(), source.qrels(), answers, at)
 
     def needing(self) -> list[Query]:
         """The labelled queries that need retrieval."""

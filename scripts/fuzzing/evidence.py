@@ -47,7 +47,7 @@ QUERIES = lines(
 MANIFEST = {"version": 1, "documents": {"path": "../docs"}}
 
 
-def _folder() -> Files:
+def labelled_folder() -> Files:
     documents = [
         {"title": "바다", "content": text[place : place + 16], "src": "a",
          "spans": [{"text": _id(text), "start": place, "end": min(place + 16, len(text))}]}
@@ -66,7 +66,7 @@ def _folder() -> Files:
     }
 
 
-@reads("test set", _folder, EVIDENCE)
+@reads("test set", labelled_folder, EVIDENCE)
 def _testset(folder: Path) -> None:
     read = load(SpanLabelled(path=str(folder / "ts")), "testset")
     DocumentsFolder(folder / "docs").paths()

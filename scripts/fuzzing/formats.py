@@ -29,6 +29,7 @@ from harness.data import contest, dataset, qa, run_file, submissions, tables, tr
 from harness.data.files import json_text, sha256_of, write_text
 from harness.data.predictions import read_predictions
 from harness.evaluation.objective import Objective
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import read_table
 from harness.evaluation.scores import ShownLists, score
 from harness.gates.rule import FittedGate, Rule
@@ -487,7 +488,7 @@ def _task_run(folder: Path) -> None:
 
 
 TOKEN = "0123456789abcdef"
-OBJECTIVE = Objective(**{one.name: 0.5 if one.type == "float" else "x" for one in dataclasses.fields(Objective)})
+OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
 RESULT = {"token": TOKEN, "number": 0, "key": "k", "run_id": None, "status": "FINISHED", "metrics": {"map": 0.5},
           "seconds": 0.1, "error": "", "reused": False, "objective": dataclasses.asdict(OBJECTIVE)}  # fmt: skip
 

@@ -147,11 +147,15 @@ def test_other_documents_are_refused(made):
     judged = json.loads((made / "ts" / "v1" / "labels.jsonl").read_text("utf-8").splitlines()[0])["relevant"]
     shutil.copytree("docs", "fewer")
     edited(made / "fewer" / "documents.jsonl", lambda n, row: None if row["docid"] in judged else row)
-    with pytest.raises(BadInput, match=r"fewer lacks 1 of the \d+ documents that were judged: .*documents=FOLDER"):
+    with pytest.raises(
+        BadInput, match=r"fewer/documents.jsonl lacks 1 of the \d+ documents that were judged: .*documents=FOLDER"
+    ):
         read(documents="fewer")
     shutil.copytree("docs", "other")
     edited(made / "other" / "documents.jsonl", lambda n, row: row | {"title": "new"} if row["docid"] in judged else row)
-    with pytest.raises(BadInput, match="other: documents that were judged have another title or text now under the"):
+    with pytest.raises(
+        BadInput, match=r"other/documents.jsonl: documents that were judged have another title or text now"
+    ):
         read(documents="other")
 
 
