@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.data.testset import EvidencedQuery, read_queries
-from harness.testset.judgements import ADJUDICATED, LLM, Judgement, JudgementLog, Pair, by_pair, current
+from harness.testset.judgements import ADJUDICATED, LLM, Judgement, JudgementLog, Pair, by_pair, current, text_digest
 from harness.testset.pool import PooledPair, read_pool
 
 
@@ -66,8 +66,13 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """The test set in a folder, as far as it is pooled and judged now. BadInput where one of its files is wrong."""
+    """The test set in a folder, as far as it is pooled and judged now. BadInput where one of its files is wrong.
+
+    What was pooled for a query that has been edited since is left out, as are judgements of it.
+    """
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
-    pairs = read_pool(folder).pairs
+    texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
+    pool = read_pool(folder)
+    pairs = [one for one in pool.pairs if texts.get(one.query_id) == pool.about.queries[one.query_id]]
     log = JudgementLog(folder).read()
     return JudgedSet(queries, pairs, current(log, {query_id: one.query for query_id, one in queries.items()}))

@@ -23,7 +23,7 @@ from retrievers.base import BadInput, did_you_mean
 
 _SAMPLES = ("audit", "repair", "all", "open")
 _MOST_COLUMNS = 100  # that are read
-_MOST_ERRORS = 30  # that a message lists
+_MOST_ERRORS = 200  # that a message lists
 _ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 
 

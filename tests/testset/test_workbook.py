@@ -338,8 +338,7 @@ def test_all_that_is_wrong_is_said_at_once(small, blank, tmp_path):
         small.read(changed(blank, tmp_path, change))
     lines = str(refused.value).splitlines()
     assert "queries!D2" in lines[1]
-    assert [line.split(":")[0].strip() for line in lines[2:31]] == [f"pairs!E{row}" for row in range(2, 31)]
-    assert lines[-1] == "  and 11 more"
+    assert [line.split(":")[0].strip() for line in lines[2:]] == [f"pairs!E{row}" for row in range(2, 42)]
 
 
 def test_another_version_of_the_test_set_is_refused(small, blank, tmp_path):

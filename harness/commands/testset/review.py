@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.commands.testset import review_workbook
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.data.testset import read_queries
+from harness.data.documents_folder import DOCUMENTS
 from harness.progress import stage
 from harness.reports import terminal
 from harness.testset.audit_sample import AuditSample, draw, read_audit
-from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import JudgementLog, current, text_digest
-from harness.testset.pool import documents_of, read_pool
+from harness.testset.judged_set import JudgedSet, read_judged_set
+from harness.testset.judgements import JudgementLog
+from harness.testset.pool import documents_of
 from harness.testset.review.desk import Desk, Material, Reviewer, reviewers_of
 from harness.testset.review.ledger import Ledger, Target, Value, value_of
 from harness.testset.review.server import ReviewServer
-from harness.testset.review_items import Item, items
+from harness.testset.review_items import Asked, Item, items
+from harness.testset.workbook import Questions
 from retrievers.base import BadInput, Document, Query
 
 if TYPE_CHECKING:
@@ -40,13 +42,28 @@ class Work:
     judged: JudgedSet
     audit: AuditSample | None
 
+    def pilot(self, size: int) -> str:
+        """A sentence on the queries that are not drawn yet; empty if all are. size: of the sample in the end."""
+        drawn = len(self.audit.drawn) if self.audit and self.sample == AUDIT else None
+        wanted = min(size, len(self.judged.queries))
+        if drawn is None or drawn >= wanted:
+            return ""
+        return (
+            f"These are the first {drawn:,} of {wanted:,} queries. Once people have judged them, the same command "
+            "draws the others, more of them where people and the model differ more."
+        )
+
     @property
     def queries(self) -> dict[str, Query]:
         return {query_id: one.query for query_id, one in self.judged.queries.items()}
 
+    def new(self, reviewer: Reviewer) -> Asked:
+        """What a reviewer is to judge."""
+        return items(self.sample, reviewer.name, self.judged, self.audit)
+
     def asked(self, reviewer: Reviewer) -> list[Item]:
         """What a reviewer is to judge, and what the reviewer has judged for the same sample, to look at it again."""
-        new = items(self.sample, reviewer.name, self.judged, self.audit).items
+        new = self.new(reviewer).items
         pooled = {(one.query_id, one.doc_id) for one in self.judged.pairs}
         mine = [
             Item(one.query_id, one.doc_id, one.round, one.sample, one.pi)
@@ -57,8 +74,12 @@ class Work:
 
 
 def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Serve the page until Ctrl-C, and print its links. BadInput if there is nothing to judge."""
+    """Serve the page until Ctrl-C, and print its links; or write a workbook, or read one. BadInput if there is nothing
+    to judge, and for a workbook in which something is wrong."""
+    review_workbook.check_keys(config)
     reviewers = reviewers_of(config["reviewer"], adjudicates=config["sample"] == OPEN)
+    if config["via"] == review_workbook.WORKBOOK:
+        return _workbook(config, reviewers)
     with stage("reading the test set"):
         work = _work(config)
         asked = {one: work.asked(one) for one in reviewers}
@@ -71,7 +92,7 @@ def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         for ending in (signal.SIGINT, signal.SIGTERM):  # a shell lets its background commands ignore Ctrl-C
             signal.signal(ending, signal.default_int_handler)
         try:
-            document = _announce(config, server)
+            document = _announce(config, server, work.pilot(config["audit"]["queries"]))
             server.serve_forever()
         except KeyboardInterrupt:
             ledger.close()
@@ -80,17 +101,30 @@ def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     return document
 
 
+def _workbook(config: Mapping[str, Any], reviewers: Sequence[Reviewer]) -> dict[str, Any]:
+    """Write a workbook for one reviewer, or read it."""
+    if len(reviewers) > 1:
+        raise BadInput("reviewer names several people, but a workbook is for one. Write one for each.")
+    [one] = reviewers
+    with stage("reading the test set"):
+        work = _work(config)
+        if config["from"] is None:
+            asked = work.new(one)
+            _require(work, [asked.items])
+            documents = _documents(config, work, [asked.items])
+    if config["from"]:
+        return review_workbook.read(config, one.name, work.judged, work.audit)
+    place = str(documents_of(work.folder, config["documents"]).path / DOCUMENTS)
+    questions = Questions(one.by, work.sample, asked.items, work.queries, documents, place)
+    return review_workbook.write(config, asked, questions, work.pilot(config["audit"]["queries"]))
+
+
 def _work(config: Mapping[str, Any]) -> Work:
     """BadInput unless the test set is pooled. For an audit, queries are drawn."""
-    folder = Path(config["testset"])
-    queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
-    pool = read_pool(folder)
-    digests = {query_id: text_digest(one.query) for query_id, one in queries.items()}
-    pairs = [one for one in pool.pairs if digests.get(one.query_id) == pool.about.queries[one.query_id]]
-    held = current(JudgementLog(folder).read(), {query_id: one.query for query_id, one in queries.items()})
-    judged = JudgedSet(queries, pairs, held)
-    audit = config["audit"]
-    sample = draw(folder, judged, audit["size"], audit["seed"]) if config["sample"] == AUDIT else read_audit(folder)
+    folder, audit = Path(config["testset"]), config["audit"]
+    judged = read_judged_set(folder)
+    drawn = config["sample"] == AUDIT and config["from"] is None
+    sample = draw(folder, judged, audit["queries"], audit["seed"]) if drawn else read_audit(folder)
     return Work(folder, config["sample"], judged, sample)
 
 
@@ -99,7 +133,7 @@ def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:
     if any(asked):
         return
     why = {
-        AUDIT: "people have judged all drawn queries. A larger audit.size draws more; harness testset audit says "
+        AUDIT: "people have judged all drawn queries. A larger audit.queries draws more; harness testset audit says "
         "what they tell of the model",
         OPEN: "people disagree about nothing, and there is nothing that nobody can tell: harness testset freeze says "
         "what else is open",
@@ -135,12 +169,14 @@ def _given(work: Work, asked: Iterable[Sequence[Item]]) -> dict[Target, list[tup
     }
 
 
-def _announce(config: Mapping[str, Any], server: ReviewServer) -> dict[str, Any]:
-    """Print the links."""
+def _announce(config: Mapping[str, Any], server: ReviewServer, pilot: str) -> dict[str, Any]:
+    """Print the links. pilot: as of `Work`."""
     links = server.links
     document = {"testset": config["testset"], "sample": config["sample"], "links": links}
 
     def show(console: Console) -> None:
+        if pilot:
+            console.print(pilot)
         console.print("Each reviewer opens a link of their own. It holds until the server stops:")
         for name, link in links.items():
             console.print(f"  {name}: {link}")

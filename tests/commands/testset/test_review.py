@@ -190,7 +190,7 @@ def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
         (["reviewer=kim", "host=192.0.2.1"], "Use an address of this machine"),
         (["reviewer=kim", "documents=nowhere"], "there is no such folder"),
         (["reviewer=kim", "testset=nowhere"], "there is no such folder"),
-        (["reviewer=kim", "audit.size=0"], "too small"),
+        (["reviewer=kim", "audit.queries=0"], "too small"),
     ],
 )
 def test_what_is_refused(reviewed, tmp_path, words, message):
