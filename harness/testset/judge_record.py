@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.data.files import field, json_file, required, write_text
+from harness.config.text import short_id
+from harness.data.files import field, json_file, required, some, write_text
 from harness.evaluation.proportions import Proportion
 from harness.progress import stage
 from harness.testset import controls
@@ -108,11 +109,10 @@ def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
     for run_id, run in pool.about.runs.items():
         for key, name in run.models.items():
             if _same(model, name):
-                keys.setdefault(key, []).append(run.name or run_id[:8])
+                keys.setdefault(key, []).append(short_id(run_id))
     for key, runs in sorted(keys.items()):
-        shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
         said.append(
-            f"{model} has been asked by pooled runs as well ({key} of {shown}): a judge prefers what it has itself "
+            f"{model} was asked by pooled runs as well ({key} of {some(runs)}): a judge prefers what it has itself "
             "ranked or written, so that these runs score too high. Judge with another model."
         )
     return said
