@@ -9,21 +9,42 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from judged_sets import judged_set
 
-from harness.testset.judgements import JudgementLog
+from harness import cli
+from harness.data.documents_folder import DocumentsFolder
+from harness.data.testset import read_queries
+from harness.testset.judgements import JudgementLog, text_digest
+from harness.testset.pool import About, Pool, PooledPair, write
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]  # fmt: skip
 PATIENCE = 60_000  # ms that a test waits for an element
 EVIL = "</script><script>document.title = 'broken'</script><img src=x onerror=\"document.title = 1\"> 가람0호의 항해"
-REVIEW = [sys.executable, "-c", "from harness.cli import main; main()", "testset review", "format=json", "sample=all"]
+REVIEW = [
+    sys.executable,
+    "-c",
+    "from harness.cli import main; main()",
+    "testset",
+    "review",
+    "format=json",
+    "sample=all",
+]
+SAMPLE = Path(__file__).resolve().parents[2] / "harness" / "sample" / "testset"
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")]
+
+
+def served(folder, reviewer="kim", port=5050):
+    """(the link of a reviewer, the process that serves it) of a test set."""
+    words = [*REVIEW, f"testset={folder}", f"reviewer={reviewer}", f"port={port}"]
+    server = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True)
+    return json.loads(server.stdout.readline())["links"][reviewer], server
 
 
 class Reviewed:
@@ -40,10 +61,8 @@ class Reviewed:
 
     def start(self, reviewer="kim", port=5050):
         """The link of a reviewer."""
-        verb = REVIEW[3].split()
-        words = [*REVIEW[:3], *verb, *REVIEW[4:], f"testset={self.made.folder}", f"reviewer={reviewer}", f"port={port}"]
-        self.server = subprocess.Popen(words, cwd=self.made.folder, stdout=subprocess.PIPE, text=True)
-        return json.loads(self.server.stdout.readline())["links"][reviewer]
+        link, self.server = served(self.made.folder, reviewer, port)
+        return link
 
     def kill(self):
         self.server.kill()
@@ -295,6 +314,48 @@ def test_the_filter_decides_what_comes_next_until_all_is_judged(opened, reviewed
     page.locator(".whole", has_text="All judged. Thank you!").wait_for()
     page.keyboard.press("ArrowLeft")
     page.locator("#grades [aria-pressed=true]").wait_for()
+
+
+@pytest.fixture
+def sample(tmp_path, monkeypatch):
+    """The shipped test set with its documents; pooled for each query are those that share most letters with it."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.call("prepare", ["output=docs"]) == 0
+    folder = Path(shutil.copytree(SAMPLE, tmp_path / "ts"))
+    documents = [one.document for one in DocumentsFolder(tmp_path / "docs").chunks()]
+    queries = {one.query.query_id: one.query for one in read_queries(folder)}
+    pairs = []
+    for query_id, query in queries.items():
+        letters = Counter(query.text)
+        near = sorted(documents, key=lambda one: -sum((letters & Counter(one.text)).values()) / len(one.text) ** 0.3)
+        pairs += [PooledPair(query_id, one.doc_id) for one in near[:4]]
+    pairs.sort(key=lambda one: (one.query_id, one.doc_id))
+    about = About("../docs", "", queries={query_id: text_digest(query) for query_id, query in queries.items()})
+    write(folder, Pool(tuple(pairs), about))
+    return folder
+
+
+def test_the_shipped_test_set_is_judged(opened, sample):
+    link, server = served(sample)
+    page = opened(link, locale="ko-KR", viewport={"width": 1400, "height": 800})
+    for _ in range(5):  # queries with their four documents
+        page.locator("#grades [data-value='1']").click()
+        page.locator(".text").wait_for()
+        for key in "0123":
+            page.keyboard.press(key)
+        page.locator("#main", has_text="문서가 필요합니까").wait_for()
+    saved(page)
+    page.keyboard.press("/")
+    page.locator("#words").fill("충전하면 211km")  # the document that answers this query
+    page.locator("#main mark", has_text="충전").first.wait_for()
+    page.locator("#grades [data-value='3']").click()
+    saved(page)
+    page.keyboard.press("Escape")
+    page.locator("#grades [data-value='3'][aria-pressed=true]").wait_for()
+    page.mouse.move(700, 500)
+    keep(page, "review")
+    server.kill()
+    server.wait(30)
 
 
 def test_all_texts_are_there_in_both_languages():
