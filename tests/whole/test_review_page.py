@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -77,7 +78,8 @@ class Reviewed:
 def reviewed(tmp_path_factory):
     one = Reviewed(tmp_path_factory.mktemp("reviewed"), 4)
     yield one
-    one.kill()
+    one.server.terminate()
+    assert one.server.wait(30) == 0
 
 
 @pytest.fixture(scope="module")
@@ -354,8 +356,8 @@ def test_the_shipped_test_set_is_judged(opened, sample):
     page.locator("#grades [data-value='3'][aria-pressed=true]").wait_for()
     page.mouse.move(700, 500)
     keep(page, "review")
-    server.kill()
-    server.wait(30)
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) == 0
 
 
 def test_all_texts_are_there_in_both_languages():

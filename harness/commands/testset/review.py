@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS
 from harness.progress import stage
 from harness.reports import terminal
+from harness.reports.next_steps import flag
 from harness.testset.audit_sample import AuditSample, draw, read_audit
 from harness.testset.judged_set import JudgedSet, read_judged_set
 from harness.testset.judgements import JudgementLog
@@ -97,7 +98,7 @@ def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         except KeyboardInterrupt:
             ledger.close()
     if config["format"] == "text":
-        _stopped(config, desks)
+        _stopped(work, desks, bool(work.pilot(config["audit"]["queries"])), invocation)
     return document
 
 
@@ -187,17 +188,21 @@ def _announce(config: Mapping[str, Any], server: ReviewServer, pilot: str) -> di
     return document
 
 
-def _stopped(config: Mapping[str, Any], desks: Sequence[Desk]) -> None:
-    """Say how far the reviewers have come, and what to do next."""
+def _stopped(work: Work, desks: Sequence[Desk], drawn_later: bool, invocation: Invocation) -> None:
+    """Say how far the reviewers have come, and what to do next. drawn_later: whether more queries will be drawn."""
+    done = {desk.reviewer.name: desk.counts() for desk in desks}
+    now = replace(work, judged=read_judged_set(work.folder))
+    more = drawn_later or any(now.new(desk.reviewer).items for desk in desks)
 
     def show(console: Console) -> None:
-        for desk in desks:
-            judged, total = desk.counts()
-            console.print(f"{desk.reviewer.name}: {judged:,} of {total:,} judged.")
+        for name, (judged, total) in done.items():
+            console.print(f"{name}: {judged:,} of {total:,} judged.")
         console.print("Next:")
-        words = [f"testset={config['testset']}"]
-        console.print(
-            "  " + shlex.join(["harness", "testset", "audit" if config["sample"] == AUDIT else "freeze", *words])
-        )
+        if more:
+            again = shlex.join(["harness", "testset", "review", *flag(invocation.config_dir), *invocation.overrides])
+            console.print(f"  {again}    # goes on, with what is judged a second time or drawn later")
+        verb = "audit" if work.sample == AUDIT else "freeze"
+        words = [*flag(invocation.config_dir), f"testset={work.folder}"]
+        console.print("  " + shlex.join(["harness", "testset", verb, *words]))
 
     terminal.emit("text", {}, show)

@@ -156,6 +156,7 @@ function put(item, value, remember) {
   const from = valueOf(item);
   if (from === value) return;
   if (remember) done.push({ key: item.key, from });
+  notices.delete(item.key);
   pending.delete(item.key);
   if (value !== (saved.get(item.key) ?? null) || sending) pending.set(item.key, value);
   state();
