@@ -46,7 +46,7 @@ def pooled(
     """The pairs of a pool, in order of query and doc: those that it had before, and what the sources add.
 
     A pair that was drawn and that a run, the evidence or a near-duplicate brings now has pi = 1. A query that still has
-    documents with pi < 1 is not drawn for again: the pi of another draw would not be that of the first.
+    drawn documents is not drawn for again: they stand for the documents below the depth of the runs that there were.
 
     query_ids: of the test set; pairs of others are left out.
     """
@@ -70,7 +70,6 @@ def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> No
 
 def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: Draw) -> list[PooledPair]:
     """The pairs of one query, by doc."""
-    earlier = {pair.doc_id: pair for pair in had}
     ranks: dict[str, dict[str, int]] = {pair.doc_id: dict(pair.ranks) for pair in had}
     below: dict[str, None] = {}
     for run_id, lists in sources.lists.items():
@@ -81,21 +80,14 @@ def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: 
     seeds = sources.seeds.get(query_id, ())
     near = {copy for seed in seeds for copy in _copies(seed, sources.groups)} - set(seeds)
     certain = {doc_id for doc_id, found in ranks.items() if found} | near | set(seeds)
-    drawn = {doc_id: pair.pi for doc_id, pair in earlier.items() if pair.pi < 1 and doc_id not in certain}
+    drawn = {pair.doc_id: pair.pi for pair in had if pair.doc_id not in certain}
     if not drawn:
-        rest = [doc_id for doc_id in below if doc_id not in certain and doc_id not in earlier]
+        rest = [doc_id for doc_id in below if doc_id not in certain]
         chosen = _drawn(query_id, rest, draw)
         drawn = {doc_id: len(chosen) / len(rest) for doc_id in chosen}
     return [
-        PooledPair(
-            query_id,
-            doc_id,
-            ranks.get(doc_id, {}),
-            doc_id in seeds,
-            doc_id in near,
-            1.0 if doc_id in certain else drawn.get(doc_id, 1.0),
-        )
-        for doc_id in sorted(certain | drawn.keys() | earlier.keys())
+        PooledPair(query_id, doc_id, ranks.get(doc_id, {}), doc_id in seeds, doc_id in near, drawn.get(doc_id, 1.0))
+        for doc_id in sorted(certain | drawn.keys())
     ]
 
 

@@ -48,13 +48,15 @@ def test_another_run_adds_and_draws_no_second_time():
 
 def test_labels_that_change_keep_the_pair():
     first = pooled(["q1"], (), Sources({}, {"q1": ["a"]}, {"a": ("a", "b")}), Draw(2, 0, 0))
-    second = pooled(["q1"], first, Sources({}, {"q1": ["b"]}), Draw(2, 0, 0))
+    second = pooled(["q1"], first, Sources({}, {"q1": ["b"]}), Draw(2, 0, 0))  # a has evidence no more
     assert second == (PooledPair("q1", "a"), PooledPair("q1", "b", seed=True))
 
 
 def test_few_documents_are_all_taken():
     found = pooled(["q1"], (), Sources({"r": {"q1": list("abcd")}}), Draw(2, 5, 0))
     assert [(pair.doc_id, pair.pi) for pair in found] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+    more = pooled(["q1"], found, Sources({"s": {"q1": list("abef")}}), Draw(2, 5, 0))
+    assert [pair.doc_id for pair in more] == list("abcd"), "there was a draw, though of all"
 
 
 def test_a_thousand_copies_are_not_all_pooled():
