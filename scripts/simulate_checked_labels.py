@@ -69,7 +69,7 @@ def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int =
     generator = np.random.default_rng(seed)
     easiness = generator.normal(0, 0.5, (size, 1))
     latent, taste, likes = generator.normal(0, 1, (3, size, DOCUMENTS))
-    judged = latent + 0.3 + generator.normal(0, 0.05, (size, 1)) + 0.1 * taste + 0.15 * likes
+    judged = latent + 0.28 + generator.normal(0, 0.05, (size, 1)) + 0.1 * taste + 0.12 * likes
     needed = generator.random(size) >= none
     drafted = needed ^ (generator.random(size) < wrong)
     lists, shown = [], []

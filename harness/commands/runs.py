@@ -110,12 +110,14 @@ class Group:
 
     def section(self, title: str, top: int) -> Section:
         several, ended = len(self.kinds) > 1, all(row.run.status == "FINISHED" for row in self.rows)
-        scored = ["value", "95 % interval", *(["kind"] if several else [])] if self.measure else []
+        estimated = any(row.objective and row.objective.estimate for row in self.rows)
+        value = ["estimate", "95 % interval", "raw"] if estimated else ["value", "95 % interval"]
+        scored = [*value, *(["kind"] if several else [])] if self.measure else []
         header = [*scored, *([] if ended else ["status"]), "what differs", "age", "run"]
         cells = []
         for row, differs in zip(self.rows[:top], self.differs, strict=False):
             one = row.objective
-            score = [number(one.value), interval(one.low, one.high), *([one.kind] if several else [])] if one else []
+            score = [*_value_cells(one, estimated), *([one.kind] if several else [])] if one else []
             status = [] if ended else [row.run.status]
             cells.append([*score, *status, _in_words(row, differs), _age(row.run.began), row.run.short_id])
         left_out = len(self.rows) - top
@@ -211,6 +213,15 @@ def grouped(rows: Sequence[Row]) -> list[Group]:
 
 def _value(row: Row) -> float:
     return row.objective.value if row.objective else 0.0
+
+
+def _value_cells(one: Objective, estimated: bool) -> list[str]:
+    """An objective with its interval. estimated: whether estimates are shown, with the raw value beside them."""
+    if not estimated:
+        return [number(one.value), interval(one.low, one.high)]
+    found = one.estimate
+    known = [number(found.value), interval(found.low, found.high)] if found else [number(None)] * 2
+    return [*known, number(one.value)]
 
 
 def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:

@@ -167,6 +167,7 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         write_text(live.folder / "scores.csv", table_text(scores))
         if scores.checked:
             write_text(live.folder / checked_values.FILE, checked_values.table_text(scores.checked))
+            record.end_tags[retrieval_run.CHECKED] = str(int(scores.checked.checked.sum()))
         write_text(live.folder / "requirements.txt", provenance.requirements())
         retrieval_run.write_metrics(live.folder, numbers, objective)
         source = {"Predictions": path.name, "Labels": where}

@@ -15,7 +15,7 @@ from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import Family, Measure, of_spans
-from harness.evaluation.prediction_powered import Estimate, Sample, difference, estimate
+from harness.evaluation.prediction_powered import NO_ESTIMATE, Estimate, Sample, difference, estimate
 from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
 
 FILE = "checked.csv"
@@ -71,13 +71,13 @@ class CheckedValues:
     def without_estimate(self) -> Estimate:
         """Of a measure that has no value for each query."""
         others = int((~self.checked).sum())
-        note = "no estimate: it is no mean over queries that judgements of documents change"
+        note = f"{NO_ESTIMATE}it is no mean over queries that judgements of documents change"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
 
-    def difference(self, other: CheckedValues, name: str) -> Estimate | None:
-        """The mean difference to other lists, over the same queries in the same order; None as above."""
+    def difference(self, other: CheckedValues, name: str) -> Estimate:
+        """The mean difference to other lists, over the same queries in the same order."""
         if name not in self.people or name not in other.people:
-            return None
+            return self.without_estimate()
         missing, sample = self._unjudged_note(name) or other._unjudged_note(name), self._sample(name)
         return sample.without_value(missing) if missing else difference(sample, other._sample(name))
 
@@ -94,7 +94,7 @@ class CheckedValues:
         if not count:
             return ""
         queries = counted(int((self.unjudged[name] > 0).sum()), "checked query")
-        return f"no estimate: no person has judged {counted(count, 'document')} that it reads of {queries}"
+        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that it reads of {queries}"
 
 
 def checked_of(qrels: Qrels) -> Checked | None:

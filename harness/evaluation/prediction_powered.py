@@ -33,6 +33,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+NO_ESTIMATE = "no estimate: "  # how the note of an estimate without a value begins
+NO_INTERVAL = "no interval: "  # the same for one without an interval
 LEAST = 20  # checked queries from which on there is an interval
 FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (scripts/simulate_checked_labels.py)
 CONFIDENCE = 0.95
@@ -48,6 +50,7 @@ class Estimate:
     value: NaN where there is none. low, high: ends of the 95 % interval, NaN if there is none.
     checked: the queries checked by people to which the measure applies by their labels. others: those that nobody
         checked, and to which it applies by the model's.
+    p: two-sided, of Student's test of a difference against 0; NaN without an interval.
     weight: λ, how much the model's labels count, 0 to 1; NaN without a value.
     note: why there is no value or no interval, or what limits it; "" for nothing.
     """
@@ -58,12 +61,21 @@ class Estimate:
     checked: int = 0
     others: int = 0
     weight: float = math.nan
+    p: float = math.nan
     note: str = ""
 
     @property
     def share(self) -> float:
         """The share of the queries whose labels are the model's."""
         return self.others / (self.checked + self.others) if self.others else 0.0
+
+
+@dataclass(frozen=True)
+class EstimatedDifference:
+    """found: the difference of two runs. p_holm: its p after Holm's correction over pairs of runs; NaN without one."""
+
+    found: Estimate
+    p_holm: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,25 +142,26 @@ def estimate(sample: Sample, least: float = 0.0, most: float = 1.0) -> Estimate:
     """
     found = sample.without_value("")
     if (counted := found.checked) < 2:
-        return replace(found, note=f"no estimate: people have checked {counted} of the queries that it applies to")
+        return replace(found, note=f"{NO_ESTIMATE}people have checked {counted} of the queries that it applies to")
     strata = list(_strata(sample))
     weight = _weight(strata, _ratio(strata, 1.0))
     ratio = _ratio(strata, weight)
     if math.isnan(ratio):
-        return replace(found, note="no estimate: by the labels it applies to no query")
+        return replace(found, note=f"{NO_ESTIMATE}by the labels it applies to no query")
     found = replace(found, value=min(max(ratio, least), most), weight=weight)
     if counted < LEAST:
-        return replace(found, note=f"no interval: people have checked fewer than {LEAST} queries ({counted})")
+        return replace(found, note=f"{NO_INTERVAL}people have checked fewer than {LEAST} queries ({counted})")
     if (differ := _unusual(sample)) < SPARSE:
-        return replace(found, note=f"no interval: {counted - differ} of {counted} checked queries have the same value")
+        return replace(found, note=f"{NO_INTERVAL}{counted - differ} of {counted} checked queries have the same value")
     error, freedom = _error(strata, weight, ratio, tuned=True)
-    from scipy.special import stdtrit
+    if not freedom < math.inf:
+        return replace(found, note=f"{NO_INTERVAL}people and the model differ by the same on all checked queries")
+    from scipy.special import stdtr, stdtrit
 
     margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * stdtr(freedom, -abs(ratio) / error))
     note = f"fewer than {FEW} checked queries ({counted}): the interval is uncertain itself" if counted < FEW else ""
-    if not freedom < math.inf:
-        note = "people and the model differ by the same on all checked queries: the interval is too narrow"
-    return replace(found, low=max(ratio - margin, least), high=min(ratio + margin, most), note=note)
+    return replace(found, low=float(max(ratio - margin, least)), high=float(min(ratio + margin, most)), p=p, note=note)
 
 
 def difference(first: Sample, second: Sample) -> Estimate:
@@ -161,7 +174,7 @@ def difference(first: Sample, second: Sample) -> Estimate:
         for one, other in ((first.people, second.people), (first.model, second.model))
     )
     if not same:
-        return first.without_value("no estimate: it counts other queries in each run")
+        return first.without_value(f"{NO_ESTIMATE}it counts other queries in each run")
     gaps = replace(first, people=first.people - second.people, model=first.model - second.model)
     return estimate(gaps, least=-1.0)
 

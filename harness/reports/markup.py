@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.config.text import counted
 from harness.evaluation.objective import Objective
-from harness.evaluation.prediction_powered import Estimate
+from harness.evaluation.prediction_powered import NO_ESTIMATE, Estimate
 
 ABSENT = "–"
 SNIPPET = 90  # characters of a document shown in a list
@@ -66,25 +66,34 @@ def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {text}" for text in texts)
 
 
-def estimated(found: Estimate) -> str:
-    """An estimate in brackets after its value: `(95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`,
-    or why there is none."""
+def estimated(found: Estimate, name: str) -> str:
+    """An estimate with its interval: `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of
+    300 queries)`, or why there is none."""
     ends = interval(found.low, found.high, absent="")
     queries = f"people have checked {found.checked:,} of {counted(found.checked + found.others, 'query')}"
-    said = [f"95 % interval {ends}"] * bool(ends) + [queries] + [found.note] * bool(found.note)
-    return f"({'; '.join(said)})"
+    reason = found.note.removeprefix(NO_ESTIMATE)
+    said = "; ".join([f"95 % interval {ends}"] * bool(ends) + [queries] + [reason] * bool(reason))
+    return (
+        f"No estimate of {name} ({said})"
+        if math.isnan(found.value)
+        else f"Estimate of {name}: {number(found.value)} ({said})"
+    )
 
 
 def raw(found: Estimate, value: float) -> str:
     """A mean over labels of both origins, named as such. found: the estimate beside it."""
-    return f"raw {value:.4f}, by labels of which {found.share:.0%} are a model's".replace("%", " %")
+    return f"raw {value:.4f}, {raw_share(found)}"
+
+
+def raw_share(found: Estimate) -> str:
+    """How much of the labels that a raw number rests on is a model's."""
+    return f"by labels that for {100 * found.share:.0f} % of the queries are a model's"
 
 
 def result(one: Objective) -> str:
     """The first line of a description: MLflow folds all but the first few."""
     if found := one.estimate:
-        known = f"**{marked(one.name)} {number(found.value)}**, estimate {estimated(found)}"
-        return f"{known}; {raw(found, one.value)}, {one.kind}"
+        return f"**{marked(estimated(found, one.title))}**; {raw(found, one.value)}"
     ends = interval(one.low, one.high, absent="")
     return f"**{marked(one.name)} {one.value:.4f}**, {one.kind}{f' (95 % interval {ends})' if ends else ''}"
 

@@ -138,7 +138,7 @@ def _ranked_by(outcome: Outcome) -> dict[str, Any] | None:
     ends: dict[str, Any] = {"mean": finite(one.value), "low": finite(one.low), "high": finite(one.high)}
     if found := one.estimate:
         ends = {"mean": finite(found.value), "low": finite(found.low), "high": finite(found.high)}
-        ends |= {"estimated": estimated(found).strip("()"), "raw": raw(found, one.value)}
+        ends |= {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
     return {"name": one.name, "kind": one.kind, "n": n} | ends
 
 

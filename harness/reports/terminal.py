@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WHOLE = 18  # characters of a table's cell that is never broken over lines
 SCORE_HEADER = ("measure", "mean", "95 % interval", "queries", "public", "private")
-CHECKED_HEADER = ("measure", "estimate", "95 % interval", "raw mean", "queries", "raw public", "raw private")
+CHECKED_HEADER = ("measure", "estimate", "95 % interval", "raw mean", "queries")
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": "95 % interval of the threshold",
@@ -123,15 +123,12 @@ def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[
         if not (summary := of.summary[name]).n:
             continue
         mean = number(summary.known)
-        cells = [mean, interval(summary.low, summary.high, absent="")]
+        first, last = f"{OOF}{name}" if of is held_out else name, f"{summary.n:,}"
         if found := of.estimate(name):
-            cells = [number(found.value), interval(found.low, found.high, absent=""), mean]
-        yield [
-            f"{OOF}{name}" if of is held_out else name,
-            *cells,
-            f"{summary.n:,}",
-            *(number(part[name].known if name in part else None) for part in (of.public, of.private)),
-        ]
+            yield [first, number(found.value), interval(found.low, found.high, absent=""), mean, last]
+            continue
+        parts = [number(part[name].known if name in part else None) for part in (of.public, of.private)]
+        yield [first, mean, interval(summary.low, summary.high, absent=""), last, *parts]
 
 
 def notes_of(scores: Scores) -> list[str]:
@@ -160,7 +157,8 @@ def checked_notes(scores: Scores) -> list[str]:
     if scores.checked.outside:
         said.append(
             "To have the documents judged that no person has judged: harness testset pool testset=FOLDER runs=[ID], "
-            "harness testset review testset=FOLDER sample=audit, and harness testset freeze as a new version."
+            "harness testset judge testset=FOLDER, harness testset review testset=FOLDER sample=audit, and harness "
+            "testset freeze testset=FOLDER as a new version."
         )
     return said
 
@@ -168,8 +166,7 @@ def checked_notes(scores: Scores) -> list[str]:
 def ranked_by(one: Objective) -> str:
     """What ranks a run, in one line; before it the estimate, where labels come partly from a model."""
     if found := one.estimate:
-        known = f"Estimate of {one.title}: {number(found.value)} {estimated(found)}"
-        return f"{known}. Ranked by the {raw(found, one.value)}."
+        return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
     ends = interval(one.low, one.high, absent="")
     return f"Ranked by {one.title}: {number(one.value)}{f' (95 % interval {ends})' if ends else ''}"
 

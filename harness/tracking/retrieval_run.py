@@ -41,6 +41,7 @@ OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run 
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
+CHECKED = "checked.queries"  # tag: how many queries people have checked, where labels come partly from a model
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
 CHARTED = (
     "loss/",
@@ -312,6 +313,7 @@ def write_files(
         files["scores.csv"] = table_text(outcome.scores, outcome.held_out)
         if checked := (outcome.held_out or outcome.scores).checked:
             files[checked_values.FILE] = checked_values.table_text(checked)
+            found[CHECKED] = str(int(checked.checked.sum()))
     if outcome.decision.fitted:
         files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
     if light:

@@ -13,6 +13,7 @@ from harness.config import manual
 from harness.config.components import GROUPS
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.evaluation.objective import Kind
+from harness.evaluation.prediction_powered import Estimate, EstimatedDifference
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import Difference
 from harness.tasks.task import Marked
@@ -84,14 +85,21 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairedResult:
-    """The difference of a pair in one measure, with its interval and its test."""
+    """The difference of a pair in one measure, with its interval and its test.
+
+    estimate: of the same, where labels come partly from a model; then `found` is raw. None for other labels.
+    """
 
     pair: Pair
     measure: str
     found: Difference
+    estimate: EstimatedDifference | None = None
 
     def difference_json(self) -> dict[str, Any]:
-        return self._json(lambda name: name not in TESTED)
+        found = self._json(lambda name: name not in TESTED)
+        if one := self.estimate:
+            found["estimate"] = plain(asdict(one.found) | {"p_holm": one.p_holm})
+        return found
 
     def test_json(self) -> dict[str, Any]:
         return self._json(lambda name: name in TESTED)
@@ -185,15 +193,19 @@ class RetrievalScores(RunScores):
     out_of_fold: whether `metrics` and `losses` are out of fold, because the gate was fitted on the labels.
     as_written:  measure -> mean over the lists as written.
     losses:      the parts of 1 - modified_map@3.
+    estimates:   measure -> estimate over what judges, where labels come partly from a model: `metrics` are then raw.
     """
 
     out_of_fold: bool
     as_written: Mapping[str, float]
     losses: Mapping[str, float]
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         numbers = {"metrics": self.metrics, "as_written": self.as_written, "losses": self.losses}
-        return self._head() | {"kind": self.kind, "out_of_fold": self.out_of_fold} | plain(numbers) | self._board()
+        head = self._head() | {"kind": self.kind, "out_of_fold": self.out_of_fold}
+        estimates = {"estimates": {name: asdict(one) for name, one in self.estimates.items()}} if self.estimates else {}
+        return head | plain(numbers | estimates) | self._board()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from harness.commands.compare.comparison import (
     ALPHA,
     Board,
     Comparison,
+    PairedResult,
     RetrievalComparison,
     RetrievalScores,
     ShakeUp,
@@ -55,20 +57,39 @@ def draw_differences(comparison: Comparison) -> Figure:
     """One line per pair in the metric, or per measure if there is only one pair; dark if significant."""
     metric, several = comparison.metric, comparison.several
     wanted = comparison.in_metric if several else comparison.differences
-    rows = [one for one in wanted if math.isfinite(one.found.mean)]
+    rows = [one for one in wanted if math.isfinite(_drawn(one).mean)]
     figure = new_figure(7, 1.1 + 0.28 * len(rows))
     axes = figure.subplots()
     for place, one in enumerate(rows):
-        colour = SIGNIFICANT if one.found.p_holm <= ALPHA else NOT_SIGNIFICANT
-        if math.isfinite(one.found.low):
-            axes.plot([one.found.low, one.found.high], [place, place], color=colour, linewidth=2.2)
-        axes.plot([one.found.mean], [place], "o", color=colour, markersize=6)
+        shown = _drawn(one)
+        colour = SIGNIFICANT if shown.p <= ALPHA else NOT_SIGNIFICANT
+        if math.isfinite(shown.low):
+            axes.plot([shown.low, shown.high], [place, place], color=colour, linewidth=2.2)
+        axes.plot([shown.mean], [place], "o", color=colour, markersize=6)
     axes.axvline(0, color="#444", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [str(one.pair) if several else one.measure for one in rows], fontsize=FONT)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     what = f"{metric}, first − second" if several else str(comparison.first_pair)
     axes.set_xlabel(f"{what}, with 95 % interval; dark: p (Holm) up to {ALPHA}", fontsize=FONT)
     return with_fonts(figure)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A difference with the ends of its interval, and its p after Holm's correction."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def _drawn(one: PairedResult) -> _Drawn:
+    """The estimate, where labels come partly from a model."""
+    if one.estimate:
+        found = one.estimate.found
+        return _Drawn(found.value, found.low, found.high, one.estimate.p_holm)
+    return _Drawn(one.found.mean, one.found.low, one.found.high, one.found.p_holm)
 
 
 def draw_losses(runs: Sequence[RetrievalScores]) -> Figure:

@@ -20,7 +20,7 @@ from harness.commands.compare.comparison import (
     TaskComparison,
     changed_settings,
 )
-from harness.reports.markup import ABSENT, number, p_value, signed
+from harness.reports.markup import ABSENT, interval, number, p_value, signed
 from harness.reports.sections import Section
 
 GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
@@ -38,6 +38,11 @@ class Column:
 def _interval(one: PairedResult) -> str:
     low, high = one.found.low, one.found.high
     return f"{low:+.3f} to {high:+.3f}" if low == low else ABSENT
+
+
+def _estimated_interval(one: PairedResult) -> str:
+    found = one.estimate.found if one.estimate else None
+    return f"{found.low:+.3f} to {found.high:+.3f}" if found and found.low == found.low else ABSENT
 
 
 def _effect(one: PairedResult) -> str:
@@ -58,8 +63,17 @@ QUERIES = Column("queries", lambda one: f"{one.found.n:,}")
 P_T = Column("p of t-test", lambda one: p_value(one.found.p_t))
 EFFECT = Column("Cohen's d", _effect)
 
+ESTIMATE = Column("estimate", lambda one: signed(one.estimate.found.value if one.estimate else None))
+ESTIMATED_INTERVAL = Column("95 % interval", _estimated_interval)
+P_ESTIMATE = Column("p (Holm)", lambda one: p_value(one.estimate.p_holm if one.estimate else None))
+RAW = Column("raw mean", MEAN.text)
+RAW_P = Column("raw p (Holm)", P_HOLM.text)
+
 SHORT = (MEAN, INTERVAL, P_HOLM, COUNTS, QUERIES)
 DETAILED = (PAIR, MEASURE, *SHORT, Column("p uncorrected", P.text), P_T, EFFECT)
+# For labels that come partly from a model.
+SHORT_ESTIMATED = (ESTIMATE, ESTIMATED_INTERVAL, P_ESTIMATE, RAW, COUNTS, QUERIES)
+DETAILED_ESTIMATED = (PAIR, MEASURE, *SHORT_ESTIMATED, RAW_P)
 OF_FILES = (PAIR, MEASURE, DIFFERENCE, INTERVAL, P_HOLM, P, COUNTS)
 
 
@@ -82,7 +96,10 @@ def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Se
     """What is said of the runs as wholes. details: as for `run_sections`."""
     metric, several = comparison.metric, comparison.several
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
-    columns = DETAILED if details else (Column("", (PAIR if several else MEASURE).text), *SHORT)
+    estimated = any(one.estimate for one in comparison.differences)
+    short = (Column("", (PAIR if several else MEASURE).text), *(SHORT_ESTIMATED if estimated else SHORT))
+    detailed = DETAILED_ESTIMATED if estimated else DETAILED
+    columns = detailed if details else short
     found = [_runs(comparison), *_settings(comparison), _verdict(comparison)]
     if several:
         heading, figures = f"Differences in {metric}", ["differences"]
@@ -125,11 +142,17 @@ def file_tables(comparison: TaskComparison, details: bool = True) -> list[Sectio
 def _runs(comparison: RetrievalComparison) -> Section:
     metric = comparison.metric
     fitted = any(run.out_of_fold for run in comparison.runs)
-    header = ["", "id", metric, "kind", *(["as written"] if fitted else []), "run"]
+    estimated = any(run.estimates for run in comparison.runs)
+    value = [f"estimate of {metric}", "95 % interval", "raw"] if estimated else [metric]
+    header = ["", "id", *value, "kind", *(["as written"] if fitted else []), "run"]
     rows = []
     for run in comparison.runs:
         written = [number(run.as_written[metric])] if fitted else []
-        rows.append([run.label, run.run.short_id, number(run.metrics[metric]), run.kind, *written, run.run.name])
+        cells = [number(run.metrics[metric])]
+        if estimated:
+            found = run.estimates.get(metric)
+            cells = [*([number(found.value), interval(found.low, found.high)] if found else [ABSENT] * 2), *cells]
+        rows.append([run.label, run.run.short_id, *cells, run.kind, *written, run.run.name])
     return Section("Runs", (), header, rows)
 
 
@@ -182,8 +205,8 @@ def _differences(
     notes: dict[str, list[str]] = {}
     several = len({one.measure for one in differences}) > 1
     for one in differences:
-        if one.found.note:
-            notes.setdefault(one.found.note, []).append(f"{one.pair} {one.measure}" if several else str(one.pair))
+        if note := one.estimate.found.note if one.estimate else one.found.note:
+            notes.setdefault(note, []).append(f"{one.pair} {one.measure}" if several else str(one.pair))
     noted = [f"{', '.join(at[:PLACES])}{' …' if len(at) > PLACES else ''}: {note}." for note, at in notes.items()]
     rows = [[column.text(one) for column in columns] for one in differences]
     return Section(title, [*lines, *noted], [column.title for column in columns], rows, figures)

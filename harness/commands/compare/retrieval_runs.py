@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,19 +26,30 @@ from harness.commands.compare.comparison import (
     standings,
     verdict,
 )
+from harness.commands.compare.estimates import (
+    checked_note,
+    estimated_differences,
+    estimated_verdict,
+    without_intervals,
+)
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.predictions import read_predictions
+from harness.evaluation import checked_values
+from harness.evaluation.checked_values import CheckedValues
 from harness.evaluation.measures import OOF, Family, parse
 from harness.evaluation.objective import Kind, kind_of
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import Table, read_table
 from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
 from harness.tracking.logged_run import load_unchanged, logged_value, read_config
+from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
 
+_Rows = TypeVar("_Rows", Table, CheckedValues)
 SHOWN = 3  # documents shown of each list
 
 
@@ -49,6 +60,7 @@ class ComparedRun:
     label:       its name in tables and figures.
     table:       its scores by query, the queries by ascending id.
     predictions: its predictions file. config: its config.yaml.
+    checked:     its values by people's and by a model's labels, the queries by ascending id; None for other labels.
     """
 
     label: str
@@ -56,6 +68,7 @@ class ComparedRun:
     table: Table
     predictions: Path
     config: Path
+    checked: CheckedValues | None = None
 
     @property
     def values(self) -> dict[str, np.ndarray]:
@@ -118,16 +131,25 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
     parts = {name: inside[judges] for name, inside in parts.items() if name not in apart}
     values = np.stack([[run.values[name] for name in names] for run in runs])
     found = differences(values, settings.seed, settings.resamples)
+    checked = _checked(runs)
+    estimated = estimated_differences(checked, list(found), names) if checked else None
+    found = without_intervals(found) if checked else found
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
     queries, text_notes = _queries(runs, values[:, at])
     changed = [one for pair in combinations(labels, 2) for one in _changed(Pair(*pair), queries)]
     unit = f"{settings.judges}queries"
+    said = [checked_note(float((~checked[0].checked).mean()))] if checked else []
     return RetrievalComparison(
         metric=metric,
         count=values.shape[2],
         judges=settings.judges,
-        verdicts=[verdict(pair, found[rows][at], metric, len(pairs), unit) for rows, pair in pairs.items()],
-        notes=[*settings.judged_by(judges, "queries"), *notes, *part_notes, *text_notes, *ranked.notes],
+        verdicts=[
+            estimated_verdict(pair, estimated[rows][at], metric, found[rows][at].mean, len(pairs))
+            if estimated and found[rows][at].ties < found[rows][at].n
+            else verdict(pair, found[rows][at], metric, len(pairs), unit)
+            for rows, pair in pairs.items()
+        ],
+        notes=[*said, *settings.judged_by(judges, "queries"), *notes, *part_notes, *text_notes, *ranked.notes],
         runs=[
             RetrievalScores(
                 label=run.label,
@@ -138,13 +160,14 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
                 out_of_fold=bool(run.table.oof),
                 as_written={name: _mean(run.table.values[name]) for name in names},
                 losses={} if settings.judges else run.losses,
+                estimates=_estimates(checked[place], names) if checked else {},
             )
-            for run, board in zip(runs, ranked.boards, strict=True)
+            for place, (run, board) in enumerate(zip(runs, ranked.boards, strict=True))
         ],
         differences=[
-            PairedResult(pair, name, one)
+            PairedResult(pair, name, one, estimated[rows][place] if estimated else None)
             for rows, pair in pairs.items()
-            for name, one in zip(names, found[rows], strict=True)
+            for place, (name, one) in enumerate(zip(names, found[rows], strict=True))
         ],
         splits=[
             PartDifference(pair, name, part, n=int((~np.isnan(gaps[inside])).sum()), mean=_mean(gaps[inside]))
@@ -172,10 +195,23 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     predictions = tracker.download(run.run_id, Retrieval().predictions(run), folder)
-    return ComparedRun(label, run, _ordered(table), predictions, tracker.download(run.run_id, "config.yaml", folder))
+    config, checked = tracker.download(run.run_id, "config.yaml", folder), None
+    if CHECKED in run.tags:
+        checked = _ordered(checked_values.read_table(tracker.download(run.run_id, checked_values.FILE, folder)))
+    return ComparedRun(label, run, _ordered(table), predictions, config, checked)
 
 
-def _ordered(table: Table) -> Table:
+def _checked(runs: Sequence[ComparedRun]) -> list[CheckedValues]:
+    """What each run scores by both sets of labels, on the queries that judge; empty for labels of one origin."""
+    known = [run.checked for run in runs if run.checked]
+    return [one.within(runs[0].table.query_ids) for one in known] if len(known) == len(runs) else []
+
+
+def _estimates(checked: CheckedValues, names: Sequence[str]) -> dict[str, Estimate]:
+    return {name: found for name in names if (found := checked.estimate(name))}
+
+
+def _ordered(table: _Rows) -> _Rows:
     """The table with its queries by ascending id."""
     return table.take(np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp))
 
