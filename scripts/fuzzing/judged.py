@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fuzzing.formats import Files, Format, lines, reads, same
 from harness.data.testset import EvidencedQuery
+from harness.evaluation import checked_values
 from harness.evaluation.proportions import Proportion
 from harness.testset import pool as pools
 from harness.testset.audit_sample import AuditSample, draw, read_audit
@@ -141,3 +142,15 @@ def _judge_record(folder: Path) -> None:
     new = dataclasses.replace(RECORD, by="llm:new#4567cdef", seeds=None)
     write_record(folder, new)
     same(read_records(folder), {**read, new.by: new}, "the records")
+
+
+CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr,people/hit@1,model/hit@1,unjudged/hit@1\n"
+           b"5,fact,1,0.5,1.0,0.0,0.0,1.0,1.0\n7,fact,0,,0.25,,,0.0,\nq3,none,1,,,0.0,,,0.0\n")  # fmt: skip
+
+
+@reads("checked.csv", {"checked.csv": CHECKED}, JUDGED)
+def _checked(folder: Path) -> None:
+    read = checked_values.read_table(folder / "checked.csv")
+    read.estimates()
+    (folder / "again.csv").write_text(checked_values.table_text(read), "utf-8")
+    same(checked_values.read_table(folder / "again.csv").query_ids, read.query_ids, "the queries")

@@ -1,0 +1,130 @@
+"""Runs on a frozen test set whose labels are a model's but for the queries that people checked."""
+
+import json
+import math
+import random
+
+import pytest
+from frozen_sets import frozen
+from judged_sets import judged_set
+
+import harness as package
+from harness.evaluation.prediction_powered import Estimate
+from harness.tracking.tracker import METRICS
+
+TOPICS, CHECKED = 64, 44
+METRICS_SHOWN = "metrics=[modified_map@3,hit@1,mrr,map,abstention_accuracy]"
+
+
+def lenient(made):
+    """Grades of a model that takes a third of what only touches the subject for an answer."""
+
+    def grade(query_id, doc_id):
+        true = made.truth(query_id, doc_id)
+        touches = true == 1 and made.kinds[query_id] != "unanswerable"
+        return 2 if touches and random.Random(query_id + doc_id).random() < 0.33 else true
+
+    return grade
+
+
+def lists(made, seed):
+    """Rows of predictions: the pooled documents of each query, those that answer it higher the better the seed."""
+    rows = []
+    for query_id, pairs in made.pool(depth=6).by_query.items():
+        generator = random.Random(f"{seed} {query_id}")
+        scores = {one.doc_id: made.truth(query_id, one.doc_id) + seed * generator.random() for one in pairs}
+        rows.append({"eval_id": query_id, "topk": sorted(scores, key=lambda doc_id: -scores[doc_id])})
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with ts/v1, and the lists of a good and of a bad system."""
+    path = tmp_path_factory.mktemp("checked")
+    made = judged_set(path, TOPICS)
+    for name, seed in (("good", 4.0), ("bad", 12.0)):
+        (path / f"{name}.jsonl").write_text(lists(made, seed))
+    made.judge("llm:tiny#0123abcd", grade=lenient(made))
+    drawn = random.Random(0).sample(made.query_ids, CHECKED)
+    strata = {query_id: made.kinds[query_id] for query_id in made.query_ids}
+    (path / "ts" / "audit.json").write_text(json.dumps({"seed": 0, "strata": strata, "drawn": drawn, "twice": []}))
+    answered = {one: 0 for one, kind in made.kinds.items() if kind == "unanswerable"}
+    made.judge("human:kim", drawn, lambda query, doc: answered.get(query, made.truth(query, doc)), needs=True,
+               sample="audit", pi=0.7)  # fmt: skip
+    frozen(made.folder)
+    return path
+
+
+@pytest.fixture
+def scored(harness, folder, monkeypatch):
+    """Score the lists of a system: scored("good") -> Done."""
+
+    def call(name, *words):
+        data = f"dataset.path={folder / 'ts' / 'v1'}"
+        return harness("score", f"predictions={folder / name}.jsonl", "dataset=frozen", data, METRICS_SHOWN, *words)
+
+    return call
+
+
+def test_score_runs_and_compare_go_by_estimates(harness, scored):
+    good, bad = (scored(name, "format=json").json for name in ("good", "bad"))
+    for one in (good, bad):
+        found = one["estimates"]["modified_map@3"]
+        assert found["checked"] + found["others"] == one["counts"]["scored"]
+        assert found["low"] < found["value"] < found["high"]
+        assert found["value"] < one["metrics"]["modified_map@3"], "the model is lenient"
+        assert one["summary"]["modified_map@3"]["low"] is None, "the raw mean has no interval"
+        assert one["objective"]["estimate"] == found
+        assert "hit@1" in one["estimates"]
+
+    listed = harness("runs", "experiment_name=retrieval", "format=json").json["groups"][0]["rows"]
+    shown = {row["run_id"]: row["objective"]["estimate"] for row in listed}
+    assert shown[good["run_id"]]["low"] == pytest.approx(good["estimates"]["modified_map@3"]["low"])
+    text = harness("runs", "experiment_name=retrieval").out
+    assert "estimate" in text
+    assert "raw" in text
+
+    words = f"runs=[{good['run_id'][:8]},{bad['run_id'][:8]}]"
+    compared = harness("compare", words, "metric=modified_map@3", "format=json").json
+    [verdict] = compared["verdicts"]
+    assert verdict.startswith("A is better than B by ")
+    assert "estimated from" in verdict
+    assert "the raw difference, by labels that for" in verdict
+    found = {one["measure"]: one for one in compared["differences"]}["modified_map@3"]
+    assert 0 < found["estimate"]["low"] < found["estimate"]["value"]
+    assert found["low"] is None
+    assert compared["runs"][0]["estimates"]["modified_map@3"] == good["estimates"]["modified_map@3"]
+
+
+def test_what_people_see(scored):
+    text = " ".join(scored("good").out.split())
+    assert "measure estimate 95 % interval raw mean queries" in text
+    assert "Estimate of modified_map@3, in sample: 0." in text
+    assert "Ranked by the raw 0." in text
+    assert "by labels that for" in text
+
+
+def test_a_run_from_outside_the_pool_has_no_estimate(harness, folder):
+    run = harness(
+        "run", "dataset=frozen", f"dataset.path={folder / 'ts' / 'v1'}", METRICS_SHOWN, "tokenizer=whitespace"
+    )
+    text = " ".join(run.out.split())
+    assert "No estimate of modified_map@3, in sample (people have checked" in text
+    assert "modified_map@3: no estimate: no person has judged" in text
+    assert "harness testset pool testset=FOLDER runs=[ID]" in text
+    assert "Ranked by the raw 0." in text
+
+
+def test_a_gate_that_learns_has_estimates_out_of_fold(folder, harness):
+    result = package.run("dataset=frozen", f"dataset.path={folder / 'ts' / 'v1'}", METRICS_SHOWN, "gate=auto",
+                         "tokenizer=char_ngram")  # fmt: skip
+    assert result.held_out.checked.query_ids == result.scores.checked.query_ids
+    found = result.estimates["abstention_accuracy"]
+    assert isinstance(found, Estimate)
+    assert found == result.held_out.estimates["abstention_accuracy"]
+    numbers = json.loads((result.folder / METRICS).read_text())["metrics"]
+    assert numbers["oof/estimate/abstention_accuracy"] == pytest.approx(found.value)
+    assert (result.folder / "checked.csv").is_file()
+    page = (result.folder / "report.html").read_text()
+    assert '"raw"' in page
+    assert math.isnan(result.objective.low)
