@@ -22,6 +22,7 @@ from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import GRADES, HUMAN, LLM, Judgement, Pair
 from harness.testset.resolution import Resolved, resolve_model_only, resolve_people_only
 
+AGREEMENT = "agreement.json"  # what `harness testset audit` writes
 Rated = tuple[str, int, int]  # query_id, what the first says, what the second says
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.documents_folder import Chunk, DocumentsFolder
-from harness.data.files import json_text, write_text
+from harness.data.files import field, json_file, json_text, required, sha256_of, write_text
 from harness.data.frozen import (
     CHECKED_LABELS,
     EVIDENCE,
@@ -33,7 +33,8 @@ from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.spans import Evidence
 from harness.data.testset import EvidencedQuery, span_qrels
 from harness.testset.audit_sample import AuditSample
-from harness.testset.judgements import BASES, LLM, Judgement, current
+from harness.testset.auditing import AGREEMENT
+from harness.testset.judgements import BASES, JUDGEMENTS, LLM, Judgement, current
 from harness.testset.pool import PooledPair
 from harness.testset.resolution import Resolved, resolve, resolve_model_only, resolve_people_only
 from retrievers.base import BadInput, Query
@@ -164,6 +165,25 @@ def snapshot(material: Material, version: int, agreement: Mapping[str, Any] | No
         "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
     }
     return Snapshot(texts, manifest)
+
+
+def read_agreement(folder: Path) -> dict[str, Any] | None:
+    """What `harness testset audit` found, for the manifest; None if it was not called. `stale`: somebody has judged
+    something since. folder: of the test set."""
+    path = folder / AGREEMENT
+    if not path.exists():
+        return None
+    content, where = json_file(path), str(path)
+    compared = {key: content[key] for key in ("model", "again") if isinstance(content.get(key), Mapping)}
+    checked = field(field(content, "progress", dict, where), "checked", list, where)
+    return {
+        "stale": content.get("judgements") != sha256_of(folder / JUDGEMENTS),
+        "relevant_from": required(content, "relevant_from", where),
+        "checked": len(checked),
+        "models": required(content, "models", where),
+        **{key: one.get("statistics") for key, one in compared.items()},
+        "alpha": content.get("alpha"),
+    }
 
 
 def counts(material: Material) -> dict[str, Any]:

@@ -117,17 +117,18 @@ def resolve_model_only(
 
 
 def resolve_people_only(
-    judgements: Iterable[Judgement],
+    judgements: Sequence[Judgement],
     queries: Sequence[EvidencedQuery],
     pool: Iterable[PooledPair],
     relevant_from: int = RELEVANT_FROM,
 ) -> Resolved:
-    """What people who checked drawn queries say, without any model: judgements of sample=audit, and adjudications.
+    """What people who checked drawn queries say, without any model: blind judgements of sample=audit, adjudications.
 
     A query is settled if they have judged its need for retrieval and, if there is one, all of its pooled pairs.
     """
-    counted = (one for one in judgements if one.basis == ADJUDICATED or (one.basis == HUMAN and one.sample == "audit"))
-    return _resolved(counted, queries, pool, relevant_from, drafted=False)
+    checks = (one for one in judgements if one.basis == HUMAN and one.sample == "audit" and one.blind)
+    adjudications = (one for one in judgements if one.basis == ADJUDICATED)
+    return _resolved([*checks, *adjudications], queries, pool, relevant_from, drafted=False)
 
 
 def _resolved(

@@ -25,6 +25,9 @@ from harness.testset.pool import PooledPair
 
 FROZEN_SETS: dict[str, Format] = {}
 VERSION = "ts/v1"
+AUDITED = ("ts/agreement.json", "ts/judgements.jsonl")
+AGREED = {"progress": {"checked": ["7"]}, "relevant_from": 2, "models": ["tiny#0123"], "judgements": "0" * 64,
+          "model": {"statistics": {"kappa": {"value": 0.5, "low": None}}}, "again": None, "alpha": None}  # fmt: skip
 
 
 def _frozen() -> Files:
@@ -55,7 +58,9 @@ def _frozen() -> Files:
         freezing.write(output, freezing.snapshot(material, 1, None, output))
         for path in sorted(output.iterdir()):
             made[f"{VERSION}/{path.name}"] = path.read_bytes()
-    return {path: content for path, content in made.items() if path.startswith(("docs/", VERSION))}
+    made["ts/agreement.json"] = json.dumps(AGREED).encode()
+    made["ts/judgements.jsonl"] = b""
+    return {path: content for path, content in made.items() if path.startswith(("docs/", VERSION, *AUDITED))}
 
 
 @reads("frozen test set", _frozen, FROZEN_SETS, changes=True)
@@ -72,6 +77,7 @@ def _read_frozen(folder: Path) -> None:
     if read.qrels.checked:
         assert {*read.qrels.checked.people.grades} <= {*read.qrels.checked.strata}
     exports.export(folder / VERSION, ["contest", "trec"])
+    freezing.read_agreement(folder / "ts")
 
 
 def _seal(version: Path) -> None:

@@ -161,6 +161,7 @@ def test_a_model_alone_and_people_alone():
         said("q1", "a", 1, KIM), said("q1", "b", 2, KIM), said("q1", None, True, KIM),
         said("q1", "b", 0, KIM, sample="repair"),  # a repair improves labels, and is no check
         said("q2", "a", 2, KIM), said("q2", "b", 2, KIM),  # nobody was asked whether it needs retrieval
+        said("q1", "a", 3, LEE, blind=False),  # who saw the model's grade
         said("q3", "a", 3, KIM, sample="repair"), said("q3", "b", 2, KIM, sample="all"), said("q3", None, True, KIM),
         said("none", None, False, KIM),
     ]  # fmt: skip
@@ -172,7 +173,8 @@ def test_a_model_alone_and_people_alone():
     assert people.settled == {"q1", "none"}
     assert people.open == (Question("unjudged", "q2"), Question("no document judged", "q3"))
     assert dict(people.label(queries[0]).relevant) == {"b": 2}
-    assert dict(resolve(judgements, queries, pairs).label(queries[0]).relevant) == {}, "the repair counts for labels"
+    assert resolve(judgements, queries, pairs).grades["q1"]["b"].grade == 0, "the repair counts for labels"
+    assert Question("people disagree", "q1", "a") in resolve(judgements, queries, pairs).open
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 3, None]), st.sampled_from([KIM, LEE, CHIEF, MODEL])), max_size=6))

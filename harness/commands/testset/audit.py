@@ -11,7 +11,7 @@ from typing import Any
 from harness.commands.testset.audit_shown import show
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.data.files import write_text
+from harness.data.files import sha256_of, write_text
 from harness.data.testset import read_queries
 from harness.evaluation.scores import plain
 from harness.progress import stage
@@ -19,14 +19,13 @@ from harness.reports import terminal
 from harness.testset import judge_record
 from harness.testset.audit_sample import AuditSample, read_audit
 from harness.testset.audit_worth import measure_of, worth
-from harness.testset.auditing import Audit, audited
+from harness.testset.auditing import AGREEMENT, Audit, audited
 from harness.testset.judge_record import read_records
 from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import HUMAN, JUDGEMENTS, JudgementLog, current
 from harness.testset.pool import Pool, read_pool
 from retrievers.base import BadInput
 
-AGREEMENT = "agreement.json"
 FEWEST = 2  # checked queries from which anything can be estimated
 
 
@@ -42,6 +41,7 @@ def audit(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         more = worth(judged, pool, sample, measure, config["relevant_from"])
     records = [one for by, one in read_records(folder).items() if by.partition(":")[2] in found.models]
     document: dict[str, Any] = plain({"testset": str(folder), **asdict(found), "worth": more and asdict(more)})
+    document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: judge_record.row(one) for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
     terminal.emit(config["format"], document, lambda console: show(console, folder, found, records, more))

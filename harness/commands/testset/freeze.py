@@ -17,7 +17,7 @@ from harness.reports import terminal
 from harness.reports.next_steps import flag
 from harness.testset import exports, questions
 from harness.testset.audit_sample import read_audit
-from harness.testset.freezing import Material, Snapshot, snapshot, write
+from harness.testset.freezing import Material, Snapshot, read_agreement, snapshot, write
 from harness.testset.judgements import LLM, JudgementLog, text_digest
 from harness.testset.pool import documents_of, read_pool
 from harness.testset.resolution import DRAFTED, Question
@@ -68,7 +68,7 @@ def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> Outcome:
     if not config["leave_out"] or not material.kept:
         questions.refuse_open(left_out, len(material.queries), testset)
     with stage("freezing"):
-        content: Snapshot = snapshot(material, config["version"], None, output)
+        content: Snapshot = snapshot(material, config["version"], read_agreement(testset), output)
         new = write(output, content)
     exported = exports.export(output, config["formats"])
     manifest = {**content.manifest, "sha256": content.sha256}
@@ -138,6 +138,10 @@ def _remarks(outcome: Outcome) -> Iterator[str]:
     if outcome.left_out:
         yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
         yield from questions.counts(outcome.left_out)
+    agreement = outcome.manifest["agreement"]
+    if counts["checked"] and (agreement is None or agreement["stale"]):
+        what = "is of earlier judgements" if agreement else "has not been measured"
+        yield f"How far model and people agree {what}: run `harness testset audit` first."
     if outcome.unchecked and counts["pairs"][LLM]:
         yield f"Scores will have no honest interval: {outcome.unchecked}."
     for one in outcome.exported:

@@ -251,6 +251,27 @@ def test_what_it_prints(harness, made):
     assert "Scores will have no honest interval: no queries were drawn for people to check." in done.out
 
 
+def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
+    def agreement(version):
+        done = harness("testset freeze", "testset=ts", f"version={version}")
+        assert done.code == 0, done.err
+        return done.out, json.loads((tmp_path / "ts" / f"v{version}" / "frozen.json").read_text())["agreement"]
+
+    out, found = agreement(1)
+    assert found is None
+    assert "How far model and people agree has not been measured" in out
+    assert harness("testset audit", "testset=ts").code == 0
+    out, found = agreement(2)
+    assert (found["stale"], found["checked"], found["models"]) == (False, 6, ["tiny#0123abcd"])
+    assert 0 < found["model"]["kappa"]["value"] < 1
+    assert "agree" not in out
+    assert "kim" not in (tmp_path / "ts" / "v2" / "frozen.json").read_text(), "people are counted, not named"
+    settle(made, "q00009", made.doc_ids[9][3], grade=0)
+    out, found = agreement(3)
+    assert found["stale"] is True
+    assert "How far model and people agree is of earlier judgements: run `harness testset audit` first." in out
+
+
 def test_without_the_model_there_is_nothing_to_correct(harness, made):
     queries = [one for one in made.query_ids if made.kinds[one] != "none"]
     made.judge(KIM, queries, sample="all", needs=True)
