@@ -127,6 +127,17 @@ def test_a_second_model_judges_only_what_none_has_judged(judging, made, model):
     assert (len(model.asked), written(made)) == (asked, before)
 
 
+def test_queries_that_need_no_retrieval_are_left_to_people(judging, made, model):
+    pool = pools.read_pool(made.folder)
+    none = [one for one in pool.pairs if made.kinds[one.query_id] == "none"]
+    assert none
+    pools.write(made.folder, replace(pool, pairs=tuple(none)))
+    done = judging(model)
+    assert "ts: nothing is pooled for the queries that need retrieval. Nothing was asked." in done.out
+    assert not model.asked
+    assert not (made.folder / "judge.json").exists()
+
+
 def test_pairs_that_people_have_judged_are_judged_by_the_model_as_well(judging, made, model):
     """Agreement and the honest estimate compare the two on the same pairs; people decide in the end."""
     made.judge("human:kim", queries=made.query_ids[:3], sample="audit")
