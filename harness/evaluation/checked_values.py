@@ -13,10 +13,11 @@ import numpy as np
 from harness.config.text import counted
 from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.tables import AGAIN, csv_text, numbers, read_columns, taken, taken_ids
+from harness.evaluation.hole_measures import CONDENSED, WHOLE
 from harness.evaluation.judged import Judged, judge
 from harness.evaluation.measures import Family, Measure, of_spans
 from harness.evaluation.prediction_powered import NO_ESTIMATE, Estimate, Sample, difference, estimate
-from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
+from retrievers.base import BadInput, Predictions, Qrels, Ranking
 
 FILE = "checked.csv"
 FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that the documents below the first hit do not change
@@ -142,51 +143,32 @@ class _Scorer:
         self._labelled = tuple(one for one in query_ids if one in qrels.grades)
         self._rows = np.array([one in qrels.grades for one in query_ids], bool)
         self._judged: dict[int, Judged] = {}
-        self._holes: dict[int, np.ndarray] = {}
 
     def values(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
         return self._spread(measure.values(self._judge(lists)))
 
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
         """Documents that a measure reads and the labels do not judge, float64 [Q]."""
-        if measure.family is Family.ABSTENTION:  # reads whether a list is empty, not what is in it
-            return self._spread(np.zeros(len(self._labelled)))
-        holes, judged = self._unknown(lists), self._judge(lists)
-        depth = np.full(len(holes), np.inf if measure.k is None else measure.k)
-        if measure.name.partition("@")[0] in FIRST_HIT:
+        base, judged = measure.name.partition("@")[0], self._judge(lists)
+        if measure.family is Family.ABSTENTION or base in WHOLE or base.endswith(CONDENSED):
+            return self._spread(np.zeros(len(self._labelled)))  # it reads whether a list is empty, or what is judged
+        depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
+        if base in FIRST_HIT:
             depth = np.minimum(depth, judged.first)
-        read = np.arange(1, holes.shape[1] + 1) <= depth[:, None]
-        return self._spread(np.where(judged.needs, (holes & read).sum(axis=1), 0.0))
+        depth = np.minimum(depth, judged.returned)
+        known = (judged.gains > 0) | judged.repeats if judged.holes is None else judged.known
+        read = np.arange(1, known.shape[1] + 1) <= depth[:, None]
+        return self._spread(np.where(judged.needs, (read & ~known).sum(axis=1), 0.0))
 
     def _judge(self, lists: Ranking | Predictions) -> Judged:
         if id(lists) not in self._judged:
             self._judged[id(lists)] = judge(lists, self._qrels, self._labelled)
         return self._judged[id(lists)]
 
-    def _unknown(self, lists: Ranking | Predictions) -> np.ndarray:
-        """bool [labelled queries, K], whether a document stands there that the labels do not judge."""
-        if id(lists) not in self._holes:
-            known = judge(lists, _all_judged(self._qrels), self._labelled)
-            row_of = {one: row for row, one in enumerate(lists.query_ids)}
-            docs = np.vstack([lists.docs, np.full((1, lists.docs.shape[1]), -1)])  # the last row: of a missing query
-            there = docs[[row_of.get(one, -1) for one in self._labelled]] >= 0
-            self._holes[id(lists)] = there & ~((known.gains > 0) | known.repeats)
-        return self._holes[id(lists)]
-
     def _spread(self, values: np.ndarray) -> np.ndarray:
         found = np.full(len(self._rows), np.nan)
         found[self._rows] = values
         return found
-
-
-@remembered
-def _all_judged(qrels: Qrels) -> Qrels:
-    """Labels by which every judged document is relevant."""
-    none = qrels.not_relevant or {}
-    return Qrels(
-        {one: dict.fromkeys([*grades, *none.get(one, ())], 1.0) for one, grades in qrels.grades.items()},
-        abstention=qrels.abstention,
-    )
 
 
 def averaged(several: Sequence[CheckedValues]) -> CheckedValues:

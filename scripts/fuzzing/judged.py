@@ -148,7 +148,7 @@ CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr,people/h
            b"5,fact,1,0.5,1.0,0.0,0.0,1.0,1.0\n7,fact,0,,0.25,,,0.0,\nq3,none,1,,,0.0,,,0.0\n")  # fmt: skip
 
 
-@reads("checked.csv", {"checked.csv": CHECKED}, JUDGED)
+@reads("checked.csv", {"checked.csv": CHECKED}, JUDGED, changes=True)
 def _checked(folder: Path) -> None:
     read = checked_values.read_table(folder / "checked.csv")
     read.estimates()

@@ -37,7 +37,7 @@ FINAL = {"q1": {"b": 3.0}, "q2": {"c": 3.0}, "q3": {}, "q4": {}, "q9": {"a": 2.0
 
 
 def frozen(model=MODEL, people=PEOPLE, strata=STRATA, final=FINAL):
-    return FrozenQrels(final, evidence={}, places={}, checked=Checked(model, people, strata))
+    return FrozenQrels(final, not_relevant={}, evidence={}, places={}, checked=Checked(model, people, strata))
 
 
 def scored(qrels=None, lists=LISTS, **more):
@@ -73,6 +73,15 @@ def test_documents_that_a_measure_reads_and_nobody_has_judged():
     assert found.note == "no estimate: no person has judged 1 document that it reads of 1 checked query"
     assert (math.isnan(found.value), found.checked, found.others) == (True, 2, 2)
     assert scored().checked.outside
+
+
+def test_measures_that_skip_what_is_unjudged_have_an_estimate():
+    lists = ShownLists(ranking(LISTS))
+    found = score(
+        lists, frozen(), ["ndcg_condensed@3", "bpref", "judged@3", "hit_upper@3", "precision_upper@3"]
+    ).checked
+    unjudged = {name: float(np.nansum(counts)) for name, counts in found.unjudged.items()}
+    assert unjudged == {"ndcg_condensed@3": 0, "bpref": 0, "hit_upper@3": 1, "precision_upper@3": 1}
 
 
 def test_the_estimate_of_the_example():
