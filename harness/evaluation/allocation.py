@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-_PRIOR = 2.0  # how many observations of the overall spread each stratum's own counts for
+_PRIOR = 2.0  # degrees of freedom that the spread of the larger whole counts for
 
 
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
@@ -33,20 +34,28 @@ def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int
     return counts
 
 
-def spreads(strata: Sequence[Sequence[float]]) -> list[float]:
+def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[float]:
     """The standard deviation of each stratum, from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
-    SS: the sum of squares around the mean of the stratum's n values. V: the variance of all values, which stands in
-    where a stratum has fewer than two. So no stratum has a spread of 0 because its few values happen to agree. Without
-    two values in all, or if all agree, every spread is 1.
+    SS: the sum of squares around the mean of the stratum's n values. V: the variance of its group, estimated in the
+    same way from the group's values and the variance of all. So a stratum with a single value has the spread of its
+    group, and none has 0 because its few values happen to agree. Without two values in all, or if all agree, every
+    spread is 1.
+
+    groups: of each stratum.
     """
-    values = np.array([value for stratum in strata for value in stratum], np.float64)
-    overall = float(values.var(ddof=1)) if len(values) > 1 else 0.0
+    everything = [value for stratum in strata for value in stratum]
+    overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
     if overall == 0:
         return [1.0] * len(strata)
-    found = []
-    for stratum in strata:
-        own = np.asarray(stratum, np.float64)
-        squares = float(((own - own.mean()) ** 2).sum()) if len(own) else 0.0
-        found.append(float(np.sqrt((squares + _PRIOR * overall) / (max(len(own) - 1, 0) + _PRIOR))))
-    return found
+    members: dict[str, list[float]] = {}
+    for stratum, group in zip(strata, groups, strict=True):
+        members.setdefault(group, []).extend(stratum)
+    prior = {group: _variance(values, overall) for group, values in members.items()}
+    return [math.sqrt(_variance(stratum, prior[group])) for stratum, group in zip(strata, groups, strict=True)]
+
+
+def _variance(values: Sequence[float], prior: float) -> float:
+    """The variance of few values, drawn towards `prior`."""
+    squares = len(values) * float(np.var(values)) if len(values) else 0.0
+    return (squares + _PRIOR * prior) / (max(len(values) - 1, 0) + _PRIOR)

@@ -5,11 +5,14 @@ draw. Later draws only add queries, so that a larger audit contains the smaller 
 
 Strata are kinds of queries, divided by how hard the model's judgements make them for the pooled runs. A pilot of ten
 queries is drawn in proportion to the sizes of the strata. Once people have checked it, the rest is drawn in proportion
-to size times spread of the difference between people's and the model's values (Neyman 1934). Strata are drawn from
-unequally, so every estimate must weight them by their sizes: with W_s the share of stratum s, sum W_s * mean_s does not
-depend on how many were drawn from each. As the allocation depends on the pilot, which is part of the sample, this
-holds exactly only given the allocation, and otherwise up to a term of the order of 1/n that vanishes where differences
-are spread symmetrically.
+to size times spread of the difference between people's and the model's values (Neyman 1934).
+
+Strata are drawn from unequally, so every estimate must weight them by their sizes: the sum of W_s * mean_s, with W_s the
+share of stratum s. This is unbiased for any numbers that are fixed beforehand. Here they depend on the pilot, which is
+part of the sample: where differences are skewed, a stratum whose pilot shows the large ones is drawn from more, and a
+bias of the order of 1/n remains. Simulated with 40 of 270 queries: none where differences are symmetric; 0.1 to 0.2
+standard errors where one query in seven is far off and all others agree, which costs an interval half a point of
+coverage at most. The standard error is smaller by 1 to 10 % than with numbers in proportion to size.
 """
 
 from __future__ import annotations
@@ -148,7 +151,8 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
         wanted = apportion(sizes, counts, sizes, min(PILOT, size))
     else:
         checked = [[values.difference(one) for one in members[name] if one in already] for name in names]
-        weights = [count * spread for count, spread in zip(sizes, spreads(checked), strict=True)]
+        kinds = [name.partition("/")[0] for name in names]
+        weights = [count * spread for count, spread in zip(sizes, spreads(checked, kinds), strict=True)]
         wanted = apportion(weights, [max(2, count) for count in counts], sizes, size)
     new: list[str] = []
     for name, then, now in zip(names, counts, wanted, strict=True):

@@ -159,7 +159,7 @@ def test_the_weighted_mean_is_right_and_the_plain_one_is_not():
     for _ in range(2000):
         mixed = [draws.permutation(one) for one in people]
         pilot = apportion(sizes.tolist(), [0] * 3, sizes.tolist(), 10)
-        weights = sizes * spreads([one[:n] for one, n in zip(mixed, pilot, strict=True)])
+        weights = sizes * spreads([one[:n] for one, n in zip(mixed, pilot, strict=True)], "abc")
         counts = apportion(weights.tolist(), pilot, sizes.tolist(), 40)
         found = [one[:n] for one, n in zip(mixed, counts, strict=True)]
         weighted.append(sum(one.mean() * size for one, size in zip(found, sizes, strict=True)) / sizes.sum())
@@ -195,11 +195,13 @@ def test_a_larger_total_takes_nothing_back(strata, total):
 
 
 def test_spreads():
-    """Values 0, 1 | 0.5, 0.5, 0.5: overall variance 0.125 with n - 1, so sqrt((0.5 + 0.25) / 3) and sqrt(0.25 / 4)."""
-    assert spreads([[0, 1], [0.5, 0.5, 0.5], [], [0.5]]) == pytest.approx(
-        [np.sqrt((0.5 + 0.2) / 3), np.sqrt(0.2 / 4), np.sqrt(0.1), np.sqrt(0.1)]
+    """Of 0, 1 | 0.5, 0.5, 0.5 | - | 0.5: the variance of all is 0.5 / 5 = 0.1. Group x, the first two:
+    (0.5 + 2 * 0.1) / (4 + 2). Group y: (0 + 2 * 0.1) / (0 + 2)."""
+    x, y = 0.7 / 6, 0.1
+    assert spreads([[0, 1], [0.5, 0.5, 0.5], [], [0.5]], "xxyy") == pytest.approx(
+        np.sqrt([(0.5 + 2 * x) / 3, 2 * x / 4, y, y])
     )
-    assert spreads([[1, 1], [1]]) == spreads([[1], []]) == [1, 1]
+    assert spreads([[1, 1], [1]], "xy") == spreads([[1], []], "xy") == [1, 1]
 
 
 def test_the_file_is_what_was_drawn(tmp_path):
