@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from harness.config.text import counted
 from harness.data.files import some
 from harness.evaluation.agreement import Estimate
+from harness.evaluation.prediction_powered import FEW, LEAST
 from harness.reports import terminal
 from harness.reports.markup import ABSENT, interval
 from harness.testset.audit_worth import Worth
@@ -68,10 +69,8 @@ def _model(console: Console, found: Audit) -> None:
     rows = [(TITLES[name], *_cells(one)) for name, one in found.model.statistics.items()]
     _table(console, ("", *COLUMNS), rows)
     _notes(console, found.model.statistics)
-    console.print(
-        "Sensitivity: of what people find relevant, the share that the model finds relevant, too.", style="dim"
-    )
-    console.print("Specificity: of what people find not relevant, the share that it does not, either.", style="dim")
+    console.print("Sensitivity: the share of what people find relevant that the model does.", style="dim")
+    console.print("Specificity: the share of what people find not relevant that the model does not.", style="dim")
     console.print()
     grades = range(len(found.model.counts))
     pairs = [(f"people: {grade}", *(f"{cell:,}" for cell in found.model.counts[grade])) for grade in grades]
@@ -140,7 +139,8 @@ def _worth(console: Console, more: Worth) -> None:
     cells = [(name, f"{one.checked:,}", _half(one.together), _half(one.people)) for name, one in rows]
     _table(console, ("", "checked queries", "with the model's labels", "people's alone"), cells)
     if math.isnan(more.now.together):
-        console.print("No interval below 20 checked queries, or where hardly any of them differ.", style="dim")
+        why = f"No interval below {LEAST} checked queries, or where hardly any of them differ."
+        console.print(why, style="dim")
 
 
 def _half(width: float) -> str:
@@ -148,14 +148,7 @@ def _half(width: float) -> str:
 
 
 def _advice(folder: Path, found: Audit) -> Iterator[str]:
-    """What to do about it, if anything."""
-    review = shlex.join(["harness", "testset", "review", f"testset={folder}"]) + " reviewer=NAME"
-    lines = []
-    if len(found.progress.checked) < found.progress.drawn:
-        lines.append(f"  {review} sample=audit   # the drawn queries that are left")
-    if found.progress.open:
-        pairs = counted(found.progress.open, "pair")
-        lines.append(f"  {review} sample=open   # {pairs} that people disagree about or cannot tell")
+    """What to do about it."""
     low = [one for one in (*found.people, *filter(None, [found.again])) if one.statistics["kappa"].value <= LOW]
     if low:
         yield (
@@ -163,10 +156,18 @@ def _advice(folder: Path, found: Audit) -> Iterator[str]:
             "grades mean before you blame the model."
         )
     elif found.model and found.model.statistics["kappa"].value <= LOW:
-        yield "The model agrees little with people: try another model or prompt, and judge again."
-    if lines:
-        yield "Next:"
-        yield from lines
+        yield "The model agrees little with people: judge again with another model or prompt."
+    yield "Next:"
+    review = shlex.join(["harness", "testset", "review", f"testset={folder}"]) + " reviewer=NAME"
+    progress = found.progress
+    if len(progress.checked) < progress.drawn:
+        yield f"  {review} sample=audit  # the drawn queries that are left"
+    elif len(progress.checked) < LEAST:
+        yield f"  {review} audit.queries={FEW}  # from {LEAST} checked queries on, scores have intervals"
+    if progress.open:
+        pairs = counted(progress.open, "pair")
+        yield f"  {review} sample=open  # {pairs} that people disagree about or cannot tell"
+    yield f"  {shlex.join(['harness', 'testset', 'freeze', f'testset={folder}'])}"
 
 
 def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

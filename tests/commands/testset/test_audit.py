@@ -76,8 +76,8 @@ def test_what_is_left_to_do_is_named(harness, tmp_path):
     done = harness("testset audit", "testset=ts")
     assert done.code == 0, done.err
     assert "Kappa of kim and lee is low: agree on what the grades mean before you blame the model." in done.out
-    assert "sample=audit   # the drawn queries that are left" in done.out
-    assert "sample=open   # 7 pairs that people disagree about or cannot tell" in done.out
+    assert "sample=audit  # the drawn queries that are left" in done.out
+    assert "sample=open  # 7 pairs that people disagree about or cannot tell" in done.out
 
 
 def lose(name):
