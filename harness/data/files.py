@@ -100,15 +100,26 @@ def json_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, dict[s
     appended: as for `numbered_lines`.
     """
     for number, line in numbered_lines(path, appended):
-        if line.lstrip().startswith("["):
-            raise BadInput(
-                f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"
-            )
-        yield number, json_row(line, path, number)
+        yield number, _row(line, path, number)
 
 
-def json_row(line: str, path: Path, number: int) -> dict[str, Any]:
-    """The JSON object on a line of a file, as strictly as by `json_lines`."""
+def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line in a part of a file that has been read, as strictly as by `json_lines`.
+
+    first: number of the first line.
+    """
+    for number, raw_line in enumerate(raw.split(b"\n"), start=first):
+        line = _decode(raw_line.rstrip(b"\r"), path, number)
+        if line.strip():
+            yield number, _row(line, path, number)
+
+
+def _row(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The JSON object on a line."""
+    if line.lstrip().startswith("["):
+        raise BadInput(
+            f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"
+        )
     row = _parse(line, path, number)
     if not isinstance(row, dict):
         raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must be one, in braces.")

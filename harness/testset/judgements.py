@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from filelock import FileLock
 
-from harness.data.files import as_id, field, is_torn, json_line, json_lines, json_row, opened, optional_text, required
+from harness.data.files import as_id, field, is_torn, json_line, json_lines, json_rows, opened, optional_text, required
 from retrievers.base import BadInput, Query
 
 JUDGEMENTS = "judgements.jsonl"
@@ -128,13 +128,9 @@ class JudgementLog:
                 raise BadInput(f"{self.path} was shortened while it was read, but is only ever added to. Start again.")
             file.seek(place.size)
             text, end, _ = file.read().rpartition(b"\n")
-        lines = text.split(b"\n") if end else []
-        found = [
-            _judgement(json_row(line.decode("utf-8", "replace"), self.path, number), f"{self.path}:{number}")
-            for number, line in enumerate(lines, start=place.lines + 1)
-            if line.strip()
-        ]
-        return found, Place(place.size + len(text) + len(end), place.lines + len(lines))
+        rows = json_rows(text, self.path, place.lines + 1)
+        found = [_judgement(row, f"{self.path}:{number}") for number, row in rows]
+        return found, Place(place.size + len(text) + len(end), place.lines + text.count(b"\n") + len(end))
 
     def _check(self) -> None:
         """BadInput unless lines can be added: the file is new, or is a file of lines."""

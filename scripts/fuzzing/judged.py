@@ -15,7 +15,7 @@ from harness.testset import pool as pools
 from harness.testset.audit_sample import AuditSample, draw, read_audit
 from harness.testset.judge_record import JudgeRecord, read_records, write_record
 from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import Judgement, JudgementLog, by_pair, current
+from harness.testset.judgements import Judgement, JudgementLog, Place, by_pair, current
 from harness.testset.pool import About, Pool, PooledPair, PooledRun
 from harness.testset.review_items import items
 from harness.testset.workbook import Questions, write_workbook
@@ -61,6 +61,7 @@ def _judgements(folder: Path) -> None:
     by_pair(current(read, {"7": Query.of("7", "달")}))
     log.append([NEW])
     same(log.read(), [*read, NEW], "the judgements")
+    same(log.since(Place())[0], [*read, NEW], "the judgements that are followed")
 
 
 ASKED = {"q1": "달은?", "q2": "=1+1", "q3": "안녕"}

@@ -10,7 +10,7 @@ from documents_folders import lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.testset.judgements import Judgement, JudgementLog, by_pair, current, text_digest
+from harness.testset.judgements import Judgement, JudgementLog, Place, by_pair, current, text_digest
 from retrievers.base import BadInput, Query, Turn
 
 MOON, SEA = Query.of("q1", "달은 왜 둥글어?"), Query.of("q2", "바다")
@@ -175,3 +175,25 @@ def test_a_missing_field_is_named(log, key):
     log.path.write_text(json.dumps({name: value for name, value in ROW.items() if name != key}))
     with pytest.raises(BadInput, match=f"{key} is missing"):
         log.read()
+
+
+def test_a_log_that_grows_is_followed_line_by_line(log):
+    """Whoever follows it sees each judgement once, and nothing of a line that is not finished."""
+    assert log.since(Place()) == ([], Place())
+    log.append([ONE])
+    found, place = log.since(Place())
+    assert (found, place.lines) == ([ONE], 1)
+    with log.path.open("ab") as file:
+        file.write(b'{"query": "torn')
+    assert log.since(place) == ([], place)
+    two = replace(ONE, doc_id="d2")
+    log.append([two, replace(two, withdrawn=True)])
+    found, place = log.since(place)
+    assert (found, place.lines) == ([two, replace(two, withdrawn=True)], 3)
+    with log.path.open("ab") as file:
+        file.write(b"[]\n")
+    with pytest.raises(BadInput, match=r"judgements.jsonl:4: a JSON array"):
+        log.since(place)
+    log.path.write_bytes(b"")
+    with pytest.raises(BadInput, match="was shortened"):
+        log.since(place)

@@ -269,12 +269,14 @@ def test_texts_are_shown_literally_and_words_of_the_query_are_marked(opened, lin
       return [
         of("가람모터스는 배터리를 언제 충전하면 좋아?", "가람모터스가 대한민국에서 충전소에서 배터리 충전을 언제나"),
         of("What is the charging time of model 2?", "The model 2 charges in a time; models 20, what"),
-        of("대한민국 A", "대한항공 A a")];
+        of("대한민국 A", "대한항공 A a"),
+        of("1톤은 2021년에 몇 km를 가? AI가", "1톤, 1회 2022년 2021년까지 211km 3km이다 km이다 air AI는")];
     }""")
     assert marked == [
         ["가람모터스가", "배터리", "충전을", "언제나"],  # 충전소에서 is no form of 충전하면: half of it differs
         ["model", "2", "charges", "time", "models"],
         [],
+        ["1톤", "2021년까지", "km이다", "AI는"],
     ]
 
 

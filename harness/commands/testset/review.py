@@ -198,11 +198,11 @@ def _stopped(work: Work, desks: Sequence[Desk], drawn_later: bool, invocation: I
         for name, (judged, total) in done.items():
             console.print(f"{name}: {judged:,} of {total:,} judged.")
         console.print("Next:")
-        if more:
-            again = shlex.join(["harness", "testset", "review", *flag(invocation.config_dir), *invocation.overrides])
-            console.print(f"  {again}    # goes on, with what is judged a second time or drawn later")
-        verb = "audit" if work.sample == AUDIT else "freeze"
         words = [*flag(invocation.config_dir), f"testset={work.folder}"]
-        console.print("  " + shlex.join(["harness", "testset", verb, *words]))
+        if more:
+            names = f"[{','.join(done)}]" if len(done) > 1 else "".join(done)
+            again = shlex.join(["harness", "testset", "review", *words, f"reviewer={names}", f"sample={work.sample}"])
+            console.print(f"  {again}    # goes on")
+        console.print("  " + shlex.join(["harness", "testset", "audit" if work.sample == AUDIT else "freeze", *words]))
 
     terminal.emit("text", {}, show)

@@ -1,20 +1,23 @@
 // Which words of a text are words of a query: the only help in reading, computed from the two texts alone.
-const WORD = /[\p{L}\p{N}]+/gu, HANGUL = /^[\uac00-\ud7a3]/;
+const WORD = /[\p{L}\p{N}]+/gu, HANGUL = /[\uac00-\ud7a3]/;
 const COMMON = new Set(("a an and are as at be by can did do does for from had has have how i in is it its me my of on or our " +
   "should tell that the their there these they this those to us was we were what when where which who whom whose why will with " +
   "would you your").split(" "));
 
 const folded = (word) => word.normalize("NFC").toLowerCase();
 
-// Whether two words have the same stem. Korean endings follow the stem: most of the shorter word must be a common
-// beginning. Words of other scripts differ in a few letters at the end; numbers and short words are the same or not.
+// Whether two words have the same stem. Korean endings follow the stem, which may be a number or a foreign word: most of
+// the shorter word must be a common beginning. Words of other scripts differ in a few letters at the end. Numbers, and
+// short words of other scripts, are the same or not.
 function akin(one, other) {
   if (one === other) return true;
   const shorter = Math.min(one.length, other.length), longer = Math.max(one.length, other.length);
   let same = 0;
   while (same < shorter && one[same] === other[same]) same++;
-  if (HANGUL.test(one)) return same >= 2 && same > shorter / 2;
-  return /^\p{L}/u.test(one) && same >= 4 && longer - same <= 3;
+  const last = one[same - 1] ?? "", rests = [one[same], other[same]].filter(Boolean);
+  if (HANGUL.test(one + other))
+    return same >= 2 && same > shorter / 2 && (HANGUL.test(last) || rests.every((letter) => HANGUL.test(letter)));
+  return !/\d/.test(last) && same >= 4 && longer - same <= 3;
 }
 
 // The words of a query that are looked for: no single letters, no English function words.
