@@ -72,7 +72,7 @@ class CheckedValues:
     def without_estimate(self) -> Estimate:
         """Of a measure that has no value for each query."""
         others = int((~self.checked).sum())
-        note = f"{NO_ESTIMATE}it is no mean over queries that judgements of documents change"
+        note = f"{NO_ESTIMATE}its values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
 
     def difference(self, other: CheckedValues, name: str) -> Estimate:

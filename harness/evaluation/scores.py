@@ -236,7 +236,7 @@ def score(
     split: the public part, and the seed of the bootstrap.
     multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
     missing: whether labelled queries without a row are left out ("skip") or scored as wrong ("zero").
-    detailed: measures that get an interval, a public and a private part, which are the slow part; None: all.
+    detailed: measures that get an interval or estimate, a public and a private part: the slow part; None: all.
 
     Raises BadInput for an unknown name in `metrics`, for one that the labels do not suffice for, and if no predicted
     query is labelled.
@@ -278,7 +278,7 @@ def score(
         counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
-        checked=_checked(lists, checked, [one for one in measures if one.name not in unknown], scored),
+        checked=_checked(lists, checked, [one for one in parted if one.name not in unknown], scored),
     )
 
 

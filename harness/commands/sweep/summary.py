@@ -20,6 +20,7 @@ from harness.config.text import counted, short_id
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.evaluation.objective import Objective as Ranked
 from harness.pipeline.timing import MS
+from harness.reports import markup
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
 
 SHOWN = 10  # best trials that are listed
@@ -111,7 +112,18 @@ class Summary:
         if self.groups:
             return self._notes_on_groups()
         tie = [self.recommended.reason] if self.recommended and self.recommended.reason else []
-        return [*tie, *(edge.note for edge in self.edges), *self._notes_on_cuts()]
+        return [*tie, *(edge.note for edge in self.edges), *self._notes_on_cuts(), *self._notes_on_labels()]
+
+    def _notes_on_labels(self) -> list[str]:
+        """What the best trial's value is worth where labels come partly from a model."""
+        objective = self.results[self.best].objective if self.best is not None else None
+        if objective is None or objective.estimate is None:
+            return []
+        found = objective.estimate
+        return [
+            f"Values are raw, {markup.raw_share(found)}, and so have no interval. Of the best trial: "
+            f"{markup.estimated(found, objective.title)}."
+        ]
 
     def _notes_on_cuts(self) -> list[str]:
         """What to mind where documents of different lengths are ranked by how much evidence the first k show."""
