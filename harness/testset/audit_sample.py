@@ -7,7 +7,7 @@ Strata are kinds of queries, divided by how hard the model's judgements make the
 queries is drawn in proportion to the sizes of the strata. Once people have checked it, the rest is drawn in proportion
 to size times spread of the difference between people's and the model's values (Neyman 1934).
 
-Strata are drawn from unequally, so every estimate must weight them by their sizes: the sum of W_s * mean_s, with W_s the
+Strata are drawn from unequally, so every estimate must weight them by size: the sum of W_s * mean_s, W_s being the
 share of stratum s. This is unbiased for any numbers that are fixed beforehand. Here they depend on the pilot, which is
 part of the sample: where differences are skewed, a stratum whose pilot shows the large ones is drawn from more, and a
 bias of the order of 1/n remains. Simulated with 40 of 270 queries: none where differences are symmetric; 0.1 to 0.2
