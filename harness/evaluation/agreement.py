@@ -220,6 +220,6 @@ def tables_of(
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray, where: np.ndarray | bool = True) -> np.ndarray:
-    """part / whole, NaN where `whole` is 0 or the condition does not hold."""
+    """part / whole, which is 1 at most but for rounding; NaN where `whole` is 0 or the condition does not hold."""
     known = (whole > 0) & where
-    return np.where(known, part / np.where(known, whole, 1), np.nan)
+    return np.where(known, np.minimum(part / np.where(known, whole, 1), 1), np.nan)
