@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness.config.check import Invocation
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
-from harness.evaluation.scores import plain
+from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
@@ -93,6 +93,7 @@ class Result(Evaluation):
             "gate": self.gate,
             "measured": self.measured,
             "losses": plain(self.losses) if self.scores else None,
+            UNANSWERABLE: plain(asdict(found)) if self.scores and (found := self.scores.unanswerable) else None,
             "counts": self.counts if self.scores else None,
             "files": {"predictions": str(self.folder / "predictions.jsonl"), "folder": str(self.folder)},
             "private_peeks": self.private_peeks,

@@ -17,7 +17,7 @@ from harness.data.predictions import read_predictions
 from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import table_text
-from harness.evaluation.scores import plain
+from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.reports import run_page, terminal
 from harness.reports.markup import interval, number
@@ -186,7 +186,7 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     }
     # By the definition of the reference values: 0 for a ratio without a denominator, whose summary has n = 0.
     document["metrics"] = {name: summary["mean"] for name, summary in content["summary"].items()}
-    names = ("summary", "estimates", "losses", "counts", "missing", "duplicates")
+    names = ("summary", "estimates", "losses", "counts", "missing", "duplicates", UNANSWERABLE)
     document |= {name: content[name] for name in names if name in content}
 
     def show(console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,20 +16,20 @@ from harness.evaluation import checked_values
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
 from harness.evaluation.judged import Judged, judge
-from harness.evaluation.losses import SHOWN, ceilings, losses, merged
+from harness.evaluation.losses import ceilings, losses, merged
 from harness.evaluation.measures import Family, Measure, check_labels, of_spans, parse
 from harness.evaluation.prediction_powered import Estimate
+from harness.evaluation.shown_lists import Lists, ShownLists
 from harness.evaluation.split import Split, public_part
-from retrievers.base import BadInput, Predictions, Qrels, Ranking, remembered
+from retrievers.base import BadInput, Qrels, Ranking, remembered
 
-Lists = Ranking | Predictions
 RESAMPLES = 2000
 NO_QUERY = {  # why a ratio of abstention has the denominator 0
     "abstention_precision": "no list is empty",
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
-DEEP = 100  # documents from which on a list that may be cut counts as whole: what a run retrieves by default
+UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,11 @@ class Scores:
     summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals, except
                that public has them with select_on=public.
     losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
-    counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates.
+    counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates, and
+               unanswerable where there are such queries.
     missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
+    unanswerable: share of the predicted unanswerable queries whose list is empty, which is part of no other number;
+               None if there are none.
     checked:   by people's and by the model's labels, where labels come partly from a model: then no mean above has an
                interval, which could not know what the model gets wrong; `estimates` have one. None for other labels.
     """
@@ -87,6 +90,7 @@ class Scores:
     counts: dict[str, int]
     missing: list[str]
     duplicates: dict[str, list[str]]
+    unanswerable: Summary | None = None
     checked: CheckedValues | None = None
 
     @cached_property
@@ -116,6 +120,7 @@ class Scores:
         content["values"] = {name: values.tolist() for name, values in self.values.items()}
         for part in ("summary", "public", "private"):
             content[part] = {name: asdict(summary) for name, summary in content[part].items()}
+        content[UNANSWERABLE] = asdict(found) if (found := content.pop("unanswerable")) else None
         if self.checked:
             content["estimates"] = {name: asdict(one) for name, one in self.estimates.items()}
         return plain(content)
@@ -152,67 +157,11 @@ def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] 
         summary=_with_intervals(summed(lambda one: one.summary), values, split.seed, wanted),
         public=_public(summed(lambda one: one.public), values, first.in_public, split, wanted),
         private=summed(lambda one: one.private),
+        unanswerable=None,  # no fold decides about them
         checked=checked_values.averaged(parts) if parts else None,
         losses=mean(lambda one: one.losses),
         ceilings=mean(lambda one: one.ceilings),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class ShownLists:
-    """The lists shown for each query and the lists they were made from. All have the same queries in the same rows.
-
-    final: the exported lists.
-    deep: the gated lists before the cut to `top_k`; None if unknown.
-    candidates: the full-depth lists before the gate, for losses and ceilings.
-    keep: bool [rows of final], whether the gate shows documents.
-    signal: float64 [rows of final], the signal the gate decided by.
-    rankings: name -> component ranking, for the oracle fusion.
-    top_k: length of the cut; required with `deep`.
-    complete: whether the lists end because the system found nothing more; False for lists that may have been cut.
-    """
-
-    final: Lists
-    deep: Lists | None = None
-    candidates: Lists | None = None
-    keep: np.ndarray | None = None
-    signal: np.ndarray | None = None
-    rankings: Mapping[str, Ranking] = field(default_factory=dict)
-    top_k: int | None = None
-    complete: bool = True
-
-    def __post_init__(self) -> None:
-        others = [lists for lists in (self.deep, self.candidates, *self.rankings.values()) if lists is not None]
-        if any(lists.query_ids != self.final.query_ids for lists in others):
-            raise ValueError("final, deep, candidates and rankings must have the same queries in the same rows")
-        if self.deep is not None and self.top_k is None:
-            raise ValueError("deep needs top_k, which decides the measures that read it")
-
-    def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Measure of rankings -> why it is unknown: of a file that may be cut, those that read deeper than it goes.
-
-        A measure without a cut-off reads whole lists.
-        """
-        if self.complete:
-            return {}
-        longest = self._longest
-        of_rankings = [measure for measure in measures if measure.family.of_rankings]
-        deeper = [measure.name for measure in of_rankings if (measure.reach or DEEP) > longest]
-        return dict.fromkeys(deeper, f"the longest list has {counted(longest, 'document')}")
-
-    @property
-    def are_cut(self) -> bool:
-        """Whether relevant documents that were found may be missing: lists that may be cut, and end with the score."""
-        return not self.complete and self._longest <= SHOWN
-
-    @property
-    def _longest(self) -> int:
-        return int((self.final.docs >= 0).sum(axis=1).max(initial=0))
-
-    def reads_final(self, measure: Measure) -> bool:
-        """Whether a measure reads the final lists; the others read `deep`."""
-        in_final = self.top_k is not None and measure.reach is not None and measure.reach <= self.top_k
-        return self.deep is None or in_final or not measure.family.of_rankings
 
 
 def score(
@@ -278,8 +227,22 @@ def score(
         counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
+        unanswerable=_unanswerable(lists.final, qrels, split.seed if detailed is None else None),
         checked=_checked(lists, checked, [one for one in parted if one.name not in unknown], scored),
     )
+
+
+def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
+    """The share of empty lists among the unanswerable queries that have one. seed: of the interval; None: without."""
+    length_of = dict(zip(final.query_ids, (final.docs >= 0).sum(axis=1).tolist(), strict=True))
+    empty = np.array([length_of[one] == 0 for one in qrels.unanswerable if one in length_of], np.float64)
+    if not len(empty):
+        return None
+    found = Summary(float(empty.mean()), len(empty))
+    if seed is None:
+        return found
+    (low,), (high,), (note,) = bootstrap_means(empty[None], seed, resamples=RESAMPLES)
+    return replace(found, low=float(low), high=float(high), note=note)
 
 
 def _checked(
@@ -303,15 +266,17 @@ def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
 
 
 def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicates: int) -> dict[str, int]:
-    return {
+    apart = {*qrels.grades, *qrels.unanswerable}
+    found = {
         "predicted": len(final.query_ids),
         "labelled": len(qrels.grades),
         "scored": len(shown.needs),
         "needs_no_retrieval": int((~shown.needs).sum()),
-        "unlabelled": sum(query_id not in qrels.grades for query_id in final.query_ids),
+        "unlabelled": sum(query_id not in apart for query_id in final.query_ids),
         "missing": missing,
         "duplicates": duplicates,
     }
+    return found | ({"unanswerable": len(qrels.unanswerable)} if qrels.unanswerable else {})
 
 
 def _lost(
@@ -379,6 +344,8 @@ def _summaries(
 
 
 def _reason(measure: Measure, judged: Judged) -> str:
+    if measure.family is Family.SHOWN:
+        return "no query that needs retrieval is shown documents"
     if measure.name == "abstention_auroc":
         return "no gate signal" if judged.signal is None else "all queries are of one kind"
     return NO_QUERY.get(measure.name, "no query needs retrieval")

@@ -14,13 +14,14 @@ from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
-from harness.evaluation.scores import Scores, Summary
+from harness.evaluation.scores import UNANSWERABLE, Scores, Summary
 from harness.pipeline.run_config import RunConfig
 from harness.reports.gate_view import GateView
 from harness.reports.markup import bullets, description, grid, interval, levels_text, marked, number, result, snippet
 from harness.reports.terminal import checked_notes
 
 # The measures listed first where a run has them, in this order, and how many measures the description lists.
+# The share of judged documents, as `judged@3`, comes next.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
 MEASURES_IN_NOTE = 8
 LOSSES = {
@@ -92,19 +93,22 @@ class RunScores:
     def headline(self, count: int) -> list[tuple[str, Summary]]:
         """(logged name, summary) of `count` measures, the objective first.
 
-        A measure that also has an out-of-fold value comes directly after it.
+        A measure that also has an out-of-fold value comes directly after it. Last is what unanswerable queries score
+        apart, where there are any.
         """
         if self.overall is None:
             return []
         summaries = self.overall.summary
-        order = dict.fromkeys([self.objective, *FIRST, *summaries])
+        judged = [name for name in summaries if name.startswith("judged@")]
+        order = dict.fromkeys([self.objective, *FIRST, *judged, *summaries])
         measures = [name for name in order if name in summaries and summaries[name].n][:count]
         rows = []
         for name in measures:
             if self.held_out and name in self.held_out.summary:
                 rows.append((f"{OOF}{name}", self.held_out.summary[name]))
             rows.append((name, summaries[name]))
-        return rows
+        apart = self.overall.unanswerable
+        return rows + ([(UNANSWERABLE, apart)] if apart else [])
 
 
 def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterable[str]) -> str:

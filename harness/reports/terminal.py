@@ -12,7 +12,7 @@ from harness.config.text import counted
 from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
-from harness.evaluation.scores import Scores
+from harness.evaluation.scores import UNANSWERABLE, Scores
 from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 
@@ -129,6 +129,9 @@ def score_rows(scores: Scores, held_out: Scores | None = None) -> Iterator[list[
             continue
         parts = [number(part[name].known if name in part else None) for part in (of.public, of.private)]
         yield [first, mean, interval(summary.low, summary.high, absent=""), last, *parts]
+    if apart := scores.unanswerable:
+        cells = [UNANSWERABLE, number(apart.mean), interval(apart.low, apart.high, absent="")]
+        yield [*cells, "", f"{apart.n:,}"] if scores.checked else [*cells, f"{apart.n:,}", "", ""]
 
 
 def notes_of(scores: Scores) -> list[str]:
@@ -232,4 +235,5 @@ def counted_queries(scores: Scores) -> str:
     for name in ("unlabelled", "missing", "duplicates"):
         if counts[name]:
             text += f"; {counts[name]} {name}"
-    return text + "."
+    apart = counts.get("unanswerable")
+    return f"{text}{f'; {apart} unanswerable, scored apart' if apart else ''}."

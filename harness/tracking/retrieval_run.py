@@ -22,7 +22,7 @@ from harness.data.submissions import bare_text, submission_rows
 from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
-from harness.evaluation.scores import Scores, Summary
+from harness.evaluation.scores import UNANSWERABLE, Scores, Summary
 from harness.pipeline import steps, timing
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
@@ -252,6 +252,7 @@ def scored(scores: Scores) -> dict[str, float]:
     values = by_part({"": scores.summary, "public/": scores.public, "private/": scores.private})
     for name, one in scores.estimates.items():
         values |= {f"estimate/{name}": one.value, f"estimate_low/{name}": one.low, f"estimate_high/{name}": one.high}
+    values |= {UNANSWERABLE: scores.unanswerable.mean} if scores.unanswerable else {}
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}
     values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
     values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}

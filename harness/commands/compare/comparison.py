@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from harness.config import manual
-from harness.config.components import GROUPS
+from harness.commands.compare.unjudged import Unjudged
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.evaluation.objective import Kind
 from harness.evaluation.prediction_powered import Estimate, EstimatedDifference
-from harness.evaluation.scores import plain
+from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.evaluation.significance import Difference
 from harness.tasks.task import Marked
 from harness.tracking.tracker import LoggedRun
@@ -201,8 +199,14 @@ class RetrievalScores(RunScores):
     losses: Mapping[str, float]
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
+    @property
+    def unanswerable(self) -> float | None:
+        """The share of empty lists among the unanswerable queries, all of them; None if there are none."""
+        return self.run.metrics.get(UNANSWERABLE)
+
     def to_json(self) -> dict[str, Any]:
-        numbers = {"metrics": self.metrics, "as_written": self.as_written, "losses": self.losses}
+        numbers: dict[str, Any] = {"metrics": self.metrics, "as_written": self.as_written, "losses": self.losses}
+        numbers |= {} if self.unanswerable is None else {UNANSWERABLE: self.unanswerable}
         head = self._head() | {"kind": self.kind, "out_of_fold": self.out_of_fold}
         estimates = {"estimates": {name: asdict(one) for name, one in self.estimates.items()}} if self.estimates else {}
         return head | plain(numbers | estimates) | self._board()
@@ -346,6 +350,8 @@ class Comparison:
 class RetrievalComparison(Comparison):
     """by_query: float64 [runs, queries], the metric of each query; NaN where it does not apply.
 
+    unjudged: what the labels leave open; None where they do not say which documents were judged.
+
     by_query and queries (all of them) are not in the JSON.
     """
 
@@ -354,6 +360,10 @@ class RetrievalComparison(Comparison):
     changed: Sequence[ChangedQuery]
     by_query: np.ndarray = field(repr=False)
     queries: Sequence[ComparedQuery] = field(repr=False)
+    unjudged: Unjudged | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | ({"unjudged": self.unjudged.to_json()} if self.unjudged else {})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -407,37 +417,6 @@ def verdict(pair: Pair, found: Difference, metric: str, pairs: int, unit: str) -
     else:
         low, high = found.low, found.high
     return f"{a} is better than {b} by {abs(found.mean):.3f} (95 % {low:.3f} to {high:.3f}) in {metric}, {p}."
-
-
-def changed_settings(runs: Sequence[RunScores]) -> dict[str, list[str | None]]:
-    """The logged params in which the runs differ: name -> the value of each run, None where it has none or null.
-
-    What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
-    the others bring, such as `fusion.k` 60 beside `fusion` rrf.
-    """
-    names = dict.fromkeys(name for run in runs for name in run.run.params)
-    logged = {name: [run.run.params.get(name) for run in runs] for name in names}
-    found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
-    brought = [_brought(run.run.params) for run in runs]
-    return {
-        name: values
-        for name, values in found.items()
-        if len(set(values)) > 1
-        and (
-            None not in values
-            or any(value is not None and value != own.get(name) for value, own in zip(values, brought, strict=True))
-        )
-    }
-
-
-def _brought(params: Mapping[str, str]) -> dict[str, str]:
-    """Key -> value as it is logged, of all that the choices among a run's params bring."""
-    import yaml
-
-    chosen = [(group, params[group]) for group in ("retriever", *GROUPS) if group in params]
-    entries = [pair for group, choice in chosen for pair in manual.keys_of(group, choice).items()]
-    values = {key: yaml.safe_load(entry.value) for key, entry in entries}
-    return {key: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for key, one in values.items()}
 
 
 def most_changed(gaps: np.ndarray) -> list[int]:

@@ -18,8 +18,9 @@ from harness.commands.compare.comparison import (
     RetrievalScores,
     ShownDocument,
     TaskComparison,
-    changed_settings,
 )
+from harness.commands.compare.settings import changed_settings
+from harness.evaluation.scores import UNANSWERABLE
 from harness.reports.markup import ABSENT, interval, number, p_value, signed
 from harness.reports.sections import Section
 
@@ -144,15 +145,19 @@ def _runs(comparison: RetrievalComparison) -> Section:
     fitted = any(run.out_of_fold for run in comparison.runs)
     estimated = any(run.estimates for run in comparison.runs)
     value = [f"estimate of {metric}", "95 % interval", "raw"] if estimated else [metric]
-    header = ["", "id", *value, "kind", *(["as written"] if fitted else []), "run"]
+    holes, apart = comparison.unjudged, any(run.unanswerable is not None for run in comparison.runs)
+    beside = [*(["as written"] if fitted else []), *([f"judged@{holes.k}"] if holes else [])]
+    header = ["", "id", *value, "kind", *beside, *([UNANSWERABLE] if apart else []), "run"]
     rows = []
     for run in comparison.runs:
-        written = [number(run.as_written[metric])] if fitted else []
+        more = [run.as_written[metric]] if fitted else []
+        more += [holes.judged[run.label]] if holes else []
+        numbers = [*more, *([run.unanswerable] if apart else [])]
         cells = [number(run.metrics[metric])]
         if estimated:
             found = run.estimates.get(metric)
             cells = [*([number(found.value), interval(found.low, found.high)] if found else [ABSENT] * 2), *cells]
-        rows.append([run.label, run.run.short_id, *cells, run.kind, *written, run.run.name])
+        rows.append([run.label, run.run.short_id, *cells, run.kind, *map(number, numbers), run.run.name])
     return Section("Runs", (), header, rows)
 
 

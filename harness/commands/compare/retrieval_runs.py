@@ -32,6 +32,7 @@ from harness.commands.compare.estimates import (
     estimated_verdict,
     without_intervals,
 )
+from harness.commands.compare.unjudged import ScoredLists, unjudged
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.predictions import read_predictions
@@ -80,6 +81,10 @@ class ComparedRun:
         """The parts of 1 - modified_map@3, out of fold if the values are."""
         prefix = f"{OOF if self.table.oof else ''}loss/"
         return {k.removeprefix(prefix): v for k, v in sorted(self.run.metrics.items()) if k.startswith(prefix)}
+
+    @property
+    def scored_lists(self) -> ScoredLists:
+        return ScoredLists(self.label, self.run, self.table.query_ids, self.predictions, self.config)
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -136,6 +141,7 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
     found = without_intervals(found) if checked else found
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
     queries, text_notes = _queries(runs, values[:, at])
+    holes, hole_notes = unjudged([run.scored_lists for run in runs])
     changed = [one for pair in combinations(labels, 2) for one in _changed(Pair(*pair), queries)]
     unit = f"{settings.judges}queries"
     said = [checked_note(float((~checked[0].checked).mean()))] if checked else []
@@ -149,7 +155,16 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
             else verdict(pair, found[rows][at], metric, len(pairs), unit)
             for rows, pair in pairs.items()
         ],
-        notes=[*said, *settings.judged_by(judges, "queries"), *notes, *part_notes, *text_notes, *ranked.notes],
+        notes=[
+            *said,
+            *settings.judged_by(judges, "queries"),
+            *(holes.notes if holes else ()),
+            *hole_notes,
+            *notes,
+            *part_notes,
+            *text_notes,
+            *ranked.notes,
+        ],
         runs=[
             RetrievalScores(
                 label=run.label,
@@ -179,6 +194,7 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
         shake_up=ranked.shake_up,
         by_query=values[:, at],
         queries=queries,
+        unjudged=holes,
     )
 
 

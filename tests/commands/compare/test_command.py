@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from html_pages import Parts, data_of
 
-from harness.commands.compare.comparison import Pair, changed_settings, verdict
+from harness.commands.compare.comparison import Pair, verdict
+from harness.commands.compare.settings import changed_settings
 from harness.evaluation import measures
 from harness.evaluation.significance import Difference, differences
 from harness.tracking.mlflow_tracker import MlflowTracker
