@@ -215,6 +215,7 @@ def test_what_is_killed_after_an_acknowledgement_is_not_lost(opened, tmp_path):
     page = opened(link)
     page.keyboard.press("1")
     page.locator(".text").wait_for()
+    saved(page)
     with page.expect_response(lambda answer: answer.request.method == "POST") as answered:
         page.keyboard.press("3")
     answered.value.finished()
