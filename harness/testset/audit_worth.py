@@ -129,16 +129,24 @@ def _sample(values: CheckedValues, name: str) -> tuple[Sample, np.ndarray]:
 
 
 def _imagined(sample: Sample, strata: np.ndarray, more: int, generator: np.random.Generator) -> Sample:
-    """With more checked queries, for whose values people differ from the model as they do for a checked one of the same
-    stratum, or of any where none of it is checked."""
+    """With more checked queries. What people say of them is on the line that their values of checked queries make with
+    the model's, but for the distance of a checked query of the same stratum, or of any where none of it is checked."""
     known = sample.checked & ~np.isnan(sample.people)
-    gaps = sample.people - sample.model
+    slope = _slope(sample.people[known], sample.model[known])
+    gaps = sample.people - slope * sample.model
     people, checked = sample.people.copy(), sample.checked.copy()
     for place in generator.permutation(np.flatnonzero(~checked))[:more]:
         alike = np.flatnonzero(known & (strata == strata[place]))
         gap = gaps[generator.choice(alike if len(alike) else np.flatnonzero(known))]
-        people[place], checked[place] = np.clip(sample.model[place] + gap, 0, 1), True
+        people[place], checked[place] = np.clip(slope * sample.model[place] + gap, 0, 1), True
     return replace(sample, people=people, checked=checked)
+
+
+def _slope(people: np.ndarray, model: np.ndarray) -> float:
+    """Of the line through both values of each query, from 0 to 1."""
+    spread = float(((model - model.mean()) ** 2).sum()) if len(model) else 0.0
+    shared = float(((people - people.mean()) * (model - model.mean())).sum()) if spread else 0.0
+    return min(max(shared / spread, 0.0), 1.0) if spread else 0.0
 
 
 def _width(sample: Sample) -> Width:

@@ -56,6 +56,18 @@ def test_what_more_checked_queries_buy_is_named(harness, made):
     assert done["more"]["checked"] == 14
 
 
+def test_more_checked_queries_narrow_the_interval(harness, tmp_path):
+    made = pooled(tmp_path, 60)
+    made.judge(MODEL, grade=lambda query_id, doc_id: max(2 * (doc_id < "4"), made.truth(query_id, doc_id)))
+    drawn(made, made.query_ids[:32])
+    made.judge(KIM, made.query_ids[:32], needs=True, sample="audit")
+    found = harness("testset audit", "testset=ts", "metric=ndcg@3", "format=json").json["worth"]
+    now, more = found["now"], found["more"]
+    assert more["checked"] > now["checked"] > 20
+    assert 0 < more["people"] < now["people"]
+    assert 0 < more["together"] < now["together"]
+
+
 def test_without_a_model_people_are_compared(harness, tmp_path):
     made = pooled(tmp_path, 8)
     drawn(made, made.query_ids[:3])
@@ -121,6 +133,9 @@ def edit(made):
         (nothing, ["relevant_from=0"], "relevant_from=0 is too small: the least is 1"),
         (nothing, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
         (nothing, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
+        (nothing, ["metric=ndcg"], "ndcg reads whole lists, but of each run only the first 3 are pooled"),
+        (nothing, ["metric=abstention_accuracy"], "abstention_accuracy is no mean over queries that judgements"),
+        (nothing, ["metric=span_recall@3"], "span_recall@3 is no mean over queries that judgements"),
         (nothing, ["metrics=ndcg@3"], "metrics"),
     ],
 )
