@@ -25,7 +25,8 @@ _SETTLED = {
     "unjudged": "harness testset judge testset={testset} model=NAME",
     "cannot tell": "harness testset review testset={testset} reviewer=NAME sample=open",
     "people disagree": "harness testset review testset={testset} reviewer=NAME sample=open",
-    "answered": "correct its kind and evidence in {testset}/queries.jsonl, or review the document",
+    "answered": "correct its kind and evidence in {testset}/queries.jsonl, or, if the document does not answer it, "
+    "harness testset review testset={testset} reviewer=NAME sample=open",
 }
 
 

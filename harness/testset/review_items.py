@@ -2,7 +2,8 @@
 
 audit:  of every drawn query whether it needs retrieval, and all its pooled pairs; some of them a second time.
 repair: pairs whose judgement by a model is suspicious. all: everything that no person has judged.
-open:   what people disagree about or cannot tell, for somebody who adjudicates.
+open:   what people disagree about, what nobody can tell, and what answers a query that is said to have no answer, for
+        somebody who adjudicates.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 
 from harness.testset.audit_sample import AuditSample
 from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import Judgement, Pair
+from harness.testset.judgements import ADJUDICATED, Judgement, Pair
 from harness.testset.pool import PooledPair
-from harness.testset.resolution import RELEVANT_FROM, resolve
+from harness.testset.resolution import RELEVANT_FROM, What, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Asked:
 
 
 FIRST, SECOND = "first round", "second round"
+SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # of open questions
 
 
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> Asked:
@@ -124,10 +126,16 @@ def _all(reviewer: str, judged: JudgedSet) -> Asked:
 
 
 def _open(reviewer: str, judged: JudgedSet, audit: AuditSample | None) -> Asked:
-    """What is settled for drawn queries belongs to the audit, and all else to repair."""
+    """What is settled for drawn queries belongs to the audit, and all else to repair.
+
+    A document that somebody has already settled as an answer to a query that is said to have none is not asked again:
+    then the query is to be corrected.
+    """
     found: dict[Item, str] = {}
-    for one in resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs).open:
-        if one.what in ("people disagree", "cannot tell") and judged.first_round((one.query_id, one.doc_id)):
+    resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
+    for one in resolved.open:
+        settled = one.what == "answered" and resolved.grades[one.query_id][one.doc_id or ""].basis == ADJUDICATED
+        if one.what in SETTLED_BY_PEOPLE and not settled:
             drawn = audit is not None and one.query_id in audit.drawn
             pi = audit.pi(one.query_id) if drawn and audit else 1.0
             found[Item(one.query_id, one.doc_id, 1, "audit" if drawn else "repair", pi)] = one.what

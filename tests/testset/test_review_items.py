@@ -144,6 +144,20 @@ def test_open_questions_are_what_people_disagree_about_or_cannot_tell():
     assert {(one.query_id, one.sample, one.pi) for one in found.items} == {("a", "audit", 0.5), ("b", "repair", 1.0)}
 
 
+def test_what_a_model_cannot_tell_is_open():
+    found = asked("open", said("b", "b1", None, "llm:m#1"), said("b", "b2", 1, "llm:m#1"))
+    assert pairs(found) == {("b", "b1", 1)}
+    assert found.reasons == {"cannot tell": 1}
+
+
+def test_an_answer_to_an_unanswerable_query_is_asked_about_once():
+    queries = {**QUERIES, "b": replace(QUERIES["b"], kind="unanswerable")}
+    answered = said("b", "b1", 3, "llm:m#1"), said("b", "b2", 0, "llm:m#1")
+    assert pairs(items("open", "kim", JudgedSet(queries, PAIRS, answered))) == {("b", "b1", 1)}
+    settled = said("b", "b1", 2, "adjudicated:kim", blind=False)
+    assert not items("open", "kim", JudgedSet(queries, PAIRS, (*answered, settled))).items
+
+
 def test_the_order_depends_on_names_and_ids_alone():
     found = asked("audit")
     assert shuffled(reversed(found.items), "kim") == list(found.items)

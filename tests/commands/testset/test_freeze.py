@@ -124,7 +124,8 @@ def test_open_questions_are_refused_or_left_out(harness, made, tmp_path):
         f"      1  nobody can tell (q00008 / {ids[8][1]}): harness testset review testset=ts reviewer=NAME sample=open",
         f"      1  people disagree (q00001 / {ids[1][1]}): harness testset review testset=ts reviewer=NAME sample=open",
         f"      1  answered, though the query is unanswerable (q00011 / {ids[11][0]}): correct its kind and evidence "
-        "in ts/queries.jsonl, or review the document",
+        "in ts/queries.jsonl, or, if the document does not answer it, harness testset review testset=ts reviewer=NAME "
+        "sample=open",
         "Settle them, or leave these queries out of this version: leave_out=true keeps 11 of 16 queries.",
     ]
     assert not (tmp_path / "ts" / "v1").exists()
