@@ -85,10 +85,12 @@ class Material:
             return Checks(why="no label comes from a model")
         if self.sample is None:
             return Checks(why="no queries were drawn for people to check")
-        people = resolve_people_only(self.judgements, self.kept, self.pool, self.relevant_from)
+        chosen = set(self.sample.drawn)
+        drawn = [one for one in self.kept if one.query.query_id in chosen]
+        people = resolve_people_only(self.judgements, drawn, self.pool, self.relevant_from)
+        settled = people.settled
+        checked = [one for one in drawn if one.query.query_id in settled]
         strata = {one.query.query_id: self.sample.strata.get(one.query.query_id) for one in self.kept}
-        drawn = set(self.sample.drawn) & people.settled
-        checked = [one for one in self.kept if one.query.query_id in drawn]
         if not checked:
             return Checks(why="people have completed none of the queries that were drawn")
         model = resolve_model_only(self.judgements, self.kept, self.pool, self.relevant_from)

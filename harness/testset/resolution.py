@@ -213,6 +213,8 @@ def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
 def _deciding(group: Sequence[Judgement]) -> Sequence[Judgement]:
     """Those of the judgements of a pair that decide: the last adjudication, else the first round of all people, else
     the last of a model."""
+    if len(group) == 1 and group[0].round == 1:  # most pairs by far
+        return group
     ranked: dict[str, list[Judgement]] = {}
     for one in group:
         if one.round == 1 or one.basis == ADJUDICATED:
