@@ -25,8 +25,8 @@ from harness.commands.export.ledger import Ledger
 from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof
 from harness.commands.sweep.trials import Context, read_journal, write_journal
-from harness.data import contest, dataset, qa, run_file, submissions, tables, trec
-from harness.data.files import json_text, sha256_of, write_text
+from harness.data import contest, dataset, labels, qa, run_file, submissions, tables, trec
+from harness.data.files import json_lines, json_text, sha256_of, unique_rows, write_text
 from harness.data.predictions import read_predictions
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
@@ -147,10 +147,25 @@ def _contest(folder: Path) -> None:
         write_text(again / "documents.jsonl", json_text(documents))
         write_text(again / "eval.jsonl", json_text(queries))
         if read.qrels is not None:
-            labels = ({"eval_id": one, "relevant": dict(grades)} for one, grades in read.qrels.grades.items())
-            write_text(again / "qrels.jsonl", json_text(labels))
-        if read.qrels is None or read.qrels.grades:
+            rows = ({"eval_id": one, "relevant": dict(grades)} for one, grades in read.qrels.grades.items())
+            write_text(again / "qrels.jsonl", json_text(rows))
+        if read.qrels is None or (read.qrels.grades and read.qrels == Qrels(read.qrels.grades)):
             same(read.fingerprints, dataset.load(contest.Contest(path=name), "contest").fingerprints, "the dataset")
+
+
+@reads("labels with holes", {"labels.jsonl": lines(
+    {"eval_id": 7, "needs": True, "kind": "fact", "relevant": {"d1": 2}, "not_relevant": ["d2"], "basis": "human"},
+    {"eval_id": "q3", "needs": False, "kind": "none", "relevant": {}, "not_relevant": ["d1"], "basis": "llm"},
+    {"eval_id": "q4", "needs": True, "kind": "unanswerable", "relevant": [], "not_relevant": [], "basis": ""},
+    {"eval_id": 5, "relevant": []},
+)})  # fmt: skip
+def _labels(folder: Path) -> None:
+    path = folder / "labels.jsonl"
+    rows = unique_rows(path, json_lines(path), "eval_id")
+    read = [labels.read_label(row, where, query_id) for where, query_id, _, row in rows]
+    labels.qrels_of(read)
+    again = [labels.read_label(labels.label_row(one), "again", one.query_id) for one in read]
+    same(again, read, "the labels")
 
 
 @reads("rewritten", CONTEST | {

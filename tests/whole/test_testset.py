@@ -86,7 +86,7 @@ def test_from_text_files_to_scores(harness, corpus, tmp_path):
 
     ran = harness("run", "dataset=testset", "dataset.path=ts", "metrics=[hit@3,mrr@3,map@3,ndcg@3]", "format=json").json
     assert all(0 < ran["metrics"][name] <= 1 for name in ("hit@3", "mrr@3", "map@3", "ndcg@3", "span_recall@3"))
-    assert ran["counts"]["unlabelled"] == 6, "those that the texts do not answer"
+    assert ran["counts"]["unanswerable"] == 6, "those that the texts do not answer"
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if KEY.encode() in path.read_bytes()], "the key reaches no file"
 
