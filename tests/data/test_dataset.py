@@ -2,11 +2,12 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.data.contest import Contest
+from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, load, search_queries
 from harness.data.qa import Autorag
 from harness.data.trec import Beir
@@ -115,6 +116,11 @@ def test_fingerprints_hold_across_versions():
     assert changed()["documents"] == "85c8cecba39c04b12fac66175a760c80fd5e0282d360c927220c30ebb02fb691"
     assert changed(qrels=None)["qrels"] is None
     assert changed(qrels=Qrels({"2": {}, "1": {"a": 1}})) == changed()
+    sample = load(Sample(), "sample").fingerprints["qrels"]
+    assert sample == "9d54bd0918aa8d7e3c150ff2de074d587bae5f89bca48beed87a6cda50810f23"
+    trec = Qrels({"1": {"a": 1.0}}, abstention=False)  # no zeros: as before they were read
+    assert changed(qrels=replace(trec, not_relevant={})) == changed(qrels=trec)
+    assert changed(qrels=replace(trec, not_relevant={"1": frozenset("b")})) != changed(qrels=trec)
 
 
 # ---- parts that do not fit
@@ -145,6 +151,23 @@ def test_dangling_labels_of_other_formats(tmp_path):
     parquet.write_table(table, tmp_path / "qa.parquet")
     with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 document .*: b"):
         load(Autorag(path=str(tmp_path)), "a")
+
+
+def test_documents_that_are_not_relevant_may_be_missing(tmp_path):
+    """BEIR qrels often judge documents that the corpus lacks: they cannot be ranked, and no run is refused for them."""
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "x"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
+    head = "query-id\tcorpus-id\tscore\n"
+    (tmp_path / "qrels" / "test.tsv").write_text(f"{head}q1\td1\t1\nq1\td8\t0\nq1\td9\t-1\n")
+    assert load(Beir(path=str(tmp_path)), "b").notes == (
+        "2 judged pairs of a query and a document, 2.0 per query; 1 of them relevant.",
+        "1 pair of a query and a document pooled, but not judged.",
+        "2 documents of the labels, none of them relevant, missing from the dataset: d8, d9.",
+    )
+    (tmp_path / "qrels" / "test.tsv").write_text(f"{head}q1\td8\t1\n")
+    with pytest.raises(BadInput, match=r"labels name 1 document .*: d8"):
+        load(Beir(path=str(tmp_path)), "b")
 
 
 # ---- what is searched
