@@ -18,7 +18,8 @@ by stratum s, weighted by its share W of the queries, with one λ for all strata
 λ fits the checked queries better than others: each residual Y − λŶ is divided by 1 − its leverage on λ, as if the
 query had had no part in it (the HC3 of MacKinnon & White 1985). Without that, simulated 95 % intervals cover the truth
 in 91 % at n = 30. The interval is Student's, with Satterthwaite's degrees of freedom for the residuals' variances:
-n − 1 in one stratum. It holds for the queries that the test set was drawn from, as the intervals of means do.
+n − 1 in one stratum. Small strata that follow each other share a variance, as two or three queries tell little of it.
+The interval holds for the queries that the test set was drawn from, as the intervals of means do.
 
 A measure that applies to some queries is a ratio of two means: of what it gives, and of whether it applies. People and
 the model may disagree on that. Both means are estimated with the same λ, and the residuals are those of the ratio
@@ -30,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +40,7 @@ NO_INTERVAL = "no interval: "  # the same for one without an interval
 LEAST = 20  # checked queries from which on there is an interval
 FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (scripts/simulate_checked_labels.py)
 CONFIDENCE = 0.95
+LEAST_FREEDOM = 4  # of a variance: below, strata that follow each other share theirs
 SPARSE = 5  # with fewer checked queries that differ from the rest, no interval: as for shares, np must not be below 5
 MOST_LEVERAGE = 0.5  # of one query on λ: a single query with another value by the model than the rest would have 1
 _ROUNDING = 1e-12  # variances up to this are 0
@@ -251,7 +254,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
     tuned: whether λ was computed from the checked queries, not given; at 0 and 1 it is as if it were given.
     """
-    from_others = from_checked = squares = 0.0
+    from_others, spreads = 0.0, []
     leverages = _leverages(strata, ratio)
     n = len(np.concatenate(leverages))
     for one, leverage in zip(strata, leverages, strict=True):
@@ -265,12 +268,39 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
         if spread and tuned and 0 < weight < 1:
             outside = (residuals - residuals.mean()) / (1 - 1 / n - np.minimum(leverage, MOST_LEVERAGE))
             spread = float((outside**2).sum()) / (len(people) - 1) * (1 - 1 / n)
-        part = one.share**2 * spread / len(people)
-        from_checked += part
-        squares += part**2 / (len(people) - 1)
+        spreads.append(_Spread(one.share**2 / len(people), spread, len(people) - 1))
+    parts = [(sum(one.weight for one in group) * _pooled(group), group) for group in _groups(spreads)]
+    from_checked = sum(part for part, _ in parts)
+    squares = sum(part**2 / sum(one.freedom for one in group) for part, group in parts)
     applies = sum(one.share * one.mean(weight)[1] for one in strata)
     freedom = from_checked**2 / squares if squares > 0 else math.inf
     return math.sqrt(from_others + from_checked) / applies, freedom
+
+
+class _Spread(NamedTuple):
+    """The residuals of a stratum. weight: of their variance in that of the estimate."""
+
+    weight: float
+    variance: float
+    freedom: int
+
+
+def _groups(spreads: Sequence[_Spread]) -> list[list[_Spread]]:
+    """Strata one after the other, with at least LEAST_FREEDOM degrees of freedom in each group if there are as many."""
+    groups: list[list[_Spread]] = [[]]
+    for one in spreads:
+        if sum(other.freedom for other in groups[-1]) >= LEAST_FREEDOM:
+            groups.append([])
+        groups[-1].append(one)
+    if len(groups) > 1 and sum(one.freedom for one in groups[-1]) < LEAST_FREEDOM:
+        last = groups.pop()
+        groups[-1] += last
+    return groups
+
+
+def _pooled(group: Sequence[_Spread]) -> float:
+    """The variance within the strata of a group."""
+    return sum(one.variance * one.freedom for one in group) / sum(one.freedom for one in group)
 
 
 def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:

@@ -100,17 +100,31 @@ def test_all_checked_is_students_interval():
 
 
 def test_strata_are_weighted_by_their_shares():
-    """Half of the queries are in each stratum, but 4 of the checked in one and 20 in the other: mean of 0.8 and 0.2."""
+    """Half of the queries are in each stratum, but 6 of the checked in one and 20 in the other: mean of 0.8 and 0.2."""
     strata = np.repeat([0, 1], 40)
     checked = np.zeros(80, bool)
-    checked[:4] = checked[40:60] = True
+    checked[:6] = checked[40:60] = True
     values = np.where(strata == 0, 0.8, 0.2) + np.tile([0.1, -0.1], 40)
     found = estimate(Sample(np.where(checked, values, np.nan), np.zeros(80), checked, strata))
     assert found.value == pytest.approx(0.5)
-    parts = [0.25 * values[checked & (strata == one)].var(ddof=1) / n for one, n in ((0, 4), (1, 20))]
+    parts = [0.25 * values[checked & (strata == one)].var(ddof=1) / n for one, n in ((0, 6), (1, 20))]
     assert found.high - found.value == pytest.approx(
-        _student(sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 19)) * math.sqrt(sum(parts))
+        _student(sum(parts) ** 2 / (parts[0] ** 2 / 5 + parts[1] ** 2 / 19)) * math.sqrt(sum(parts))
     )
+
+
+def test_small_strata_share_a_variance():
+    """Two strata with 2 checked queries each and one with 20, a third of the queries each. The first two alone have one
+    degree of freedom each: with the third, 1 + 1 + 19 for one variance within strata."""
+    strata = np.repeat([0, 1, 2], 30)
+    checked = np.zeros(90, bool)
+    checked[:2] = checked[30:32] = checked[60:80] = True
+    values = np.tile([0.6, 0.4], 45)
+    values[:2] = 1.0, 0.0
+    found = estimate(Sample(np.where(checked, values, np.nan), np.zeros(90), checked, strata))
+    squares = [((one - one.mean()) ** 2).sum() for one in (values[checked & (strata == place)] for place in range(3))]
+    error = math.sqrt(sum(squares) / 21 * (1 / 2 + 1 / 2 + 1 / 20) / 9)
+    assert found.high - found.value == pytest.approx(_student(21) * error)
 
 
 def _student(freedom):

@@ -45,8 +45,10 @@ def run_figures(comparison: RetrievalComparison) -> dict[str, bytes]:
 
 
 def file_figures(comparison: Comparison) -> dict[str, bytes]:
-    """name -> PNG: "differences" with their intervals; "shake_up", if ranks can shift."""
-    figures = {"differences": png(draw_differences(comparison), quick=False)}
+    """name -> PNG: "differences" with their intervals, if any is known; "shake_up", if ranks can shift."""
+    figures = {}
+    if _drawable(comparison):
+        figures["differences"] = png(draw_differences(comparison), quick=False)
     if comparison.shake_up:
         boards = {run.label: run.board for run in comparison.runs if run.board}
         figures["shake_up"] = png(draw_shake_up(comparison.metric, boards, comparison.shake_up))
@@ -55,9 +57,7 @@ def file_figures(comparison: Comparison) -> dict[str, bytes]:
 
 def draw_differences(comparison: Comparison) -> Figure:
     """One line per pair in the metric, or per measure if there is only one pair; dark if significant."""
-    metric, several = comparison.metric, comparison.several
-    wanted = comparison.in_metric if several else comparison.differences
-    rows = [one for one in wanted if math.isfinite(_drawn(one).mean)]
+    metric, several, rows = comparison.metric, comparison.several, _drawable(comparison)
     figure = new_figure(7, 1.1 + 0.28 * len(rows))
     axes = figure.subplots()
     for place, one in enumerate(rows):
@@ -72,6 +72,11 @@ def draw_differences(comparison: Comparison) -> Figure:
     what = f"{metric}, first − second" if several else str(comparison.first_pair)
     axes.set_xlabel(f"{what}, with 95 % interval; dark: p (Holm) up to {ALPHA}", fontsize=FONT)
     return with_fonts(figure)
+
+
+def _drawable(comparison: Comparison) -> list[PairedResult]:
+    wanted = comparison.in_metric if comparison.several else comparison.differences
+    return [one for one in wanted if math.isfinite(_drawn(one).mean)]
 
 
 @dataclass(frozen=True)
