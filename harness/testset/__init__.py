@@ -1,1 +1,1 @@
-"""Test sets: questions drafted by a language model from documents, with the evidence that answers them."""
+"""Test sets: drafted by a language model with evidence, pooled, judged by models and people, and frozen."""

@@ -7,8 +7,10 @@ import shlex
 import shutil
 from pathlib import Path
 
+import openpyxl
 import pytest
 import scripted_drafts
+import scripted_judge
 from chat_server import ChatServer, Invocation
 
 import harness as harness_package
@@ -37,12 +39,14 @@ def run_commands(harness, monkeypatch):
             assert program == "harness", command
             if words and f"{verb} {words[0]}" in cli.COMMANDS:
                 verb, words = f"{verb} {words[0]}", words[1:]
-            if verb == "testset draft" or any(word.startswith("llm.model=") for word in words):
+            if verb in ("testset draft", "testset judge") or any(word.startswith("llm.model=") for word in words):
                 words.append(f"llm.base_url={server.url}")
             verbs.append(verb)
             if verb not in BLOCKING:
                 done = harness(verb, *words)
                 assert done.code == 0, f"{command}\n{done.err}"
+            if verb == "testset review" and (written := [word for word in words if word.startswith("output=")]):
+                fill_in(written[0].removeprefix("output="))
         return verbs
 
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -51,11 +55,23 @@ def run_commands(harness, monkeypatch):
 
 
 def language_model(asked: Invocation, _: int) -> str:
-    """Drafts queries, writes the same query or answer for all conversations, and says that all need documents."""
+    """Drafts queries, grades documents, writes the same query or answer for all conversations, and says that all need
+    documents."""
     if asked.schema is None:
         return "yes"
     properties = asked.schema["properties"]
+    if "grade" in properties:
+        return scripted_judge.judge(asked)
     return scripted_drafts.draft(asked) if "items" in properties else json.dumps(dict.fromkeys(properties, "달의 모양"))
+
+
+def fill_in(workbook: str) -> None:
+    """Answer what a workbook asks: every query needs retrieval, and every other document answers it."""
+    book = openpyxl.load_workbook(workbook)
+    for sheet in (book["queries"], book["pairs"]):
+        for row in range(2, sheet.max_row + 1):
+            sheet.cell(row, sheet.max_column).value = "yes" if sheet.title == "queries" else row % 2 * 3
+    book.save(workbook)
 
 
 @pytest.mark.slow
@@ -72,6 +88,13 @@ def test_the_commands_of_the_readme_work_in_order(run_commands, tmp_path):
 def test_the_commands_of_the_guide_to_test_sets_work_in_order(run_commands, tmp_path):
     shutil.copytree(SAMPLE / "profiles", tmp_path / "corpus")
     assert set(run_commands("docs/testsets.md")) == {"prepare", "testset draft", "run", "sweep"}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_guide_to_judgements_work_in_order(run_commands, tmp_path):
+    shutil.copytree(SAMPLE / "testset", tmp_path / "ts")
+    judging = {"testset pool", "testset judge", "testset review", "testset audit", "testset freeze"}
+    assert set(run_commands("docs/judgements.md")) == {"prepare", "run", *judging}
 
 
 @pytest.mark.slow
