@@ -74,7 +74,7 @@ def test_the_command_comes_first(line, right, capsys):
 KEYS = [
     (
         "run dataset.path",
-        r"dataset=sample does not have it\. Choose dataset=autorag, beir, contest, squad or testset\.",
+        r"dataset=sample does not have it\. Choose dataset=autorag, beir, contest, frozen, squad or testset\.",
     ),
     ("run gate.threshold", r"gate=none does not have it\. Choose gate=score\."),
     ("run gate.threshold gate=auto", r"gate=auto does not have it"),

@@ -151,7 +151,7 @@ def _add(folder, name):
 
 
 def test_processes_take_turns(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_add, args=(tmp_path, name)) for name in "ab"]
     for one in workers:
         one.start()
