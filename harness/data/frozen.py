@@ -180,6 +180,11 @@ class Frozen:
             f"{counted(len(labels), 'query')}, {by_model:,} of them with grades by a model"
             + (f"; people checked {people:,} that were drawn at random." if people else ".")
         )
+        if by_model and not people:
+            yield (
+                "Intervals do not know what the model gets wrong, and may miss what people would say altogether. They "
+                "do once people have checked queries drawn at random: harness testset review, sample=audit."
+            )
         if self.folder.fingerprint != manifest["documents"].get("sha256"):
             yield "The documents are not those that were pooled: those that are new among them are unjudged."
 

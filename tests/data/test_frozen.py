@@ -64,6 +64,14 @@ def test_the_folder_may_move(made):
     assert read("elsewhere").fingerprints == before.fingerprints
 
 
+def test_labels_of_a_model_alone_come_with_a_warning(made):
+    warning = "Intervals do not know what the model gets wrong"
+    assert not any(note.startswith(warning) for note in read().notes)
+    (made / "ts" / "audit.json").unlink()
+    frozen(made / "ts", version=2)
+    assert any(note.startswith(warning) for note in read("ts/v2").notes)
+
+
 def test_fingerprints_tell_what_scores_and_estimates_depend_on(made):
     """Of the labels that people checked, too: the scores are the same without them, and the intervals are not."""
     before = read().fingerprints
