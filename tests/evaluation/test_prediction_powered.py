@@ -36,8 +36,8 @@ def drawn(n=30, others=270, seed=0, noise=0.3):
     return Sample(np.where(checked, people, np.nan), model, checked)
 
 
-# (n, others, seed, noise) of a sample, λ (None: tuned), and what ppi_py 0.2.3 makes of it: `ppi_mean_pointestimate`, and
-# the ends of `ppi_mean_ci` with alpha=0.05. Its package is not installed for tests, since it brings a module `tests`.
+# (n, others, seed, noise) of a sample, λ (None: tuned), and what ppi_py 0.2.3 makes of it: `ppi_mean_pointestimate` and
+# the ends of `ppi_mean_ci` with alpha=0.05. It is not installed for tests, since its package brings a module `tests`.
 WITNESSED = [
     ((30, 270, 0, 0.3), 0.0, 0.543576478270, 0.434485558552, 0.652667397989),
     ((30, 270, 0, 0.3), 0.37, 0.542334903912, 0.456913369103, 0.627756438721),
