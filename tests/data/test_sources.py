@@ -447,7 +447,10 @@ def test_real_korquad():
 def test_real_cranfield():
     dataset = load(Beir(path=str(SHARED / "cranfield")), "cranfield")
     assert (len(dataset.documents), len(dataset.queries), len(dataset.qrels.grades)) == (1400, 225, 225)
-    assert dataset.notes == ("2 of 1,400 documents are empty: 471, 995.",)
+    assert dataset.notes == (
+        "2 of 1,400 documents are empty: 471, 995.",
+        "1,837 judged pairs of a query and a document, 8.2 per query; 1,612 of them relevant.",
+    )
     # 1,837 judgements, 225 of them of grade 0
     assert sum(len(relevant) for relevant in dataset.qrels.grades.values()) == 1837 - 225
 
