@@ -8,8 +8,7 @@ usage}}}, one for each judge in `judgements.jsonl`. `grades` counts "0" to "3" a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 from harness.config.text import short_id
 from harness.data.files import field, json_file, required, some, write_text
 from harness.evaluation.proportions import Proportion
-from harness.progress import stage
 from harness.testset import controls
 from harness.testset.judgements import GRADES
 from harness.testset.pool import Pool
@@ -70,24 +68,10 @@ def read_records(folder: Path) -> dict[str, JudgeRecord]:
 
 
 def write_record(folder: Path, record: JudgeRecord) -> None:
-    """Add the record of a judge, in place of an earlier one of the same. Under `alone`."""
+    """Add the record of a judge, in place of an earlier one of the same. Under `hold.held`."""
     records = {**read_records(folder), record.by: record}
     content = {"version": VERSION, "judges": {by: row(one) for by, one in sorted(records.items())}}
     write_text(folder / RECORD, json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the test set for judging: a second process waits, and then finds what the first has judged."""
-    from filelock import FileLock
-
-    lock = FileLock(folder / f".{RECORD}.lock")
-    with stage("waiting for another process that judges this test set"):
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:

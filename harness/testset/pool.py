@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,6 @@ from harness.data import testset
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import as_id, json_file, json_lines, json_text, once, required, write_text
 from harness.data.files import field as value_of
-from harness.progress import stage
 from retrievers.base import BadInput
 
 POOL, MANIFEST = "pool.jsonl", "pool.json"
@@ -128,23 +126,6 @@ def write(folder: Path, pool: Pool) -> None:
         "queries": dict(about.queries),
     }
     write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the pool of a test set: a second process waits, and then finds what the first has pooled.
-
-    folder: of a finished test set.
-    """
-    from filelock import FileLock
-
-    lock = FileLock(folder / f".{POOL}.lock")
-    with stage("waiting for another process that pools for this test set"):
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def documents_of(folder: Path, given: str | None) -> DocumentsFolder:

@@ -18,7 +18,8 @@ from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
 from harness.progress import stage
 from harness.testset import controls
-from harness.testset.judge_record import JudgeRecord, alone, circular, read_records, write_record
+from harness.testset.hold import held
+from harness.testset.judge_record import RECORD, JudgeRecord, circular, read_records, write_record
 from harness.testset.judgements import JudgementLog
 from harness.testset.judging import read_reply, verdict
 from harness.testset.judging_work import Asked, Work, work
@@ -40,7 +41,7 @@ def judge(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if config["dry_run"]:
         prompts = _work(config, folder).prompts
         return judge_shown.dry_run(config["format"], _unasked(config, model).estimate(prompts), prompts)
-    with alone(folder):
+    with held(folder, RECORD, "judges"):
         return _judged(config, _work(config, folder), model)
 
 

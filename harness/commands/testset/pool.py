@@ -19,6 +19,7 @@ from harness.data.testset import EvidencedQuery, read_manifest, read_queries, sp
 from harness.progress import stage
 from harness.testset import pool as pools
 from harness.testset import pooling
+from harness.testset.hold import held
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
 from harness.testset.pool import About, Pool, PooledRun
 from harness.tracking import full_lists
@@ -58,7 +59,7 @@ def pool(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Pool what runs retrieved, or add to a pool, and say what there is to judge."""
     path = Path(config["testset"])
     read_manifest(path, "testset")
-    with pools.alone(path):
+    with held(path, pools.POOL, "pools for"):
         with stage("reading the test set"):
             testset = _testset(path, config["documents"])
         with tempfile.TemporaryDirectory() as folder, stage("reading the runs' lists"):
