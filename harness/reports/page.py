@@ -1,7 +1,7 @@
 """One HTML file that needs no other: a template with data in it as JSON.
 
-All templates share `head.html`, `page.css` and `page.js`. A page shows every text of its data literally, and only its
-own scripts and styles run: its Content-Security-Policy lists their hashes.
+`{{NAME}}` in a template stands for the file of that name beside it, such as `page.css`. A page shows every text of its
+data literally, and only its own scripts and styles run: its Content-Security-Policy lists their hashes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 TEMPLATES = Path(__file__).parent / "templates"
-SHARED = ("head.html", "page.css", "page.js")
+FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
 
 
 def filled(template: Path, data: Mapping[str, Any]) -> str:
@@ -28,10 +28,8 @@ def filled(template: Path, data: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _template(template: Path) -> tuple[str, str]:
-    """(the template with the shared files in it, a Content-Security-Policy for its own styles and scripts only)."""
-    text = template.read_text("utf-8")
-    for name in SHARED:
-        text = text.replace(f"{{{{{name}}}}}", template.with_name(name).read_text("utf-8"))
+    """(the template with its files in it, a Content-Security-Policy for its own styles and scripts only)."""
+    text = FILE.sub(lambda found: template.with_name(found[1]).read_text("utf-8"), template.read_text("utf-8"))
     allowed = {
         kind: " ".join(_hashed(body) for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL))
         for kind in ("style", "script")
