@@ -31,7 +31,7 @@ class BoardRuns:
     select_on: the queries that rank the runs, "all" or "public".
     query_ids: ascending.
     needs, multi_turn, public: bool [Q], as in `evaluation.score_table.Table`.
-    values: float64 [R, Q], the measure, NaN where it does not apply; out of fold where something was learnt from labels.
+    values: float64 [R, Q], the measure, out of fold where something was learnt from labels; NaN where it is undefined.
     losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none.
     notes: what a reader must know besides, such as which runs of the experiment are not here, and why.
     """
