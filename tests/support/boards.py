@@ -43,7 +43,7 @@ def made_run(number, retriever, gate, top_k, value):
     kind = "out of fold" if gate == "auto" else "in sample"
     score = Objective("modified_map@3", float(value), float(value) - 0.06, float(value) + 0.06, kind)
     logged = LoggedRun(
-        run_id=f"{number:032x}",
+        run_id=f"{number:08x}".ljust(32, "0"),
         name=f"{retriever}-kiwi-{gate}",
         experiment="made",
         status="FINISHED",

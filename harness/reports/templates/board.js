@@ -1,0 +1,221 @@
+// The frame of a board: language, tabs, the runs that are selected, keys. A tab's file calls `tab` once, if its part of
+// DATA is there, and stands in a block { … }, so that its names are its own.
+//
+// DATA.runs lists the runs, the best first; everywhere a run is its place in this list.
+
+// ---- Words: every text stands as {en, ko}
+
+const LANGUAGES = { en: "English", ko: "한국어" };
+let language = (navigator.languages ?? [navigator.language]).map((one) => one.slice(0, 2)).find((one) => one in LANGUAGES) ?? "en";
+const say = (words) => (typeof words === "string" ? words : words[language]);
+const queriesOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "query" : "queries"}`, ko: `질의 ${grouped(count)}개` });
+const runsOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "run" : "runs"}`, ko: `실행 ${grouped(count)}개` });
+const signed = (value, digits = 4) => (value === 0 ? number(0, digits) : (value > 0 ? "+" : "−") + number(Math.abs(value), digits));
+const KINDS = {
+  "in sample": { en: "in sample", ko: "표본 내(in sample)" },
+  "out of fold": { en: "out of fold", ko: "폴드 밖(out of fold)" },
+  public: { en: "public", ko: "public 질의" },
+  "public, out of fold": { en: "public, out of fold", ko: "public 질의, 폴드 밖(out of fold)" },
+  "held out": { en: "held out", ko: "따로 둔 질의" },
+};
+const LOSSES = [
+  { name: "", colour: "var(--right)", words: { en: "right", ko: "맞음" } },
+  { name: "wrongly_returned", colour: "var(--wrongly-returned)", words: { en: "wrongly returned", ko: "잘못 반환" } },
+  { name: "wrongly_withheld", colour: "var(--wrongly-withheld)", words: { en: "wrongly withheld", ko: "잘못 막음" } },
+  { name: "not_found", colour: "var(--not-found)", words: { en: "not found", ko: "찾지 못함" } },
+  { name: "misranked", colour: "var(--misranked)", words: { en: "misranked", ko: "순위가 낮음" } },
+  { name: "not_found_or_misranked", colour: "var(--not-found-or-misranked)", words: { en: "not found or misranked", ko: "찾지 못했거나 순위가 낮음" } },
+];
+
+// What a screen reader says now.
+function announce(words) {
+  $("spoken").textContent = "";
+  requestAnimationFrame(() => { $("spoken").textContent = say(words); });
+}
+
+// ---- The runs that are selected: one to four places, in the order in which they were chosen
+
+const MOST = 4;
+const selection = Object.assign([], {
+  listeners: new Set(),
+  // Call the listener after each change, for as long as the tab shows what it shows now.
+  onchange(listener) { this.listeners.add(listener); },
+  set(places) {
+    const wanted = [...new Set(places)].slice(0, MOST);
+    if (!wanted.length || String(wanted) === String(this)) return;
+    this.splice(0, this.length, ...wanted);
+    drawChosen();
+    for (const listener of this.listeners) listener();
+    address();
+  },
+  toggle(place) {
+    if (this.includes(place)) {
+      if (this.length === 1) announce({ en: "One run stays selected.", ko: "실행 하나는 선택되어 있어야 합니다." });
+      this.set(this.filter((one) => one !== place));
+    } else if (this.length === MOST) {
+      announce({ en: `${MOST} runs are selected: take one out first.`, ko: `이미 ${MOST}개를 골랐습니다. 먼저 하나를 빼세요.` });
+    } else this.set([...this, place]);
+  },
+});
+const shortName = (place) => DATA.runs[place].short;
+// The dot of a selected run; a ring for others.
+function slot(place) {
+  const at = selection.indexOf(place);
+  return make("span", { class: "slot", style: at < 0 ? {} : { background: `var(--run-${at})`, borderColor: `var(--run-${at})` } });
+}
+function drawChosen() {
+  $("chosen").setAttribute("aria-label", say({ en: "Selected runs", ko: "선택한 실행" }));
+  $("chosen").replaceChildren(...selection.map((place) => {
+    const remove = { en: `Take out ${shortName(place)}`, ko: `${shortName(place)} 빼기` };
+    return make("span", { class: "picked", "data-run": place }, slot(place), make("span", { class: "name" }, shortName(place)),
+      selection.length > 1 ? make("button", { class: "out", "aria-label": say(remove), title: say(remove), onclick: () => {
+        selection.toggle(place);
+        $("chosen").querySelector("button")?.focus();
+      } }, "×") : null);
+  }));
+}
+
+// A choice of one run. onchange(place).
+function runChoice(label, place, onchange) {
+  return make("select", { "aria-label": label, onchange: (event) => onchange(Number(event.target.value)) },
+    ...DATA.runs.map((run, i) => make("option", { value: i, selected: i === place ? "" : null }, run.short)));
+}
+
+// A button that copies a text; where the page may not, the text is selected, to be copied by hand.
+function copier(element, words = { en: "copy", ko: "복사" }) {
+  return make("button", { class: "plain copy", onclick: (event) => {
+    event.stopPropagation();
+    getSelection().selectAllChildren(element);
+    announce(document.execCommand("copy") ? { en: "Copied.", ko: "복사했습니다." } :
+      { en: "Selected: copy it with Ctrl-C.", ko: "선택했습니다. Ctrl-C로 복사하세요." });
+  } }, say(words));
+}
+function runId(place) {
+  const code = make("code", {}, DATA.runs[place].id);
+  return make("span", { class: "run-id" }, code, " ", copier(code));
+}
+
+// ---- Tabs
+
+const TABS = [];
+let current = null;
+// title: {en, ko}. show(root) fills the tab when it is first opened, and again, with an empty root, in another language;
+// it may return a function that is called with what follows the tab's name in the address. keys: [key, {en, ko}, action]
+// of each key that works while the tab is open.
+function tab(name, title, show, keys = []) {
+  const panel = make("div", { id: "panel-" + name, role: "tabpanel", "aria-labelledby": "tab-" + name, hidden: "" });
+  const button = make("button", { id: "tab-" + name, role: "tab", "aria-controls": "panel-" + name, onclick: () => go(name),
+    onkeydown: (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1, Home: -TABS.indexOf(one), End: TABS.length - 1 - TABS.indexOf(one) }[event.key];
+      if (step === undefined) return;
+      event.preventDefault();
+      const next = TABS[(TABS.indexOf(one) + step + TABS.length) % TABS.length];
+      go(next.name);
+      next.button.focus();
+    } });
+  const one = { name, title, show, keys, panel, button, shown: null };
+  TABS.push(one);
+}
+// Open a tab; detail: what its function is called with, such as the id of a query.
+function go(name, detail = "") {
+  const one = TABS.find((other) => other.name === name) ?? TABS[0];
+  current = one;
+  for (const other of TABS) {
+    other.button.setAttribute("aria-selected", other === one);
+    other.button.tabIndex = other === one ? 0 : -1;
+    other.panel.hidden = other !== one;
+  }
+  one.shown ??= one.show(one.panel) ?? (() => {});
+  if (detail) one.shown(detail);
+  address(detail);
+}
+
+// The address names the open tab, what is open in it, and the selected runs: #queries/q0012?runs=0a1b2c3d,4e5f6a7b
+const START = 8; // digits of an id in the address
+let written = null;
+function address(detail = "") {
+  if (!current) return;
+  const runs = selection.map((place) => DATA.runs[place].id.slice(0, START)).join(",");
+  written = `#${current.name}${detail ? "/" + encodeURIComponent(detail) : ""}?runs=${runs}`;
+  if (location.hash !== written) location.replace(written);
+}
+function visit() {
+  if (location.hash === written) return;
+  const [, name, , detail = "", runs = ""] = /^#([\w-]*)(\/([^?]*))?(?:\?runs=(.*))?$/.exec(location.hash) ?? [];
+  const places = (runs ?? "").split(",").map((start) => DATA.runs.findIndex((run) => start && run.id.startsWith(start)));
+  selection.set(places.filter((place) => place >= 0));
+  go(name, decodeURIComponent(detail ?? ""));
+}
+
+// ---- Keys
+
+const KEYS = [
+  ["?", { en: "this list of keys", ko: "단축키 목록" }, () => showKeys()],
+  ["l", { en: "the other language", ko: "다른 언어로" }, () => speak(language === "en" ? "ko" : "en")],
+];
+const typing = (target) => target.matches("input, select, textarea") || target.isContentEditable;
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || $("keys").open) return;
+  const place = Number(event.key) - 1;
+  if (TABS[place]) { go(TABS[place].name); TABS[place].button.focus(); return; }
+  const found = [...(current?.keys ?? []), ...KEYS].find(([key]) => key === event.key);
+  if (!found) return;
+  event.preventDefault();
+  found[2](event);
+});
+function showKeys() {
+  const row = ([key, words]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, say(words))];
+  const group = (title, keys) => keys.length ? [make("h3", {}, title), make("dl", {}, ...keys.flatMap(row))] : [];
+  $("keys").setAttribute("aria-labelledby", "keys-title");
+  $("keys").replaceChildren(make("h2", { id: "keys-title" }, say({ en: "Keys", ko: "단축키" })),
+    ...group(say(current.title), current.keys),
+    ...group(say({ en: "Everywhere", ko: "어디서나" }), [...TABS.map((one, i) => [String(i + 1), one.title]),
+      ["← →", { en: "the tab before or after, on a tab", ko: "탭에서 앞뒤 탭으로" }], ...KEYS]),
+    make("button", { class: "plain", onclick: () => $("keys").close() }, say({ en: "Close", ko: "닫기" })));
+  $("keys").showModal();
+}
+
+// ---- Beginning, and another language
+
+function speak(name) {
+  language = name;
+  document.documentElement.lang = name;
+  selection.listeners.clear();
+  for (const one of TABS) {
+    one.panel.replaceChildren();
+    one.button.replaceChildren(say(one.title));
+    one.shown = null;
+  }
+  frame();
+  if (current) go(current.name);
+}
+function frame() {
+  const { head } = DATA;
+  $("skip").textContent = say({ en: "Skip to the content", ko: "본문으로 건너뛰기" });
+  $("title").textContent = document.title = head.title ?? `${say({ en: "Board of", ko: "순위판:" })} ${head.experiment}`;
+  $("about").replaceChildren([head.metric, head.select_on === "public" ? say({ en: "chosen by the public queries", ko: "public 질의로 고름" }) :
+    null, runsOf(DATA.runs.length), queriesOf(head.queries)].filter(Boolean).join(" · "));
+  $("tabs").setAttribute("aria-label", say({ en: "Views", ko: "보기" }));
+  $("switches").replaceChildren(
+    make("div", { class: "languages", role: "group", "aria-label": "Language · 언어" }, ...Object.entries(LANGUAGES).map(([name, words]) =>
+      make("button", { lang: name, "aria-pressed": name === language, onclick: () => {
+        speak(name);
+        $("switches").querySelector("[aria-pressed=true]").focus();
+      } }, words))),
+    make("button", { class: "plain", "aria-label": say({ en: "Keys", ko: "단축키" }), onclick: showKeys }, make("kbd", {}, "?")));
+  $("notes").replaceChildren(...head.notes.map((note) => make("div", {}, say(note))));
+  drawChosen();
+}
+// After all tabs are there.
+function start() {
+  $("tabs").append(...TABS.map((one) => one.button));
+  $("main").append(...TABS.map((one) => one.panel));
+  $("skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address names what is open
+    $("main").focus();
+  });
+  selection.set([...new Set([DATA.leaderboard.recommended?.run ?? 0, 0, 1])].filter((place) => place in DATA.runs).slice(0, 2));
+  speak(language);
+  visit();
+  addEventListener("hashchange", visit);
+}
