@@ -26,7 +26,7 @@ class Part(Protocol):
 class Shown(Protocol):
     """A board as its page shows it.
 
-    matters, details: None where there is nothing to show. sections: a report to be read from top to bottom, with its
+    matters: None where no setting was varied. sections: a report to be read from top to bottom, with its
     figures, name -> PNG.
     """
 
@@ -41,7 +41,7 @@ class Shown(Protocol):
     @property
     def matters(self) -> Part | None: ...
     @property
-    def details(self) -> Part | None: ...
+    def details(self) -> Part: ...
     @property
     def sections(self) -> Sequence[Section]: ...
     @property
@@ -69,7 +69,7 @@ def document(board: Shown) -> dict[str, Any]:
         "runs": _runs(runs.runs),
         "leaderboard": board.leaderboard.to_json(),
         "matters": board.matters and board.matters.to_json(),
-        "queries": board.details and board.details.to_json(),
+        "queries": board.details.to_json(),
         "sections": [_section(one, board.figures) for one in board.sections],
         "figures": {name: base64.b64encode(png).decode() for name, png in board.figures.items()},
     }

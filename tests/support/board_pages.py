@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from boards import made_runs
 
+from harness.board.packing import PackedMatrix
+from harness.board.queries import Details
 from harness.board.runs import BoardRuns
 from harness.reports.sections import Section
 
@@ -24,8 +26,13 @@ class MadeBoard:
     runs: BoardRuns = field(default_factory=made_runs)
     leaderboard: JsonPart = field(default_factory=JsonPart)
     matters: JsonPart | None = None
-    details: JsonPart | None = None
     title: str = "Board of made"
     experiment: str = "made"
     sections: Sequence[Section] = ()
     figures: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def details(self):
+        runs = self.runs
+        matrix = PackedMatrix.of(runs.values, runs.losses)
+        return Details(runs.query_ids, runs.needs, runs.multi_turn, runs.public, matrix)

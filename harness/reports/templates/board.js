@@ -18,14 +18,16 @@ const KINDS = {
   "public, out of fold": { en: "public, out of fold", ko: "public 질의, 폴드 밖(out of fold)" },
   "held out": { en: "held out", ko: "따로 둔 질의" },
 };
-const LOSSES = [
-  { name: "", colour: "var(--right)", words: { en: "right", ko: "맞음" } },
-  { name: "wrongly_returned", colour: "var(--wrongly-returned)", words: { en: "wrongly returned", ko: "잘못 반환" } },
-  { name: "wrongly_withheld", colour: "var(--wrongly-withheld)", words: { en: "wrongly withheld", ko: "잘못 막음" } },
-  { name: "not_found", colour: "var(--not-found)", words: { en: "not found", ko: "찾지 못함" } },
-  { name: "misranked", colour: "var(--misranked)", words: { en: "misranked", ko: "순위가 낮음" } },
-  { name: "not_found_or_misranked", colour: "var(--not-found-or-misranked)", words: { en: "not found or misranked", ko: "찾지 못했거나 순위가 낮음" } },
-];
+// The kinds of loss by name; "" is no loss.
+const LOSS = {
+  "": { colour: "var(--right)", words: { en: "right", ko: "맞음" } },
+  wrongly_returned: { colour: "var(--wrongly-returned)", words: { en: "wrongly returned", ko: "잘못 반환" } },
+  wrongly_withheld: { colour: "var(--wrongly-withheld)", words: { en: "wrongly withheld", ko: "잘못 막음" } },
+  not_found: { colour: "var(--not-found)", words: { en: "not found", ko: "찾지 못함" } },
+  misranked: { colour: "var(--misranked)", words: { en: "misranked", ko: "순위가 낮음" } },
+  not_found_or_misranked: { colour: "var(--not-found-or-misranked)",
+    words: { en: "not found or misranked", ko: "찾지 못했거나 순위가 낮음" } },
+};
 
 // What a screen reader says now.
 function announce(words) {
