@@ -38,6 +38,10 @@ KEYS: dict[str, Key] = {
     "experiment_name": NAME,
     "runs.experiment_name": replace(NAME, hint=str | None),
     "runs.format": Key(Literal["text", "json", "markdown"]),
+    **{
+        f"{command}.format": Key(Literal["text", "json", "markdown", "latex", "csv"])
+        for command in ("board", "compare", "export_history", "power")
+    },
     "runs.top": Key(int, 1, 1_000_000, "nobody reads as many lines"),
     "run_name": replace(NAME, hint=str | None),
     "top_k": Key(int, 1, 100_000, "no ranking is as long"),

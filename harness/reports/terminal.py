@@ -15,6 +15,8 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.scores import UNANSWERABLE, Scores
 from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.reports.markup import estimated, interval, levels_text, number, raw
+from harness.reports.tables import FORMATS, rendered
+from harness.reports.tables import Table as PastedTable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +33,19 @@ RANGES = {
 }
 
 
-def emit(style: str, document: Mapping[str, Any], show: Callable[[Console], None]) -> None:
-    """Print the document as JSON if style is "json"; otherwise call `show` with a console."""
+def emit(
+    style: str,
+    document: Mapping[str, Any],
+    show: Callable[[Console], None],
+    tables: Callable[[str], Sequence[PastedTable]] | None = None,
+) -> None:
+    """Print the document as JSON if style is "json"; its tables in the style of a table; or call `show` with a console.
+
+    tables: style -> the tables to print; None for commands that have no such style.
+    """
+    if tables and style in FORMATS:
+        sys.stdout.write(rendered(tables(style), style))
+        return
     if style == "json":
         json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
         sys.stdout.write("\n")
