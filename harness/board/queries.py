@@ -1,16 +1,54 @@
-"""What a board shows of single queries: every run's value and kind of loss on each."""
+"""What a board shows of single queries: every run's value and list on each, its documents, and what its gate saw."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.board.packing import PackedMatrix
+from harness.board.datasets import Notice, ReadAgain, read_again
+from harness.board.lists import DEPTH, MOST_TEXT, GateRule, ListReader, Retrieved, Returned
+from harness.board.packing import PackedMatrix, packed_json, packed_places
 from harness.board.runs import LOSSES, BoardRuns
+from harness.gates.rule import json_number
+from harness.progress import watch
+from harness.reports.markup import snippet
 from harness.tracking.tracker import Tracker
+from retrievers.base import one_word
+
+DETAILED = 200  # the best runs, of which scores, signals and the documents before the gate are shown
+MISSED = 5  # relevant documents shown of a query that stand below the first DEPTH of a list
+RELEVANT = 20  # relevant documents of a query that are known to the page, the highest grades first
+BLOCK = 64  # documents that are packed together
+TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; of one, at least
+QUERY_TEXT = 300  # characters of a query in lists
+NAMED = 5  # runs that a notice names
+
+
+@dataclass(frozen=True, eq=False)
+class QueryDetails:
+    """What R runs did on one query.
+
+    about: what is known of it as JSON has it: turns [role, text] or null; lists [number of documents returned, places
+        of the first documents]; texts searched; grades {document: grade} or null; scores, each those of a list; seen
+        {run: [place in scores or null, the gate's signal or null, [document, rank] of relevant ones below,
+        whether the list is that before the gate]}.
+    lists, texts: int [R], the place in `about` of each run's list and searched text, plus 1; 0 where there is none.
+    """
+
+    about: dict[str, Any]
+    lists: np.ndarray
+    texts: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "about": packed_json(self.about),
+            "lists": packed_places(self.lists),
+            "texts": packed_places(self.texts),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +58,11 @@ class Details:
     query_ids: ascending.
     needs, multi_turn, public: bool [Q], as in `BoardRuns`.
     matrix: every run's value and kind of loss on each query.
+    titles: the text of each query; None where it is not known.
+    queries: one for each query.
+    documents: [id, title, beginning of the text or None]; `about` of a query names them by their places.
+    gates: of each run, None without a threshold; only the best runs have one.
+    notices: what is not shown, and why.
     """
 
     query_ids: tuple[str, ...]
@@ -27,17 +70,188 @@ class Details:
     multi_turn: np.ndarray
     public: np.ndarray
     matrix: PackedMatrix
+    titles: tuple[str | None, ...]
+    queries: tuple[QueryDetails, ...]
+    documents: tuple[tuple[str, str, str | None], ...]
+    gates: tuple[GateRule | None, ...]
+    notices: tuple[Notice, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         flags = {"needs": self.needs, "multi_turn": self.multi_turn, "public": self.public}
+        blocks = [self.documents[first : first + BLOCK] for first in range(0, len(self.documents), BLOCK)]
+        gates = [one and [one.name, one.levels, [json_number(value) for value in one.thresholds]] for one in self.gates]
         return {
             "kinds": LOSSES,
             "ids": self.query_ids,
             **{name: "".join("01"[int(one)] for one in values) for name, values in flags.items()},
             "matrix": self.matrix.to_json(),
+            "titles": packed_json(self.titles),
+            "queries": [one.to_json() for one in self.queries],
+            "block": BLOCK,
+            "documents": [packed_json(block) for block in blocks],
+            "gates": packed_json(gates),
+            "notices": [[one.kind, one.count, one.why] for one in self.notices],
         }
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> Details:
-    """What the runs did on each query. folder: for downloads."""
-    return Details(runs.query_ids, runs.needs, runs.multi_turn, runs.public, PackedMatrix.of(runs.values, runs.losses))
+    """What the runs did on each query, from their logged files and their data. folder: for downloads.
+
+    What is missing, since files are gone or data have changed, is among the notices. BadInput for damaged files.
+    """
+    logged = [one.run for one in runs.runs]
+    data, data_of, notices = read_again(logged, tracker)
+    reader, collected = ListReader(tracker, folder), Collected(runs, data)
+    gates: list[GateRule | None] = [None] * len(logged)
+    gone = []
+    with watch("reading lists") as progress:
+        for place, run in enumerate(logged):
+            returned = reader.returned(run)
+            if returned is None:
+                gone.append(run.short_id)
+            else:
+                detailed = place < DETAILED
+                gates[place] = reader.gate(run) if detailed else None
+                collected.add(place, data_of[place], returned, reader.retrieved(run) if detailed else None)
+            progress(place + 1, len(logged), "runs")
+    if gone:
+        notices.append(Notice("gone", len(gone), ", ".join(gone[:NAMED])))
+    if len(logged) > DETAILED:
+        notices.append(Notice("best", DETAILED))
+    return collected.details(gates, notices)
+
+
+@dataclass
+class _Query:
+    """What is collected of one query: values, each once, by their places."""
+
+    lists: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
+    scores: dict[tuple[float, ...], int] = field(default_factory=dict)
+    seen: dict[int, list[Any]] = field(default_factory=dict)
+
+
+class Collected:
+    """Collects what runs did on the queries of a board. Equal lists of many runs are kept once.
+
+    data: of the runs, of which each has one by its place.
+    """
+
+    def __init__(self, runs: BoardRuns, data: list[ReadAgain]) -> None:
+        self._runs, self._data = runs, data
+        self._queries = [_Query() for _ in runs.query_ids]
+        self._lists = np.zeros((len(runs.query_ids), len(runs.runs)), np.int32)
+        self._texts = np.zeros_like(self._lists)
+        self._documents: dict[tuple[int, str], int] = {}  # (place of the data, doc_id) -> place
+        self._contents: dict[tuple[int, str], str] = {}  # what predictions say, of data that cannot be read again
+        self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
+        self._words = [
+            {one_word(one): one for one in (each.dataset.by_id if each.dataset else ())} for each in data
+        ]  # ids as TREC runs have them
+
+    def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
+        """Collect a run. place: its own. data: the place of its data. behind: None where it is not shown."""
+        detailed = place < DETAILED
+        for row, query_id in enumerate(self._runs.query_ids):
+            if (one := returned.get(query_id)) is None:
+                continue
+            query = self._queries[row]
+            if not self._data[data].dataset:
+                self._contents |= {(data, doc): text for doc, text in zip(one.docs, one.contents, strict=False)}
+            docs, scores, below = one.docs, one.scores, []
+            if behind and (candidates := behind.of(query_id)):
+                words = self._words[data]
+                ranked = [words.get(word, word) for word in candidates]
+                docs, scores = tuple(ranked[:DEPTH]), tuple([*candidates.values()][:DEPTH])
+                below = self._below(data, query_id, ranked)
+            listed = (one.count, tuple(self._place(data, doc) for doc in docs))
+            self._lists[row, place] = query.lists.setdefault(listed, len(query.lists)) + 1
+            if one.text is not None:
+                self._texts[row, place] = query.texts.setdefault(one.text, len(query.texts)) + 1
+            if detailed and (scores or behind):
+                shown = tuple(_short(score) for score in scores or ())
+                at = query.scores.setdefault(shown, len(query.scores)) if scores else None
+                signal = behind.signals.get(query_id) if behind else None
+                query.seen[place] = [at, None if signal is None else _short(signal), below, int(bool(behind))]
+
+    def details(self, gates: list[GateRule | None], notices: list[Notice]) -> Details:
+        """All that was collected."""
+        runs = self._runs
+        grades = [self._grades(query_id) for query_id in runs.query_ids]  # first, since they may add documents
+        turns = [self._turns(query_id) for query_id in runs.query_ids]
+        documents, cut = self._shown_documents()
+        return Details(
+            query_ids=runs.query_ids,
+            needs=runs.needs,
+            multi_turn=runs.multi_turn,
+            public=runs.public,
+            matrix=PackedMatrix.of(runs.values, runs.losses),
+            titles=tuple(self._title(row, turns[row]) for row in range(len(turns))),
+            queries=tuple(
+                QueryDetails(
+                    about={
+                        "turns": turns[row],
+                        "lists": list(query.lists),
+                        "texts": list(query.texts),
+                        "grades": grades[row],
+                        "scores": list(query.scores),
+                        "seen": query.seen,
+                    },
+                    lists=self._lists[row],
+                    texts=self._texts[row],
+                )
+                for row, query in enumerate(self._queries)
+            ),
+            documents=documents,
+            gates=tuple(gates),
+            notices=(*notices, *cut),
+        )
+
+    def _place(self, data: int, doc_id: str) -> int:
+        return self._documents.setdefault((data, doc_id), len(self._documents))
+
+    def _below(self, data: int, query_id: str, ranked: list[str]) -> list[list[int]]:
+        """[document, rank] of the first relevant documents that stand below the first DEPTH."""
+        relevant = (self._data[data].grades or {}).get(query_id, {})
+        found = [(rank, doc) for rank, doc in enumerate(ranked, start=1) if rank > DEPTH and doc in relevant]
+        return [[self._place(data, doc), rank] for rank, doc in found[:MISSED]]
+
+    def _grades(self, query_id: str) -> dict[int, float] | None:
+        """{document: grade} of the relevant documents; None where no labels are known."""
+        if all(one.grades is None for one in self._data):
+            return None
+        found: dict[int, float] = {}
+        for data, one in enumerate(self._data):
+            graded = sorted((one.grades or {}).get(query_id, {}).items(), key=lambda item: (-item[1], item[0]))
+            known = [(doc, grade) for doc, grade in graded if (data, doc) in self._documents]
+            found |= {self._place(data, doc): grade for doc, grade in dict([*graded[:RELEVANT], *known]).items()}
+        return found
+
+    def _turns(self, query_id: str) -> list[tuple[str, str]] | None:
+        turns = self._asked.get(query_id)
+        return None if turns is None else [(turn.role, turn.content) for turn in turns]
+
+    def _title(self, row: int, turns: list[tuple[str, str]] | None) -> str | None:
+        """The user's turns; where they are not known, what the best run searched."""
+        asked = " ".join(text for role, text in turns or () if role == "user")
+        searched = next(iter(self._queries[row].texts), None)
+        return snippet(asked, QUERY_TEXT) if asked else searched and snippet(searched, QUERY_TEXT)
+
+    def _shown_documents(self) -> tuple[tuple[tuple[str, str, str | None], ...], list[Notice]]:
+        """(all documents in their places, a notice if texts are left out)."""
+        most = TEXTS // LEAST_TEXT
+        length = min(MOST_TEXT, max(LEAST_TEXT, TEXTS // max(len(self._documents), 1)))
+        found = []
+        for number, (data, doc_id) in enumerate(self._documents):
+            dataset = self._data[data].dataset
+            document = dataset.by_id.get(doc_id) if dataset and number < most else None
+            text = document.text if document else self._contents.get((data, doc_id)) if number < most else None
+            title = snippet(document.title, length) if document else ""
+            found.append((doc_id, title, None if text is None else snippet(text, length)))
+        left = len(found) - most
+        return tuple(found), [Notice("cut", left)] * (left > 0)
+
+
+def _short(value: float) -> float:
+    """Five digits, which is what is shown."""
+    return float(f"{value:.5g}")

@@ -43,10 +43,10 @@ def finite(value: float) -> float | None:
     return round(float(value), 6) if math.isfinite(value) else None
 
 
-def snippet(text: str) -> str:
-    """The beginning of a text, on one line."""
-    line = " ".join(text[: 20 * SNIPPET].split())
-    return line if len(line) <= SNIPPET else line[: SNIPPET - 1] + "…"
+def snippet(text: str, most: int = SNIPPET) -> str:
+    """The beginning of a text, on one line of at most `most` characters."""
+    line = " ".join(text[: 20 * most].split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def marked(text: str) -> str:

@@ -18,7 +18,7 @@ from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
 from harness.reports.gate_page import gate_data
 from harness.reports.gate_view import GateView, gate_view, view_payoff
-from harness.reports.markup import estimated, finite, raw
+from harness.reports.markup import estimated, finite, raw, snippet
 from harness.reports.page import TEMPLATES, filled
 from harness.reports.query_table import query_table
 from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
@@ -165,11 +165,5 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> PageDocuments:
         rest = sorted(rest, key=lambda doc_id: rank.get(doc_id, math.inf))[:top_k]
         missed.append([[place.setdefault(i, len(place)), relevant[i], rank.get(i)] for i in rest])
     length = min(MOST, max(LEAST, TEXTS // max(len(place), 1)))
-    documents = [[i, dataset.by_id[i].title, _start(dataset.by_id[i].text, length)] for i in place]
+    documents = [[i, dataset.by_id[i].title, snippet(dataset.by_id[i].text, length)] for i in place]
     return PageDocuments(documents, top, missed)
-
-
-def _start(text: str, length: int) -> str:
-    """The beginning of a text in one line of at most `length` characters."""
-    line = " ".join(text[: 4 * length].split())
-    return line if len(line) <= length else line[: length - 1] + "…"

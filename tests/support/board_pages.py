@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from board_lists import made_details
 from boards import made_runs
 
-from harness.board.packing import PackedMatrix
-from harness.board.queries import Details
 from harness.board.runs import BoardRuns
 from harness.reports.sections import Section
 
@@ -33,6 +32,4 @@ class MadeBoard:
 
     @property
     def details(self):
-        runs = self.runs
-        matrix = PackedMatrix.of(runs.values, runs.losses)
-        return Details(runs.query_ids, runs.needs, runs.multi_turn, runs.public, matrix)
+        return made_details(self.runs)

@@ -32,3 +32,40 @@ const matrix = once(async () => {
   return { values, losses, ids: PACKED.ids, ...Object.fromEntries(["needs", "multi_turn", "public"].map((name) =>
     [name, flags(PACKED[name])])) };
 });
+// The text of each query; null where it is not known.
+const titles = once(() => unpackedJson(PACKED.titles));
+// Of each run [name of the signal, numbers of documents, thresholds between them]; null without a threshold.
+const gates = once(() => unpackedJson(PACKED.gates));
+
+const BLOCKS = PACKED.documents.map((text) => once(() => unpackedJson(text)));
+async function documentAt(place) {
+  const [id, title, text] = (await BLOCKS[Math.floor(place / PACKED.block)]())[place % PACKED.block];
+  return { id, title, text };
+}
+
+// One query: {id, turns: [[role, text]] or null, relevant, of(run)}. `relevant()` lists {id, title, text, grade} of the
+// relevant documents, the highest grade first; null where labels are not known. `of(run)` is what a run did, null where
+// its list is not known: {searched, count: documents returned, documents: [{rank, id, title, text, grade, score}], below:
+// relevant documents below these, likewise, full: whether the documents are those before the gate, signal}. What is
+// not known is null.
+async function query(place) {
+  const { about, lists, texts } = PACKED.queries[place];
+  const [known, listed, searched] = await Promise.all([unpackedJson(about), unpackedPlaces(lists), unpackedPlaces(texts)]);
+  const graded = known.grades && new Map(Object.entries(known.grades).map(([doc, grade]) => [Number(doc), grade]));
+  const grade = (doc) => graded?.get(doc) ?? null;
+  const one = async (doc, rank, score = null) => ({ ...await documentAt(doc), place: doc, rank, score, grade: grade(doc) });
+  return {
+    id: PACKED.ids[place], turns: known.turns,
+    relevant: async () => graded && Promise.all([...graded].sort((a, b) => b[1] - a[1]).map(([doc]) => one(doc, null))),
+    of: async (run) => {
+      if (!listed[run]) return null;
+      const [count, docs] = known.lists[listed[run] - 1], [at = null, signal = null, below = [], full = 0] = known.seen[run] ?? [];
+      const scores = at === null ? [] : known.scores[at];
+      return {
+        searched: searched[run] ? known.texts[searched[run] - 1] : null, count, full: Boolean(full), signal,
+        documents: await Promise.all(docs.map((doc, i) => one(doc, i + 1, scores[i]))),
+        below: await Promise.all(below.map(([doc, rank]) => one(doc, rank))),
+      };
+    },
+  };
+}
