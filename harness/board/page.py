@@ -31,8 +31,6 @@ class Shown(Protocol):
     """
 
     @property
-    def title(self) -> str: ...
-    @property
     def experiment(self) -> str: ...
     @property
     def runs(self) -> BoardRuns: ...
@@ -59,7 +57,6 @@ def document(board: Shown) -> dict[str, Any]:
     return {
         "nouns": ["query", "queries"],
         "head": {
-            "title": board.title,
             "experiment": board.experiment,
             "metric": runs.metric,
             "select_on": runs.select_on,

@@ -23,12 +23,29 @@ class JsonPart:
 @dataclass(frozen=True, eq=False)
 class MadeBoard:
     runs: BoardRuns = field(default_factory=made_runs)
-    leaderboard: JsonPart = field(default_factory=JsonPart)
     matters: JsonPart | None = None
-    title: str = "Board of made"
     experiment: str = "made"
     sections: Sequence[Section] = ()
     figures: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def leaderboard(self):
+        best = self.runs.runs[0].score
+        rows = [
+            {
+                "run": place,
+                "group": "best" if not place else "same" if one.score.high > best.value else "worse",
+                "p_holm": 1.0 if one.score.high > best.value else 0.001,
+                "ms": 1.0 + place,
+                "mb": None,
+            }
+            for place, one in enumerate(self.runs.runs)
+        ]
+        reason = {
+            "en": "It is the cheapest of those that are not told apart from the best.",
+            "ko": "가장 좋은 실행과 구별되지 않는 실행 가운데 가장 쌉니다.",
+        }
+        return JsonPart({"rows": rows, "recommended": {"run": 1, "reason": reason}})
 
     @property
     def details(self):

@@ -12,10 +12,10 @@ const queriesOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "query
 const runsOf = (count) => say({ en: `${grouped(count)} ${count === 1 ? "run" : "runs"}`, ko: `실행 ${grouped(count)}개` });
 const signed = (value, digits = 4) => (value === 0 ? number(0, digits) : (value > 0 ? "+" : "−") + number(Math.abs(value), digits));
 const KINDS = {
-  "in sample": { en: "in sample", ko: "표본 내(in sample)" },
-  "out of fold": { en: "out of fold", ko: "폴드 밖(out of fold)" },
+  "in sample": { en: "in sample", ko: "표본 내" },
+  "out of fold": { en: "out of fold", ko: "폴드 밖" },
   public: { en: "public", ko: "public 질의" },
-  "public, out of fold": { en: "public, out of fold", ko: "public 질의, 폴드 밖(out of fold)" },
+  "public, out of fold": { en: "public, out of fold", ko: "public 질의, 폴드 밖" },
   "held out": { en: "held out", ko: "따로 둔 질의" },
 };
 // The kinds of loss by name; "" is no loss.
@@ -75,6 +75,14 @@ function drawChosen() {
         $("chosen").querySelector("button")?.focus();
       } }, "×") : null);
   }));
+}
+
+// Round numbers between two, no more than so many.
+function ticks(low, high, most) {
+  const rough = (high - low) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough), found = [];
+  for (let n = Math.ceil(low / step); n * step <= high; n += 1) found.push(Number((n * step).toPrecision(6)));
+  return found;
 }
 
 // A choice of one run. onchange(place).
@@ -161,7 +169,7 @@ addEventListener("keydown", (event) => {
   const place = Number(event.key) - 1;
   if (TABS[place]) { go(TABS[place].name); TABS[place].button.focus(); return; }
   const found = [...(current?.keys ?? []), ...KEYS].find(([key]) => key === event.key);
-  if (!found) return;
+  if (!found?.[2]) return; // a key without an action is one that elements know themselves
   event.preventDefault();
   found[2](event);
 });
@@ -194,7 +202,9 @@ function speak(name) {
 function frame() {
   const { head } = DATA;
   $("skip").textContent = say({ en: "Skip to the content", ko: "본문으로 건너뛰기" });
-  $("title").textContent = document.title = head.title ?? `${say({ en: "Board of", ko: "순위판:" })} ${head.experiment}`;
+  const what = say({ en: "board of runs", ko: "실행 순위판" });
+  document.title = `${head.experiment} · ${what}`;
+  $("title").replaceChildren(head.experiment, " ", make("small", { class: "soft" }, what));
   $("about").replaceChildren([head.metric, head.select_on === "public" ? say({ en: "chosen by the public queries", ko: "public 질의로 고름" }) :
     null, runsOf(DATA.runs.length), queriesOf(head.queries)].filter(Boolean).join(" · "));
   $("tabs").setAttribute("aria-label", say({ en: "Views", ko: "보기" }));

@@ -1,6 +1,204 @@
 // Tab *Leaderboard*: every run with its interval and its cost, and which are not told apart from the best.
 {
+  const PART = 100; // rows that are shown at first
+  const BOARD = DATA.leaderboard, ROWS = BOARD.rows, PICK = BOARD.recommended;
+  const state = { sort: "value", down: true, words: [], same: false, limit: PART };
+  const runOf = (row) => DATA.runs[row.run];
+  const has = (name) => ROWS.some((row) => (row[name] ?? null) !== null);
+  const kinds = new Set(DATA.runs.map((run) => run.kind));
+  const isSame = (row) => row.group !== "worse";
+
+  // ---- The scale that all intervals share, in percent of the picture's width
+  const ends = DATA.runs.flatMap((run) => [run.low ?? run.value, run.high ?? run.value]).filter((one) => one !== null);
+  const [least, most] = [Math.min(...ends), Math.max(...ends)], margin = .04 * (most - least) || .02;
+  const at = (value) => 100 * (value - least + margin) / (most - least + 2 * margin);
+  const TICKS = ticks(least - margin / 2, most + margin / 2, 4);
+  const BEST = Math.max(...DATA.runs.map((run) => run.value ?? -Infinity));
+
+  const COLUMNS = [
+    { name: "value", title: () => DATA.head.metric, shown: true, down: true, of: (row) => runOf(row).value, cell: valueCell },
+    { name: "ms", title: () => say({ en: "ms per query", ko: "질의당 ms" }), of: (row) => row.ms, cell: (row) => short(row.ms) },
+    { name: "mb", title: () => say({ en: "index MB", ko: "색인 MB" }), of: (row) => row.mb, cell: (row) => short(row.mb) },
+    { name: "public", title: () => "public", down: true, of: (row) => row.public, cell: (row) => number(row.public) },
+    { name: "private", title: () => "private", down: true, of: (row) => row.private, cell: (row) => number(row.private) },
+  ].filter((one) => one.shown || has(one.name));
+
+  function short(value) {
+    if (value === null || value === undefined) return "–";
+    return value >= 100 ? grouped(Math.round(value)) : String(Number(value.toPrecision(2)));
+  }
+  function valueCell(row) {
+    const run = runOf(row);
+    return [number(run.value), kinds.size > 1 ? make("small", {}, say(KINDS[run.kind])) : null];
+  }
+  const interval = ({ low, high }) => low === null ? say({ en: "no interval", ko: "신뢰구간 없음" }) :
+    say({ en: `95 % interval ${number(low, 3)} – ${number(high, 3)}`, ko: `95 % 신뢰구간 ${number(low, 3)} – ${number(high, 3)}` });
+
+  function picture(run, same) {
+    const ink = same ? "var(--curve)" : "var(--soft)", middle = "50%";
+    return draw("svg", { class: "interval", role: "img", "aria-label": `${number(run.value)}, ${interval(run)}`,
+      ...tip(`${run.short}\n${DATA.head.metric} ${number(run.value)}, ${say(KINDS[run.kind])}\n${interval(run)}`) },
+      ...TICKS.map((one) => draw("line", { x1: at(one) + "%", x2: at(one) + "%", y1: 0, y2: "100%", stroke: "var(--line)" })),
+      draw("line", { x1: at(BEST) + "%", x2: at(BEST) + "%", y1: 0, y2: "100%", stroke: "var(--curve)", "stroke-dasharray": "3 3" }),
+      run.low === null ? null : draw("line", { x1: at(run.low) + "%", x2: at(run.high) + "%", y1: middle, y2: middle, stroke: ink,
+        "stroke-width": 3, "stroke-linecap": "round", opacity: .55 }),
+      draw("circle", { cx: at(run.value) + "%", cy: middle, r: 4.5, fill: ink, stroke: "var(--card)", "stroke-width": 1.5 }));
+  }
+  const axis = () => draw("svg", { class: "axis", "aria-hidden": "true" }, ...TICKS.map((one) =>
+    draw("text", { x: at(one) + "%", y: 12, "text-anchor": "middle" }, String(one))));
+
+  // ---- What a run has otherwise than the run above it
+  function differences(row, above) {
+    const [mine, other] = [runOf(row).params, above ? runOf(above).params : {}];
+    return above ? Object.keys(mine).filter((key) => mine[key] !== other[key]).map((key) => [key, mine[key], other[key]]) : [];
+  }
+  function changes(row, above) {
+    const found = differences(row, above), LISTED = 4;
+    const said = found.slice(0, LISTED).map(([key, now, before]) => make("span", { class: "change", ...tip(`${key}: ${now ?? "–"}\n${
+      say({ en: "above", ko: "위 실행" })}: ${before ?? "–"}`) }, make("span", { class: "soft" }, key + " "), now ?? "–"));
+    return make("div", { class: "changes" }, ...said, found.length > LISTED ? make("span", { class: "soft" }, `+${found.length - LISTED}`) : null);
+  }
+
+  function line(row, above, again) {
+    const run = runOf(row), chosen = selection.includes(row.run);
+    const box = make("input", { type: "checkbox", "aria-label": say({ en: `Select ${run.short}`, ko: `${run.short} 선택` }),
+      onclick: (event) => event.stopPropagation(), onchange: () => { selection.toggle(row.run); box.checked = selection.includes(row.run); } });
+    box.checked = chosen;
+    const name = make("button", { class: "name", "aria-expanded": "false", onclick: () => open(row, shown, name) },
+      run.short, row.run === PICK?.run ? make("span", { class: "badge" }, say({ en: "recommended", ko: "추천" })) : null);
+    const shown = make("tr", { class: `run ${isSame(row) ? "same" : ""} ${chosen ? "is-chosen" : ""}`, "data-run": row.run },
+      make("td", { class: "box" }, box), make("td", { class: "place number" }, String(row.run + 1)),
+      make("th", { scope: "row" }, name, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))),
+      ...COLUMNS.map((one) => make("td", { class: "number " + one.name, "data-head": one.title() }, ...[one.cell(row)].flat())));
+    return shown;
+  }
+  function open(row, shown, name) {
+    const next = shown.nextSibling, there = next?.dataset.of;
+    if (there) next.remove(); else shown.after(make("tr", { "data-of": row.run }, make("td", { colspan: 4 + COLUMNS.length }, detail(row))));
+    name.setAttribute("aria-expanded", !there);
+  }
+  function detail(row) {
+    const run = runOf(row), best = ROWS.find((one) => one.group === "best");
+    const told = row === best ? say({ en: "the best on the board", ko: "순위판에서 가장 좋은 실행" }) : row.p_holm === null ? null :
+      say({ en: `against the best: p = ${number(row.p_holm, 4)}, Holm-corrected`, ko: `가장 좋은 실행과 비교: p = ${number(row.p_holm, 4)}(Holm 보정)` });
+    return make("div", { class: "opened" },
+      make("div", { class: "soft" }, [`${DATA.head.metric} ${number(run.value)}, ${say(KINDS[run.kind])}`, interval(run), told].filter(Boolean).join(" · ")),
+      make("dl", { class: "params" }, ...Object.entries(run.params).flatMap(([key, value]) => [make("dt", {}, key), make("dd", {}, value ?? "–")])),
+      runId(row.run),
+      make("div", { class: "tools" }, row.run === 0 ? null : make("button", { class: "plain", onclick: () => {
+        selection.set([row.run, 0]);
+        go("pair");
+      } }, say({ en: "compare with the best", ko: "가장 좋은 실행과 비교" }))));
+  }
+
+  // ---- The list
+  function listed() {
+    const { of } = COLUMNS.find((one) => one.name === state.sort) ?? { of: (row) => runOf(row).short };
+    const wanted = ROWS.filter((row) => (!state.same || isSame(row)) && state.words.every((word) => text(row).includes(word)));
+    return wanted.sort((a, b) => {
+      const [one, other] = [of(a) ?? null, of(b) ?? null];
+      if (one === null || other === null) return (one === null) - (other === null) || a.run - b.run;
+      const order = typeof one === "string" ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
+      return (state.down ? -order : order) || a.run - b.run;
+    });
+  }
+  const texts = new Map();
+  const folded = (words) => words.normalize("NFC").toLowerCase();
+  function text(row) {
+    if (!texts.has(row)) {
+      const run = runOf(row);
+      texts.set(row, folded([run.short, run.name, run.id, ...Object.entries(run.params).map(([key, value]) => `${key}=${value}`)].join("\n")));
+    }
+    return texts.get(row);
+  }
+  // The heading of a group of rows, where rows stand by the measure
+  function heading(group, count) {
+    const others = count - 1;
+    const words = group ? { en: ["Not told apart from the best", others ? `${queriesOf(DATA.head.queries)} do not tell the best run and ${
+      others === 1 ? "this other one" : `these ${grouped(others)} others`} apart (paired randomisation tests, Holm-corrected, 5 %). Choose among them by cost.` :
+      "Every other run is told apart from the best (paired randomisation tests, Holm-corrected, 5 %)."],
+    ko: ["가장 좋은 실행과 구별되지 않음", others ? `${queriesOf(DATA.head.queries)}로는 가장 좋은 실행과 다른 ${grouped(others)}개의 우열을 가릴 수 없습니다(짝지은 무작위화 검정, Holm 보정, 5 %). 비용을 보고 고르세요.` :
+      "다른 모든 실행은 가장 좋은 실행과 구별됩니다(짝지은 무작위화 검정, Holm 보정, 5 %)."] } :
+      { en: ["Worse than the best", runsOf(count)], ko: ["가장 좋은 실행보다 나쁨", runsOf(count)] };
+    const [title, sentence] = say(words);
+    return make("tr", { class: `group ${group ? "same" : ""}` }, make("td", { colspan: 4 + COLUMNS.length }, make("b", {}, title), " ", make("span", { class: "soft" }, sentence)));
+  }
+
+  function table(root) {
+    const body = make("tbody"), head = make("tr"), found = make("span", { class: "soft", role: "status" });
+    const more = make("button", { class: "plain more", onclick: () => { state.limit += 10 * PART; list(); } },
+      say({ en: "Show more", ko: "더 보기" }));
+    const sorter = (name, title, down) => make("th", { scope: "col", class: name, "aria-sort": state.sort === name ? (state.down ? "descending" : "ascending") : null },
+      make("button", { class: state.sort === name ? "on" : null, onclick: () => {
+        state.down = state.sort === name ? !state.down : Boolean(down);
+        state.sort = name;
+        list();
+        head.querySelector("button.on").focus();
+      } }, title, make("span", { "aria-hidden": "true" }, state.sort === name ? (state.down ? " ↓" : " ↑") : "")));
+    function list() {
+      const mine = listed(), banded = state.sort === "value" && state.down;
+      head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
+        make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
+        make("th", { class: "picture" }, axis()), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
+      const rows = [];
+      mine.slice(0, state.limit).forEach((row, i) => {
+        if (banded && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));
+        rows.push(line(row, mine[i - 1]));
+      });
+      body.replaceChildren(...rows);
+      body.classList.toggle("banded", banded);
+      found.textContent = mine.length === ROWS.length ? "" : say({ en: `${grouped(mine.length)} of ${runsOf(ROWS.length)}`, ko: `${runsOf(ROWS.length)} 중 ${grouped(mine.length)}개` });
+      more.hidden = mine.length <= state.limit;
+    }
+    const again = () => { state.limit = PART; list(); };
+    const filter = make("input", { type: "search", id: "filter", placeholder: say({ en: "Filter by names and settings, such as gate=auto", ko: "이름과 설정으로 거르기(예: gate=auto)" }),
+      "aria-label": say({ en: "Filter runs", ko: "실행 거르기" }), value: state.words.join(" "),
+      oninput: () => { state.words = folded(filter.value).split(/\s+/).filter(Boolean); again(); } });
+    const same = make("button", { class: "chip", "aria-pressed": state.same, onclick: () => {
+      state.same = !state.same;
+      same.setAttribute("aria-pressed", state.same);
+      again();
+    } }, say({ en: "not told apart from the best", ko: "가장 좋은 실행과 구별되지 않음" }), make("span", { class: "soft number" }, grouped(ROWS.filter(isSame).length)));
+    root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
+      say({ en: "dots are values, lines their 95 % intervals; the dashed line is the best", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
+      make("div", { class: "tools" }, filter, same, found),
+      make("table", { class: "board" }, make("thead", {}, head), body), more));
+    body.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step || !event.target.closest("tr.run")) return;
+      const rows = [...body.querySelectorAll("tr.run")], next = rows[rows.indexOf(event.target.closest("tr.run")) + step];
+      event.preventDefault();
+      next?.querySelector(event.target.matches("input") ? "input" : "button.name").focus();
+    });
+    selection.onchange(() => {
+      for (const row of body.querySelectorAll("tr.run")) {
+        const chosen = selection.includes(Number(row.dataset.run));
+        row.classList.toggle("is-chosen", chosen);
+        row.querySelector("input").checked = chosen;
+      }
+    });
+    list();
+  }
+
+  // ---- The pick
+  function pick(root) {
+    const run = DATA.runs[PICK.run], row = ROWS.find((one) => one.run === PICK.run);
+    const fact = (title, words) => make("div", { class: "fact" }, make("span", { class: "soft" }, title), make("b", { class: "number" }, words));
+    root.append(make("section", { class: "pick" },
+      make("div", {}, make("div", { class: "soft" }, say({ en: "Recommended", ko: "추천하는 실행" })), make("h2", {}, run.short),
+        make("p", {}, say(PICK.reason)), runId(PICK.run)),
+      make("div", { class: "figures" }, fact(`${DATA.head.metric}, ${say(KINDS[run.kind])}`, number(run.value)),
+        ...COLUMNS.slice(1).filter((one) => (one.of(row) ?? null) !== null).map((one) => fact(one.title(), one.cell(row))),
+        make("div", { class: "wide-picture" }, axis(), picture(run, true), make("div", { class: "soft number" }, interval(run))))));
+  }
+
   tab("leaderboard", { en: "Leaderboard", ko: "순위표" }, (root) => {
-    root.append(make("ol", {}, ...DATA.runs.slice(0, 100).map((run) => make("li", {}, run.short, " ", number(run.value)))));
-  });
+    if (PICK) pick(root);
+    table(root);
+  }, [
+    ["/", { en: "filter runs", ko: "실행 거르기" }, () => $("filter").focus()],
+    ["↑ ↓", { en: "the run above or below", ko: "위아래 실행으로" }],
+    ["Space", { en: "select the run, up to four", ko: "실행 선택(네 개까지)" }],
+    ["Enter", { en: "what the run is made of, on its name", ko: "이름에서: 실행의 설정 보기" }],
+  ]);
 }
