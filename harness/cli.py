@@ -68,6 +68,11 @@ COMMANDS = {
         "tell which of two or more runs is better, by how much, and how sure the queries are",
         "harness compare experiment_name=retrieval top=3",
     ),
+    "board": Command(
+        "harness.commands.board:board",
+        "write one page of all runs: which to take and why, query by query",
+        "harness board experiment_name=retrieval output=board.html",
+    ),
     "export": Command(
         "harness.commands.export.command:export",
         "write the best run of an experiment as a validated submission",

@@ -53,7 +53,7 @@ KEYS: dict[str, Key] = {
     "select_on": Key(Literal["all", "public"]),
     **{
         f"{command}.select_on": Key(Literal["all", "public"] | None)
-        for command in ("compare", "export", "reproduce", "testset_pool")
+        for command in ("board", "compare", "export", "reproduce", "testset_pool")
     },
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),
@@ -93,7 +93,7 @@ KEYS: dict[str, Key] = {
         ["export_record.public", "export_record.private"], Key(float | None, -1e9, 1e9, "no measure is as large")
     ),
     "files": Key(str | list[str] | None),
-    "prepare.output": Key(str),
+    **dict.fromkeys(["prepare.output", "board.output"], Key(str)),
     "unreadable": Key(Literal["stop", "skip"]),
     "chunk.splitter": Key(Literal["regex", "kiwi"]),
     "chunk.separator": Key(str),

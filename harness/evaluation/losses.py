@@ -11,6 +11,7 @@ from harness.evaluation.ranking_measures import modified_map
 
 SHOWN = 3  # documents that the score reads
 MERGED = "not_found_or_misranked"  # kind of loss where lists end too early to tell the two apart
+KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # of a query; "" for no loss
 
 
 def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -46,6 +47,18 @@ def merged(found: Mapping[str, float]) -> dict[str, float]:
     return {kind: value for kind, value in found.items() if kind not in apart} | {
         MERGED: sum(found[kind] for kind in apart)
     }
+
+
+def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]:
+    """The kind of loss of each query, one of KINDS.
+
+    found: as `losses` returns it. cut: whether the lists end too early to tell whether what they lack was found; a
+    query with a relevant document in its list is misranked all the same.
+    """
+    codes = np.zeros(len(next(iter(found.values()))), np.intp)
+    for kind, values in found.items():
+        codes[values > 0] = KINDS.index(MERGED if cut and kind == "not_found" else kind)
+    return tuple(KINDS[code] for code in codes.tolist())
 
 
 def ceilings(

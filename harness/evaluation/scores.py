@@ -16,7 +16,7 @@ from harness.evaluation import checked_values
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
 from harness.evaluation.judged import Judged, judge
-from harness.evaluation.losses import ceilings, losses, merged
+from harness.evaluation.losses import ceilings, kinds, losses, merged
 from harness.evaluation.measures import Family, Measure, check_labels, of_spans, parse
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.shown_lists import Lists, ShownLists
@@ -67,6 +67,7 @@ class Scores:
     summary:   measure -> Summary over all scored queries; public, private: over one part, without intervals, except
                that public has them with select_on=public.
     losses:    kind -> mean loss; they add up to 1 - modified_map@3.  ceilings: name -> mean modified_map@3.
+    loss:      the kind of loss of each query, one of `losses.KINDS`; None for an average of several Scores.
     counts:    predicted, labelled, scored, needs_no_retrieval (of the scored), unlabelled, missing, duplicates, and
                unanswerable where there are such queries.
     missing:   labelled queries without a prediction row.  duplicates: query_id -> documents listed more than once.
@@ -90,6 +91,7 @@ class Scores:
     counts: dict[str, int]
     missing: list[str]
     duplicates: dict[str, list[str]]
+    loss: tuple[str, ...] | None = None
     unanswerable: Summary | None = None
     checked: CheckedValues | None = None
 
@@ -157,6 +159,7 @@ def averaged(several: Sequence[Scores], split: Split, detailed: Collection[str] 
         summary=_with_intervals(summed(lambda one: one.summary), values, split.seed, wanted),
         public=_public(summed(lambda one: one.public), values, first.in_public, split, wanted),
         private=summed(lambda one: one.private),
+        loss=None,
         unanswerable=None,  # no fold decides about them
         checked=checked_values.averaged(parts) if parts else None,
         losses=mean(lambda one: one.losses),
@@ -210,7 +213,7 @@ def score(
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
     checked = checked_values.checked_of(qrels)
     honest = wanted - set(unknown) if checked is None else set()  # nothing says how far a model's labels are off
-    lost, reachable = _lost(lists, qrels, scored, shown, before)
+    lost, reachable, loss = _lost(lists, qrels, scored, shown, before)
     repeated = _duplicates(lists.final)
     return Scores(
         query_ids=scored,
@@ -227,6 +230,7 @@ def score(
         counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
+        loss=loss,
         unanswerable=_unanswerable(lists.final, qrels, split.seed if detailed is None else None),
         checked=_checked(lists, checked, [one for one in parted if one.name not in unknown], scored),
     )
@@ -281,16 +285,18 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
 
 def _lost(
     lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
-) -> tuple[dict[str, float], dict[str, float]]:
-    """(losses, ceilings), each the mean over the scored queries."""
+) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
+    """(losses, ceilings: each the mean over the scored queries; the kind of loss of each query)."""
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
     top_k = 3 if lists.top_k is None else lists.top_k
-    lost, reachable = _means(losses(shown, before, keep)), _means(ceilings(shown, before, keep, heads, top_k))
+    each = losses(shown, before, keep)
+    lost, reachable = _means(each), _means(ceilings(shown, before, keep, heads, top_k))
+    loss = kinds(each, cut=lists.are_cut)
     if not lists.are_cut:
-        return lost, reachable
+        return lost, reachable, loss
     del reachable["oracle_rerank"]  # a reranker reads deeper
-    return merged(lost), reachable
+    return merged(lost), reachable, loss
 
 
 @remembered

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
-from harness.evaluation.score_table import FLAGS, table_columns
+from harness.evaluation.score_table import FLAGS, LOSS, table_columns
 from harness.evaluation.scores import Scores, plain
 from harness.reports import sections, terminal
 from harness.reports.markup import number
@@ -81,7 +81,7 @@ class Evaluation:
         if not self.scores:
             return pandas.DataFrame(columns=["query_id", *FLAGS]).set_index("query_id")
         table = pandas.DataFrame(table_columns(self.scores, self.held_out)).set_index("query_id")
-        measured = table.columns.difference(FLAGS, sort=False)
+        measured = table.columns.difference([*FLAGS, LOSS], sort=False)
         return table.astype(dict.fromkeys(FLAGS, bool) | dict.fromkeys(measured, float))
 
     def __repr__(self) -> str:

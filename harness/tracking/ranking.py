@@ -101,13 +101,22 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
         return False
-    pairs = (
-        *((one.tags.get(name), other.tags.get(name)) for name in same_tags(own.name)),
-        *((one.params.get(name), other.params.get(name)) for name in SAME_PARAMS[own.select_on]),
-        (one.metrics.get(SCORED_QUERIES), other.metrics.get(SCORED_QUERIES)),
-    )
-    same_task = one.tags.get("task") == other.tags.get("task")
-    return same_task and all(first == second for first, second in pairs if first is not None and second is not None)
+    return not differ(one, other, own.name, own.select_on)
+
+
+def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> str:
+    """Why scores of two runs by a measure do not compare: the tag, param or number that differs; "" if they compare.
+
+    select_on: the queries that the scores are about, "all" or "public".
+    """
+    if one.tags.get("task") != other.tags.get("task"):
+        return "task"
+    pairs: dict[str, tuple[str | float | None, str | float | None]] = {
+        **{name: (one.tags.get(name), other.tags.get(name)) for name in same_tags(measure)},
+        **{name: (one.params.get(name), other.params.get(name)) for name in SAME_PARAMS[select_on]},
+        SCORED_QUERIES: (one.metrics.get(SCORED_QUERIES), other.metrics.get(SCORED_QUERIES)),
+    }
+    return next((name for name, (own, its) in pairs.items() if own != its and None not in (own, its)), "")
 
 
 def same_tags(measure: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.board.settings import changed_settings
 from harness.commands.compare.comparison import (
     Board,
     ChangedItem,
@@ -19,7 +20,6 @@ from harness.commands.compare.comparison import (
     ShownDocument,
     TaskComparison,
 )
-from harness.commands.compare.settings import changed_settings
 from harness.evaluation.scores import UNANSWERABLE
 from harness.reports.markup import ABSENT, interval, number, p_value, signed
 from harness.reports.sections import Section
@@ -184,7 +184,7 @@ def _submissions(comparison: TaskComparison) -> Section:
 
 def _settings(comparison: Comparison) -> list[Section]:
     """The settings in which the runs differ."""
-    settings = changed_settings(comparison.runs)
+    settings = changed_settings([one.run.params for one in comparison.runs])
     rows = [[name, *(ABSENT if value is None else value for value in values)] for name, values in settings.items()]
     return [Section("What differs", (), ["", *(run.label for run in comparison.runs)], rows)] if rows else []
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.board.optimism import Optimism
 from harness.commands.sweep.groups import System, best_by_mean, cut_in_different_ways, split, systems
-from harness.commands.sweep.optimism import Optimism
 from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
 from harness.commands.sweep.search import Objective

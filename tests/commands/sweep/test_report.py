@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from harness.board.optimism import Optimism
 from harness.commands.sweep import report
-from harness.commands.sweep.optimism import Optimism
 from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.report import show, watch, write_files
 from harness.commands.sweep.search import Objective

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.commands.sweep import optimism as module
-from harness.commands.sweep.optimism import FOLDS, REPEATS, Optimism, optimism
+from harness.board import optimism as module
+from harness.board.optimism import FOLDS, REPEATS, Optimism, optimism
 from harness.gates.calibration import folds
 
 NEEDS = np.array([True, True, False, True, True, False, True, True, True, False, True, True])

@@ -1,0 +1,46 @@
+"""A board, assembled: the runs, the leaderboard, what matters, the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.board import page
+from harness.board.leaderboard import Leaderboard, leaderboard
+from harness.board.queries import Details, details
+from harness.board.runs import BoardRuns
+from harness.config.text import counted
+from harness.reports.sections import Section
+from harness.tracking.tracker import Tracker
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """What the page of a board shows.
+
+    matters: None where nothing was varied. sections: a report to be read from top to bottom, with its figures,
+    name -> PNG.
+    """
+
+    title: str
+    experiment: str
+    runs: BoardRuns
+    leaderboard: Leaderboard
+    matters: page.Part | None
+    details: Details
+    sections: Sequence[Section] = ()
+    figures: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def assembled(runs: BoardRuns, tracker: Tracker, folder: Path, *, parts: bool = False) -> Board:
+    """The board of the runs. folder: for downloads. parts: whether it shows public and private scores."""
+    experiment = runs.runs[0].run.experiment
+    return Board(
+        title=f"{experiment}: {counted(len(runs.runs), 'run')} by {runs.metric}",
+        experiment=experiment,
+        runs=runs,
+        leaderboard=leaderboard(runs, parts=parts),
+        matters=None,
+        details=details(runs, tracker, folder),
+    )

@@ -1,0 +1,103 @@
+"""The settings in which runs differ, and the short names that tell the runs apart by them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.config import manual
+from harness.config.components import GROUPS
+from harness.tracking.tracker import LoggedRun
+
+FIRST = ("retriever", "gate")  # what every short name says
+SAID = {"top_k": "top"}  # how a short name calls a key
+LONGEST = 30  # characters of a value that a short name says
+Params = Mapping[str, str]
+
+
+def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
+    """The logged params in which runs differ: name -> the value of each run, None where it has none or null.
+
+    What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
+    the others bring, such as `fusion.k` 60 beside `fusion` rrf.
+    """
+    names = dict.fromkeys(name for run in params for name in run)
+    logged = {name: [run.get(name) for run in params] for name in names}
+    found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
+    found = {name: values for name, values in found.items() if len(set(values)) > 1}
+    brought = _brought(params)
+    return {
+        name: values
+        for name, values in found.items()
+        if None not in values
+        or any(value is not None and value != own.get(name) for value, own in zip(values, brought, strict=True))
+    }
+
+
+def short_names(runs: Sequence[LoggedRun]) -> list[str]:
+    """A name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
+
+    It says the retriever and the gate, and of the other settings as many as it takes: of runs with the same name so
+    far, the one that splits them into the most parts. A file that was scored is called as its run is. Runs that differ
+    in nothing that can be said are told apart by the beginnings of their ids.
+    """
+    changed = changed_settings([run.params for run in runs])
+    names = [" · ".join(run.params[key] for key in FIRST if key in run.params) or run.name for run in runs]
+    said = _said({key: values for key, values in changed.items() if key not in FIRST})
+    waiting = [(places, [*said]) for places in _alike(names, range(len(names)))]
+    while waiting:
+        places, keys = waiting.pop()
+        key = max(keys, key=lambda key: len({said[key][place] for place in places}), default=None)
+        if key is None:
+            for place in places:
+                names[place] += f" · {runs[place].short_id}"
+            continue
+        if len({said[key][place] for place in places}) > 1:
+            for place in places:
+                names[place] += f" · {said[key][place]}"
+        left = [other for other in keys if other != key]
+        waiting += [(alike, left) for alike in _alike(names, places)]
+    return names
+
+
+def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
+    """Those of the places that share a name with others of them."""
+    found: dict[str, list[int]] = {}
+    for place in places:
+        found.setdefault(names[place], []).append(place)
+    return [alike for alike in found.values() if len(alike) > 1]
+
+
+def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
+    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said.
+
+    A key is called by its last part, or by its last two where another key ends alike; a choice by its value alone.
+    """
+    ends = Counter(key.rpartition(".")[2] for key in changed)
+    found = {}
+    for key, values in changed.items():
+        parts = key.split(".")
+        called = SAID.get(key) or ".".join(parts[-1:] if ends[parts[-1]] == 1 else parts[-2:])
+        if all(len(value or "") <= LONGEST for value in values):
+            found[key] = [f"{'' if key in GROUPS and value else f'{called} '}{value or 'none'}" for value in values]
+    return found
+
+
+def _brought(params: Sequence[Params]) -> list[dict[str, str]]:
+    """For each run key -> value as it is logged, of all that the choices among its params bring."""
+    chosen = [[(group, run[group]) for group in ("retriever", *GROUPS) if group in run] for run in params]
+    values = {choice: _values(*choice) for choice in {one for several in chosen for one in several}}
+    found: list[dict[str, str]] = []
+    for several in chosen:
+        found.append({})
+        for choice in several:
+            found[-1] |= values[choice]
+    return found
+
+
+def _values(group: str, choice: str) -> dict[str, str]:
+    import yaml
+
+    values = {key: yaml.safe_load(entry.value) for key, entry in manual.keys_of(group, choice).items()}
+    return {key: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for key, one in values.items()}
