@@ -123,7 +123,7 @@ function tab(name, title, show, keys = []) {
       go(next.name);
       next.button.focus();
     } });
-  const one = { name, title, show, keys, panel, button, shown: null };
+  const one = { name, title, show, keys, panel, button, shown: null, detail: "" };
   TABS.push(one);
 }
 // Open a tab; detail: what its function is called with, such as the id of a query.
@@ -137,14 +137,16 @@ function go(name, detail = "") {
   }
   one.shown ??= one.show(one.panel) ?? (() => {});
   if (detail) one.shown(detail);
-  address(detail);
+  address(detail || one.detail);
 }
 
 // The address names the open tab, what is open in it, and the selected runs: #queries/q0012?runs=0a1b2c3d,4e5f6a7b
 const START = 8; // digits of an id in the address
+// detail: what is open in the tab from now on; it stays in the address until the tab says otherwise.
 let written = null;
-function address(detail = "") {
+function address(detail = current?.detail) {
   if (!current) return;
+  current.detail = detail;
   const runs = selection.map((place) => DATA.runs[place].id.slice(0, START)).join(",");
   written = `#${current.name}${detail ? "/" + encodeURIComponent(detail) : ""}?runs=${runs}`;
   if (location.hash !== written) location.replace(written);
@@ -197,7 +199,7 @@ function speak(name) {
     one.shown = null;
   }
   frame();
-  if (current) go(current.name);
+  if (current) go(current.name, current.detail);
 }
 function frame() {
   const { head } = DATA;
