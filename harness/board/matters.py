@@ -1,0 +1,153 @@
+"""What matters: which of the keys in which runs differ moves the score, how much, and how far a number can move."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.board.compared import Group, KeyMatters, compare
+from harness.board.runs import BoardRuns
+from harness.board.varied import Key, comparable, groups, varied
+from harness.config.text import counted
+from harness.reports.markup import finite
+from harness.reports.sections import Section
+
+MOST_MAPPED = 10  # keys that have heat maps, those that matter most
+MOST_CELLS = 1000  # of a heat map
+
+# Why a key has no importance, by what a page calls it
+REASONS = {
+    "only": "it is the only key that varies there, so that all of the variance is its own",
+    "runs": "there are too few runs for so many keys",
+    "queries": "too few queries have a value in every run",
+    "mixed": "these runs cannot tell its effect from that of other keys",
+    "same": "all scores are the same",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """The mean score of the runs that have each two values of two keys, float64 [L1, L2]; NaN where no run has both."""
+
+    first: str
+    second: str
+    means: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        means = [[finite(round(float(one), 5)) for one in row] for row in self.means]
+        return {"first": self.first, "second": self.second, "means": means}
+
+
+@dataclass(frozen=True, eq=False)
+class Matters:
+    """What matters among runs.
+
+    runs, queries: how many; left_out: queries without a value in some run.
+    groups: keys that the same runs have are compared among those, the group of the most runs first.
+    axes: every key that varies, with its values as they are; the keys of groups may have numbers in groups.
+    """
+
+    metric: str
+    runs: int
+    queries: int
+    left_out: int
+    groups: tuple[Group, ...]
+    axes: tuple[Key, ...] = field(repr=False)
+    maps: tuple[Map, ...] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        axes = [{"name": one.name, "values": one.values, "numeric": one.numbers is not None} for one in self.axes]
+        return {
+            "metric": self.metric,
+            "queries": self.queries,
+            "left_out": self.left_out,
+            "groups": [one.to_json() for one in self.groups],
+            "axes": axes,
+            "maps": [one.to_json() for one in self.maps],
+        }
+
+    def section(self) -> Section:
+        """For a terminal: a row for each key, and sentences on shapes and on what limits the numbers."""
+        header = ["key", "values", "share", "95 % interval", "with pairs", "best value", "its mean"]
+        rows = [_row(one) for group in self.groups for one in group.keys]
+        return Section("What matters", self._lines(), header, rows)
+
+    def _lines(self) -> list[str]:
+        lines = [f"Shares of the variance of {self.metric} over the values tried; intervals are over the queries."]
+        lines += [line for group in self.groups for line in _group_lines(group, self.runs)]
+        if self.left_out:
+            lines.append(f"Left out: {counted(self.left_out, 'query')} without a value in some run.")
+        return lines if any(one.alone for group in self.groups for one in group.keys) else lines[1:]
+
+
+def matters(runs: BoardRuns) -> Matters | None:
+    """Which keys matter, by the queries that rank the runs; None if none varies, or no query has a value in every run.
+
+    Keys that only some runs have are compared among those. Values out of fold are values as any.
+    """
+    axes = varied([one.run.params for one in runs.runs])
+    chosen = runs.public if runs.select_on == "public" else np.ones(len(runs.query_ids), bool)
+    known = chosen & ~np.isnan(runs.values).any(axis=0)
+    if not axes or not known.any():
+        return None
+    values = runs.values[:, known]
+    found = [compare(having, keys, axes, values) for having, keys in groups(comparable(axes))]
+    return Matters(
+        metric=runs.metric,
+        runs=len(runs.runs),
+        queries=int(known.sum()),
+        left_out=int((chosen & ~known).sum()),
+        groups=tuple(found),
+        axes=tuple(axes),
+        maps=tuple(_maps([one.key for group in found for one in group.keys][:MOST_MAPPED], values)),
+    )
+
+
+def _maps(keys: Sequence[Key], values: np.ndarray) -> list[Map]:
+    scores, found = values.mean(axis=1), []
+    for first, second in itertools.combinations(keys, 2):
+        both = first.having & second.having
+        shape = len(first.values), len(second.values)
+        if both.any() and shape[0] * shape[1] <= MOST_CELLS:
+            sums, counts = np.zeros(shape), np.zeros(shape)
+            where = first.places[both], second.places[both]
+            np.add.at(sums, where, scores[both])
+            np.add.at(counts, where, 1)
+            means = np.divide(sums, counts, out=np.full(shape, np.nan), where=counts > 0)
+            found.append(Map(first.name, second.name, means))
+    return found
+
+
+def _row(one: KeyMatters) -> list[str]:
+    shares = ["–", "–", "–"]
+    if one.alone and one.total:
+        shares = [f"{one.alone.value:.1%}", f"{one.alone.low:.1%} – {one.alone.high:.1%}", f"{one.total.value:.1%}"]
+    return [one.key.name, str(len(one.levels)), *shares, one.best.value, f"{one.best.mean:.4f}"]
+
+
+def _group_lines(group: Group, runs: int) -> list[str]:
+    """What limits the numbers of a group, and the shapes of its keys."""
+    names = ", ".join(one.key.name for one in group.keys)
+    lines = []
+    if group.runs < runs:
+        lines.append(f"Among the {counted(group.runs, 'run')} that have it: {names}.")
+    if group.rest and not group.beyond_chance:
+        lines.append(f"The scores of these runs differ no more than by chance: which of {names} matters is not known.")
+    if group.rest and not group.whole:
+        model = "keys and pairs of keys" if group.paired else "single keys"
+        lines.append(
+            f"Not every combination of the values of {names} was tried: a model of {model} stands for the others."
+        )
+    for reason, some in itertools.groupby((one for one in group.keys if one.reason), key=lambda one: one.reason):
+        lines.append(f"No share for {', '.join(one.key.name for one in some)}: {REASONS[reason]}.")
+    for one in group.keys:
+        if one.key.also:
+            lines.append(f"{one.key.name} stands for {', '.join(one.key.also)} as well, which it decides.")
+    strong = [pair for pair in group.pairs if pair.share.low > 0]
+    for pair in strong:
+        lines.append(f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone.")
+    return lines + [one.plateau.sentence(one.key.name) for one in group.keys if one.plateau]

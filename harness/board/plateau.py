@@ -1,0 +1,117 @@
+"""Plateau or spike: how far a number can move from its best value before scores fall.
+
+A value is on the plateau if it and all values between it and the best one are within one standard error of the best, by
+the differences on the same queries (as `gates.calibration.plateau` says of thresholds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.board.varied import Key
+from harness.gates.calibration import CLOSE
+
+LEAST = 3  # values that have a shape
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Around the best value of a key.
+
+    along: "run": runs that differ from the best one in this key alone; "average": means over all other keys.
+    values: as texts, ascending; means: of each. best, low, high: places of the best value and of the plateau's ends.
+    below: how far each lies below the best; error: the standard error of that, 0 for the best itself.
+    """
+
+    along: Literal["run", "average"]
+    values: tuple[str, ...]
+    means: tuple[float, ...]
+    best: int
+    low: int
+    high: int
+    below: tuple[float, ...]
+    error: tuple[float, ...]
+
+    @property
+    def shape(self) -> Literal["flat", "spike", "plateau"]:
+        if self.low == 0 and self.high == len(self.values) - 1:
+            return "flat"
+        return "spike" if self.low == self.high else "plateau"
+
+    @property
+    def at_end(self) -> Literal["", "least", "greatest"]:
+        """Whether the best value is the least or the greatest that was tried, and not in the middle of a flat."""
+        if self.shape == "flat" or 0 < self.best < len(self.values) - 1:
+            return ""
+        return "least" if self.best == 0 else "greatest"
+
+    @property
+    def beside(self) -> int:
+        """The place of the next value outside the plateau, the nearer in score; the best if it is flat."""
+        outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
+        return min(outside, key=lambda place: self.below[place], default=self.best)
+
+    def sentence(self, name: str) -> str:
+        over = "" if self.along == "run" else ", on average over the other keys"
+        first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
+        if self.shape == "flat":
+            return f"{name}: flat from {first} to {last}; all are within one standard error of {best}{over}."
+        gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
+        reach = f"plateau from {first} to {last}, best at {best}"
+        if self.shape == "spike":
+            reach = f"spike, only {best} reaches it"
+        beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
+        return f"{name}: {reach}; {gap}{over}.{beyond}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "along": self.along,
+            "shape": self.shape,
+            "at_end": self.at_end,
+            "values": self.values,
+            "means": [round(one, 5) for one in self.means],
+            "below": [round(one, 5) for one in self.below],
+            "best": self.best,
+            "low": self.low,
+            "high": self.high,
+            "beside": self.beside,
+        }
+
+
+def plateau(key: Key, keys: Sequence[Key], values: np.ndarray, averages: np.ndarray | None) -> Plateau | None:
+    """The shape around the best value of a key; None unless it is a number with three values or more to compare.
+
+    key: as it is compared. keys: all that vary, as they are. values: float64 [R, Q], the best run first, all finite.
+    averages: float64 [L, Q], the means of the key's values over the other keys; None where there are none.
+    """
+    if key.numbers is None or len(key.values) < LEAST:
+        return None
+    [raw] = [one for one in keys if one.name == key.name]
+    line = _line(raw, [one for one in keys if one.name not in (key.name, *key.also)])
+    if len(line) >= LEAST:
+        return _shape("run", [raw.values[raw.places[run]] for run in line], values[line])
+    return None if averages is None else _shape("average", key.values, averages)
+
+
+def _line(key: Key, others: Sequence[Key]) -> list[int]:
+    """The runs that differ from the best that has the key in it alone, one for each value, ascending."""
+    best = int(np.argmax(key.having))
+    places = np.array([one.places for one in others]).reshape(-1, len(key.places))
+    alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)
+    return [int(run) for run in alike[np.unique(key.places[alike], return_index=True)[1]]]
+
+
+def _shape(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray) -> Plateau:
+    means = rows.mean(axis=1)
+    best = int(np.argmax(means))
+    less = rows[best] - rows
+    below, error = less.mean(axis=1), less.std(axis=1, ddof=1) / np.sqrt(rows.shape[1])
+    reached = below <= error + CLOSE
+    low = best - int(np.argmin([*reached[best::-1], False])) + 1
+    high = best + int(np.argmin([*reached[best:], False])) - 1
+    floats = [tuple(float(one) for one in row) for row in (means, below, error)]
+    return Plateau(along, tuple(texts), floats[0], best, low, high, floats[1], floats[2])
