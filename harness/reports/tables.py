@@ -116,7 +116,7 @@ def latex(table: Table) -> str:
     below = f"\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}\n" if notes else ""
     found = (
         "\\begin{table}[tbp]\n\\centering\n"
-        f"\\caption{{{escaped(table.caption)}}}\n\\label{{tab:{table.name}}}\n"
+        f"\\caption{{{escaped(table.caption)}}}\n\\label{{tab:{table.name}}}\n\\smallskip\n"
         "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"
         f"\\begin{{tabular}}{{{aligned}}}\n\\toprule\n{header} \\\\\n\\midrule\n{body}\n\\bottomrule\n"
         f"\\end{{tabular}}}}\n{below}\\end{{table}}\n"

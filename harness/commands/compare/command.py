@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.commands.compare import page, retrieval_runs, task_runs, web_page
+from harness.commands.compare import page, pasted, retrieval_runs, task_runs, web_page
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
@@ -123,7 +123,7 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         sections.show(console, title, compared.report.sections(False))
         console.print(f"Files: {compared.files['html']}, .md, .json")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config["format"], document, show, lambda style: pasted.tables(compared.comparison, style))
     return document
 
 

@@ -165,20 +165,26 @@ class RunScores:
     """A run in numbers.
 
     metrics: measure -> mean over what judges, of the measures that are compared. kind: what the means rest on.
+    intervals: measure -> the ends of the mean's 95 % bootstrap interval; none where there is no interval.
     """
 
     label: str
     run: LoggedRun
     metrics: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
     kind: Kind
     board: Board | None
 
     def to_json(self) -> dict[str, Any]:
-        return self._head() | {"kind": self.kind, "metrics": self.metrics} | self._board()
+        numbers = {"metrics": self.metrics, "intervals": self._ends()}
+        return self._head() | {"kind": self.kind} | numbers | self._board()
 
     def _head(self) -> dict[str, Any]:
         run = self.run
         return {"label": self.label, "run_id": run.run_id, "name": run.name, "experiment": run.experiment}
+
+    def _ends(self) -> dict[str, list[float]]:
+        return {name: [*ends] for name, ends in self.intervals.items()}
 
     def _board(self) -> dict[str, Any]:
         return asdict(self.board) if self.board else {}
@@ -206,10 +212,11 @@ class RetrievalScores(RunScores):
 
     def to_json(self) -> dict[str, Any]:
         numbers: dict[str, Any] = {"metrics": self.metrics, "as_written": self.as_written, "losses": self.losses}
+        ends = {"intervals": self._ends()}
         numbers |= {} if self.unanswerable is None else {UNANSWERABLE: self.unanswerable}
         head = self._head() | {"kind": self.kind, "out_of_fold": self.out_of_fold}
         estimates = {"estimates": {name: asdict(one) for name, one in self.estimates.items()}} if self.estimates else {}
-        return head | plain(numbers | estimates) | self._board()
+        return head | plain(numbers | estimates) | ends | self._board()
 
 
 @dataclass(frozen=True)

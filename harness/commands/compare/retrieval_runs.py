@@ -37,6 +37,7 @@ from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.predictions import read_predictions
 from harness.evaluation import checked_values
+from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.checked_values import CheckedValues
 from harness.evaluation.measures import OOF, Family, parse
 from harness.evaluation.objective import Kind, kind_of
@@ -44,7 +45,7 @@ from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import Table, read_table
 from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
-from harness.tracking.logged_run import load_unchanged, logged_value, read_config
+from harness.tracking.logged_run import in_full, load_unchanged, logged_value, read_config
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, Tracker
@@ -108,7 +109,7 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     for run in chosen.values():
         if "data.qrels" not in run.tags:
             raise BadInput(f"Run {run.named} has no labels, so no scores. Set dataset.qrels=FILE.")
-    runs = [_read(tracker, run, label, folder / label) for label, run in chosen.items()]
+    runs = [_read(tracker, in_full(tracker, run), label, folder / label) for label, run in chosen.items()]
     first = runs[0]
     for other in runs[1:]:
         if extra := set(other.table.query_ids) ^ set(first.table.query_ids):
@@ -170,6 +171,7 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
                 label=run.label,
                 run=run.run,
                 metrics={name: _mean(run.values[name]) for name in names},
+                intervals={} if checked else _intervals(run, names, settings),
                 kind=_kind(run, settings),
                 board=board,
                 out_of_fold=bool(run.table.oof),
@@ -381,6 +383,18 @@ def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """float64 [M, R]: means over the queries of `rows` [R, Q] of M runs [M, Q], NaN where a query does not count."""
     counted = rows @ ~np.isnan(values[0])
     return (rows @ np.nan_to_num(values).T).T / np.where(counted > 0, counted, np.nan)
+
+
+def _intervals(run: ComparedRun, names: Sequence[str], settings: Settings) -> dict[str, tuple[float, float]]:
+    """The intervals of a run's means: those that it has logged, so that they are the same everywhere; those of others,
+    and of the private queries alone, are computed."""
+    logged = {name: run.run.score(name, "all") for name in names} if not settings.judges else {}
+    ends = {name: (one.low, one.high) for name, one in logged.items() if one and one.low == one.low}
+    if missing := [name for name in names if name not in ends]:
+        values = np.stack([run.values[name] for name in missing])
+        lows, highs, _ = bootstrap_means(values, settings.seed, resamples=settings.resamples)
+        ends |= {one: (float(a), float(b)) for one, a, b in zip(missing, lows, highs, strict=True) if a == a}
+    return ends
 
 
 def _mean(values: np.ndarray) -> float:

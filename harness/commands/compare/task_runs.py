@@ -28,7 +28,7 @@ from harness.data.tables import AGAIN, numbers, read_columns, taken, taken_ids
 from harness.evaluation.leaderboard import Score
 from harness.evaluation.objective import Kind
 from harness.tasks import scored_file
-from harness.tasks.statistics import differences, measure_all, measure_kind, strata
+from harness.tasks.statistics import differences, measure_all, measure_kind, strata, summaries
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
 from harness.tracking.logged_run import logged_config, logged_value
@@ -126,7 +126,14 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
         ],
         notes=notes,
         runs=[
-            RunScores(file.label, file.run, {name: mean[name] for name in shared}, kind, board)
+            RunScores(
+                file.label,
+                file.run,
+                {name: mean[name] for name in shared},
+                _intervals(task, file, shared, settings),
+                kind,
+                board,
+            )
             for file, mean, board in zip(files, means, ranked.boards, strict=True)
         ],
         differences=[
@@ -206,6 +213,13 @@ def _scorer(task: TextTask, files: Sequence[ComparedFile], metric: str) -> Score
         return np.stack([task.measure(sums)[metric] for sums in summed])
 
     return score
+
+
+def _intervals(
+    task: TextTask, file: ComparedFile, names: Sequence[str], settings: Settings
+) -> dict[str, tuple[float, float]]:
+    found = summaries(task, file.counts, names, settings.seed, settings.resamples)
+    return {name: (one.low, one.high) for name, one in found.items() if one.low == one.low}
 
 
 def _splits(task: TextTask, files: Sequence[ComparedFile], pairs: Pairs, metric: str) -> list[PartDifference]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
 from harness.config.check import Invocation
-from harness.config.text import short_id
+from harness.config.text import counted, short_id
 from harness.data.files import json_file
 from harness.reports import terminal
 from harness.reports.markup import interval, number
+from harness.reports.tables import Cell, Column, Number, Shows, Table
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import measured
@@ -87,8 +90,47 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
-    terminal.emit(config["format"], document, lambda console: _show(console, document))
+    terminal.emit(config["format"], document, lambda console: _show(console, document), lambda _: [_table(document)])
     return document
+
+
+def _table(document: Mapping[str, Any]) -> Table:
+    """The submissions with our own score and the leaderboard's."""
+    rows, metric = document["submissions"], document["metric"]
+    texts = [Column("submission", "count"), Column("exported (UTC)"), Column("run"), Column("run_id"), Column("kind")]
+    here = [Column("here", "value"), Column("own public", "value")]
+    board = [Column(name, shows) for part in PARTS for name, shows in _board_columns(part)]
+    cells: list[list[Cell]] = [
+        [
+            Number(row["number"]),
+            minute(row["time"]),
+            row["run_name"],
+            short_id(row["run_id"]),
+            row["local_kind"] or "",
+            replace(_number(row["local"]), low=_known(row["local_low"]), high=_known(row["local_high"])),
+            _number(row["local_public"]),
+            *(_number(value) for part in PARTS for value in (row[part], row["drift"][part])),
+        ]
+        for row in rows
+    ]
+    caption = f"{counted(len(rows), 'submission')}" + (f" by {metric}, 95 % intervals in brackets" if metric else "")
+    notes = [
+        "here: our own mean over all labelled queries; own public: over their public part; public, private: the "
+        "leaderboard's scores; drift: its score − here."
+    ]
+    return Table("submissions", caption, [*texts, *here, *board], cells, notes)
+
+
+def _board_columns(part: str) -> list[tuple[str, Shows]]:
+    return [(part, "value"), (f"{part} drift", "difference")]
+
+
+def _number(value: float | None) -> Number:
+    return Number(_known(value))
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _settle(ledger: Ledger, config: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """`harness compare`: what is compared, what is refused, and what is written."""
 
 import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -56,6 +57,40 @@ def test_the_best_runs_are_compared_best_first(harness, runs):
     assert (best["public"], best["private"], best["public_rank"], best["private_rank"]) == (1, 1, 1, 1)
     assert other["public"] + 2 * other["private"] == 1
     assert {"runs", "differences", "tests"} <= found.keys()
+
+
+def test_tables_to_paste(harness, runs):
+    """Exactly the tables on standard output; in CSV all numbers of the JSON document in one table."""
+    found = harness(*COMPARE).json
+    done = harness(*COMPARE[:2], "format=csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    scores = {(row["run"], row["measure"]): row for row in rows if not row["minus"]}
+    for run in found["runs"]:
+        assert [run["label"]] * len(run["metrics"]) == [label for label, _ in scores if label == run["label"]]
+        for name, mean in run["metrics"].items():
+            assert float(scores[run["label"], name]["value"]) == mean
+            ends = [scores[run["label"], name][f"value_{end}"] for end in ("low", "high")]
+            assert run["intervals"].get(name, []) == [float(end) for end in ends if end]
+    differences = {row["measure"]: row for row in rows if row["minus"] == "B"}
+    tests = {one["measure"]: one for one in found["tests"]}
+    for one in found["differences"]:
+        row = differences[one["measure"]]
+        assert (float(row["value"]), float(row["p_holm"])) == (one["mean"], tests[one["measure"]]["p_holm"])
+        assert [int(row[name]) for name in ("wins", "ties", "losses", "queries")] == [
+            one["wins"], one["ties"], one["losses"], one["n"],
+        ]  # fmt: skip
+
+    best = "| modified\\_map@3 | **1.000** [1.000, 1.000] | 0.333 [0.000, 1.000] |"
+    shown = harness(*COMPARE[:2], "format=markdown").out
+    assert shown.startswith("**2 runs of e on 3 queries: means with 95 % intervals in brackets, in sample.**\n\n")
+    assert best in shown  # two queries differ: p is 0.5, and there is no mark
+    assert "| modified\\_map@3 | +0.667 [+0.000, +1.000] | 0.500 | 2 | 1 | 0 | 3 |" in shown
+    tex = harness(*COMPARE[:2], "format=latex").out
+    assert (tex.count("\\begin{table}"), tex.count("\\bottomrule")) == (2, 2)
+    assert "B: \\textless{}b\\textgreater{}worse\\textbar{}\\textless{}/b\\textgreater{}" in tex
+    refused = harness(*COMPARE[:2], "format=latx")
+    assert refused.code == 2
+    assert "format='latx' is not one of text, json, markdown, latex, csv. Did you mean 'latex'?" in refused.err
 
 
 def test_changed_queries_have_their_texts(harness, runs):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.export.history import _agreement
+from harness.commands.export.history import _agreement, _table
+from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -211,3 +212,17 @@ def test_history_with_little_to_tell(harness, tmp_path):
     done = harness("export history")
     assert "No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE" in done.out
     assert not (tmp_path / "outputs/submissions/history.png").exists()
+
+
+def test_the_history_as_a_table():
+    row = {"number": 1, "time": "2026-07-01T12:30:00.1", "run_name": "=bm25", "run_id": "3f2a91bc" * 4}
+    row |= {"local": 0.75, "local_low": 0.7, "local_high": 0.8, "local_kind": "out of fold", "local_public": None}
+    row |= {"public": 0.81, "private": None, "drift": {"public": 0.06, "private": None}}
+    table = _table({"submissions": [row], "metric": "map@3"})
+    assert csv(table) == (
+        "submission,exported (UTC),run,run_id,kind,here,here_low,here_high,own public,public,public drift,private,"
+        "private drift\n"
+        "1,2026-07-01 12:30,'=bm25,3f2a91bc,out of fold,0.75,0.7,0.8,,0.81,0.06,,\n"
+    )
+    assert markdown(table).startswith("**1 submission by map@3, 95 % intervals in brackets**\n")
+    assert markdown(_table({"submissions": [], "metric": None})).startswith("**0 submissions**\n")
