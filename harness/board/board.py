@@ -10,7 +10,6 @@ from harness.board import page
 from harness.board.leaderboard import Leaderboard, leaderboard
 from harness.board.queries import Details, details
 from harness.board.runs import BoardRuns
-from harness.config.text import counted
 from harness.reports.sections import Section
 from harness.tracking.tracker import Tracker
 
@@ -23,7 +22,6 @@ class Board:
     name -> PNG.
     """
 
-    title: str
     experiment: str
     runs: BoardRuns
     leaderboard: Leaderboard
@@ -33,14 +31,13 @@ class Board:
     figures: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def assembled(runs: BoardRuns, tracker: Tracker, folder: Path, *, parts: bool = False) -> Board:
-    """The board of the runs. folder: for downloads. parts: whether it shows public and private scores."""
+def assembled(runs: BoardRuns, tracker: Tracker, folder: Path) -> Board:
+    """The board of the runs. folder: for downloads."""
     experiment = runs.runs[0].run.experiment
     return Board(
-        title=f"{experiment}: {counted(len(runs.runs), 'run')} by {runs.metric}",
         experiment=experiment,
         runs=runs,
-        leaderboard=leaderboard(runs, parts=parts),
+        leaderboard=leaderboard(runs),
         matters=None,
         details=details(runs, tracker, folder),
     )

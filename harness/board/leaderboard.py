@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from harness.board.facts import facts
 from harness.board.optimism import Optimism, optimism
-from harness.board.recommendation import Candidate, Pick, pick
-from harness.board.runs import BoardRun, BoardRuns
-from harness.board.settings import changed_settings
+from harness.board.recommendation import Candidate, Pick, Words, pick
+from harness.board.runs import BoardRuns
+from harness.board.settings import changes
 from harness.config.components import WRITTEN
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import holm, sign_flip_test
 from harness.pipeline.timing import MS
-from harness.tracking.tracker import LoggedRun
 
 ALPHA = 0.05  # a run is told apart from the best one below this p
 RESAMPLES = 10_000  # sign flips of a test, where there are too many to enumerate
 SEED = 0  # of the flips
 _ROWS = 512  # runs tested at once, so that their sums fit into memory
 INDEX = "index_mb"
+ESTIMATED = (
+    "The labels come partly from a model: estimates of what people's labels would give stand beside the raw means that "
+    "rank the runs, and nothing is tested by query. `harness compare` tests pairs of these runs."
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Row:
     ms: milliseconds per query, None if unknown. index_mb: size of its indexes, None if unknown.
     asks_model: whether it asks a language model about each query, which the time leaves out.
     changed: what differs from the run above it.
-    public, private: None unless asked for.
+    public, private: None unless the public part ranks the runs.
     """
 
     run: int
@@ -70,17 +74,38 @@ class Row:
     public: Part | None = None
     private: Part | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """group: "best", "same" where it is not told apart from the best, "worse"; None where nothing was tested."""
+        group = None if self.tied is None else "best" if self.run == 0 else "same" if self.tied else "worse"
+        found: dict[str, Any] = plain({
+            "run": self.run,
+            "group": group,
+            "difference": self.difference,
+            "p": self.p,
+            "p_holm": self.p_holm,
+            "ms": self.ms,
+            "mb": self.index_mb,
+            "asks_model": self.asks_model,
+            "changed": [asdict(one) for one in self.changed],
+            "public": self.public and self.public.value,
+            "public_rank": self.public and self.public.rank,
+            "private": self.private and self.private.value,
+            "private_rank": self.private and self.private.rank,
+        })  # fmt: skip
+        return found
+
 
 @dataclass(frozen=True)
 class Leaderboard:
     """rows: the best first. pick: the run to take. luck: how much of the best score is luck, None if unknown.
 
-    notes: what a reader must know besides.
+    facts: what else to know of the pick, in sentences. notes: what a reader must know besides.
     """
 
     rows: tuple[Row, ...]
     pick: Pick
     luck: Optimism | None
+    facts: tuple[Words, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -89,56 +114,57 @@ class Leaderboard:
         return tuple(row for row in self.rows if row.tied)
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = plain({
+        pick = self.pick
+        return {
             "alpha": ALPHA,
-            "rows": [asdict(row) for row in self.rows],
-            "pick": asdict(self.pick),
-            "luck": self.luck.to_json() if self.luck else None,
-            "notes": list(self.notes),
-        })  # fmt: skip
-        return found
+            "rows": [row.to_json() for row in self.rows],
+            "recommended": {"run": pick.run, "reason": pick.reason.to_json(), "instead": pick.instead},
+            "facts": [one.to_json() for one in self.facts],
+            "luck": self.luck and plain(asdict(self.luck)),
+            "notes": [*self.notes],
+        }
 
 
-def leaderboard(runs: BoardRuns, *, parts: bool = False) -> Leaderboard:
-    """The leaderboard of the runs. parts: whether it shows public and private scores."""
-    estimated = any(one.score.estimate for one in runs.runs)
-    values = runs.values if runs.select_on == "all" else runs.values[:, runs.public]
-    gaps = values - values[0]
-    p = np.full(len(values), np.nan) if estimated else against_best(values)
-    corrected = np.concatenate([[np.nan], holm(p[1:])]) if not estimated else p
-    rows = []
-    public = _parts(runs.values[:, runs.public]) if parts else [None] * len(values)
-    private = _parts(runs.values[:, ~runs.public]) if parts else [None] * len(values)
-    above: Sequence[LoggedRun] = [runs.runs[0].run, *(one.run for one in runs.runs[:-1])]
-    for place, one in enumerate(runs.runs):
-        rows.append(
-            Row(
-                run=place,
-                difference=_mean(gaps[place]),
-                p=_known(p[place]),
-                p_holm=_known(corrected[place]),
-                tied=None if estimated else bool(place == 0 or corrected[place] > ALPHA),
-                ms=_logged(one, MS),
-                index_mb=_logged(one, INDEX),
-                asks_model=asks_model(one.run.params),
-                changed=changed(above[place], one.run),
-                public=public[place],
-                private=private[place],
-            )
-        )
-    luck = optimism(
-        runs.metric,
-        dict(enumerate(runs.values)),
-        runs.needs,
-        runs.public if runs.select_on == "public" else np.ones(len(runs.public), bool),
-        SEED,
-        best=0,
-    )
+def leaderboard(runs: BoardRuns) -> Leaderboard:
+    """The leaderboard of the runs. Where the public part ranks them, it alone tells them apart."""
+    tested = not any(one.score.estimate for one in runs.runs)
+    choosing = runs.public if runs.select_on == "public" else np.ones(len(runs.public), bool)
+    values = runs.values[:, choosing]
+    p = against_best(values) if tested else np.full(len(values), np.nan)
+    corrected = np.concatenate([[np.nan], holm(p[1:])]) if tested else p
+    rows = _rows(runs, values, p, corrected, tested)
+    luck = optimism(runs.metric, dict(enumerate(runs.values)), runs.needs, choosing, SEED, best=0)
     candidates = [
         Candidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)
         for one, row in zip(runs.runs, rows, strict=True)
     ]
-    return Leaderboard(tuple(rows), pick(candidates, runs.metric, values.shape[1], estimated), luck, _notes(estimated))
+    taken = pick(candidates, runs.metric, int(choosing.sum()), tested)
+    return Leaderboard(rows, taken, luck, facts(runs, taken.run, luck), () if tested else (ESTIMATED,))
+
+
+def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:
+    """values: float64 [R, n], of the queries that rank the runs. p, corrected: float64 [R]."""
+    logged = [one.run for one in runs.runs]
+    apart = runs.select_on == "public"
+    public = _parts(values) if apart else [None] * len(logged)
+    private = _parts(runs.values[:, ~runs.public]) if apart else [None] * len(logged)
+    changed = [{}, *changes([run.params for run in logged])]
+    return tuple(
+        Row(
+            run=place,
+            difference=_mean(values[place] - values[0]),
+            p=_known(p[place]),
+            p_holm=_known(corrected[place]),
+            tied=(place == 0 or bool(corrected[place] > ALPHA)) if tested else None,
+            ms=run.metrics.get(MS),
+            index_mb=run.metrics.get(INDEX),
+            asks_model=asks_model(run.params),
+            changed=tuple(Changed(key, above, here) for key, (above, here) in changed[place].items()),
+            public=public[place],
+            private=private[place],
+        )
+        for place, run in enumerate(logged)
+    )
 
 
 def against_best(values: np.ndarray) -> np.ndarray:
@@ -155,12 +181,6 @@ def against_best(values: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def changed(above: LoggedRun, here: LoggedRun) -> tuple[Changed, ...]:
-    """The settings in which a run differs from the one above it."""
-    found = changed_settings([above.params, here.params])
-    return tuple(Changed(key, before, after) for key, (before, after) in found.items())
-
-
 def asks_model(params: Mapping[str, str]) -> bool:
     """Whether a run with these params asks a language model about each query."""
     return params.get("gate") == "llm" or params.get("query.text") in WRITTEN
@@ -168,21 +188,13 @@ def asks_model(params: Mapping[str, str]) -> bool:
 
 def _parts(values: np.ndarray) -> list[Part | None]:
     """The mean of each run over a part, and its rank: 1 + the number of runs that are better. values: [R, n]."""
-    means = [_mean(row) for row in values]
-    return [None if math.isnan(one) else Part(one, 1 + sum(other > one for other in means)) for one in means]
-
-
-def _notes(estimated: bool) -> tuple[str, ...]:
-    if not estimated:
-        return ()
-    return (
-        "The labels come partly from a model: estimates of what people's labels would give stand beside the raw means "
-        "that rank the runs, and nothing is tested by query. `harness compare` tests pairs of these runs.",
-    )
-
-
-def _logged(one: BoardRun, name: str) -> float | None:
-    return one.run.metrics.get(name)
+    means = np.array([_mean(row) for row in values])
+    worse = np.sort(-means[~np.isnan(means)])
+    ranks = 1 + np.searchsorted(worse, -means)
+    return [
+        None if math.isnan(mean) else Part(mean, rank)
+        for mean, rank in zip(means.tolist(), ranks.tolist(), strict=True)
+    ]
 
 
 def _known(value: float) -> float | None:

@@ -3,19 +3,30 @@
 The rule: the highest score. Of runs whose scores are equal up to rounding, those that ask no language model, then the
 quickest, then the one with the smallest index, then the first. That others are not told apart from it is no reason to
 take another: which of them is better is not known, and the highest score is the best guess. But where one of them
-takes at most a tenth of the time, or spares a language model, it is named beside the pick.
+spares a language model, or takes at most a tenth of the time, it is named beside the pick.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 
 MUCH = 10  # times as quick, from which on a run is named beside the pick
+
+
+@dataclass(frozen=True)
+class Words:
+    """The same in English and in Korean."""
+
+    en: str
+    ko: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,10 @@ class Candidate:
     index_mb: float | None
     asks_model: bool
 
+    @property
+    def cost(self) -> tuple[float, float]:
+        return (math.inf if self.ms is None else self.ms, math.inf if self.index_mb is None else self.index_mb)
+
 
 @dataclass(frozen=True)
 class Pick:
@@ -39,30 +54,65 @@ class Pick:
     not told apart from it; None if there is none."""
 
     run: int
-    reason: str
+    reason: Words
     instead: int | None = None
 
 
-def pick(candidates: Sequence[Candidate], metric: str, queries: int, estimated: bool = False) -> Pick:
-    """candidates: the best first. queries: how many the scores are about. estimated: whether nothing was tested."""
+def pick(candidates: Sequence[Candidate], metric: str, queries: int, tested: bool = True) -> Pick:
+    """candidates: the best first. queries: how many tell the runs apart. tested: whether they were tested at all."""
     equal = [place for place, one in enumerate(candidates) if one.value > candidates[0].value - CLOSE]
-    place = min(equal, key=lambda place: (candidates[place].asks_model, *_cost(candidates[place]), place))
-    best = candidates[place]
-    said = f"{best.name} has the highest {metric}, {best.value:.4f}, of {counted(len(candidates), 'run')}"
+    place = min(equal, key=lambda place: (candidates[place].asks_model, *candidates[place].cost, place))
+    best, runs = candidates[place], len(candidates)
+    said = [
+        Words(
+            f"{best.name} has the highest {metric} of {counted(runs, 'run')}, {best.value:.4f}",
+            f"실행 {runs:,}개 가운데 {best.name}의 {metric} 값이 {best.value:.4f}(으)로 가장 높습니다",
+        )
+    ]
     if len(equal) > 1:
-        others = "another run" if len(equal) == 2 else f"{len(equal) - 1} others"
-        said = f"{said}; {others} score the same, and it {_why(candidates, equal, place)}"
+        said.append(_among_equals(candidates, equal, place))
     tied = [one for one, candidate in enumerate(candidates) if candidate.tied and one not in equal]
-    if estimated:
-        return Pick(place, f"{said}.")
-    if not tied:
-        return Pick(place, f"{said}, and the {counted(queries, 'query')} tell it apart from all others.")
-    said += f"; {counted(len(tied), 'other')} cannot be told apart from it by {counted(queries, 'query')}"
     instead = _cheaper(candidates, place, tied)
-    if instead is None:
-        return Pick(place, f"{said}, and none of these is much cheaper.")
-    other = candidates[instead]
-    return Pick(place, f"{said}, of which {other.name} ({other.value:.4f}) {_spares(best, other)}.", instead)
+    if tested:
+        said.append(_told_apart(len(tied), queries))
+    if instead is not None:
+        said.append(_beside(best, candidates[instead]))
+    return Pick(place, Words(*(f"{'; '.join(parts)}." for parts in zip(*map(_both, said), strict=True))), instead)
+
+
+def _both(words: Words) -> tuple[str, str]:
+    return words.en, words.ko
+
+
+def _told_apart(tied: int, queries: int) -> Words:
+    over = counted(queries, "query")
+    if not tied:
+        return Words(
+            f"{over} tell it apart from all that score less",
+            f"점수가 낮은 실행과는 질의 {queries:,}개로 모두 구별됩니다",
+        )
+    return Words(
+        f"{over} cannot tell it apart from {counted(tied, 'run')} that score{'s' * (tied == 1)} less",
+        f"점수가 낮은 실행 가운데 {tied:,}개와는 질의 {queries:,}개로 구별되지 않습니다",
+    )
+
+
+def _among_equals(candidates: Sequence[Candidate], equal: Sequence[int], place: int) -> Words:
+    """Why this one of runs with the same score."""
+    one, others = candidates[place], [candidates[other] for other in equal if other != place]
+    same = Words(
+        f"{counted(len(others), 'other')} score{'s' * (len(others) == 1)} the same",
+        f"점수가 같은 실행이 {len(others)}개 더 있고",
+    )
+    if not one.asks_model and all(other.asks_model for other in others):
+        why = Words("this one asks no language model", "이 실행은 언어 모델을 쓰지 않습니다")
+    elif one.cost[0] < min(other.cost[0] for other in others):
+        why = Words("this one is the quickest", "이 실행이 가장 빠릅니다")
+    elif one.cost < min(other.cost for other in others):
+        why = Words("this one has the smallest index", "이 실행의 색인이 가장 작습니다")
+    else:
+        why = Words("this one stands first", "이 실행이 그 가운데 첫 번째입니다")
+    return Words(f"{same.en}, and {why.en}", f"{same.ko} {why.ko}")
 
 
 def _cheaper(candidates: Sequence[Candidate], place: int, tied: Sequence[int]) -> int | None:
@@ -77,25 +127,18 @@ def _cheaper(candidates: Sequence[Candidate], place: int, tied: Sequence[int]) -
     return None
 
 
-def _spares(best: Candidate, other: Candidate) -> str:
+def _beside(best: Candidate, other: Candidate) -> Words:
+    """What a much cheaper run spares that is not told apart from the best."""
     if best.asks_model and not other.asks_model:
-        return "asks no language model"
-    return f"takes {_time(other.ms)} per query instead of {_time(best.ms)}"
+        return Words(
+            f"of these, {other.name} ({other.value:.4f}) asks no language model",
+            f"그 가운데 {other.name}({other.value:.4f})은(는) 언어 모델을 쓰지 않습니다",
+        )
+    return Words(
+        f"of these, {other.name} ({other.value:.4f}) takes {_ms(other)} per query instead of {_ms(best)}",
+        f"그 가운데 {other.name}({other.value:.4f})은(는) 질의당 {_ms(best)} 대신 {_ms(other)}가 걸립니다",
+    )
 
 
-def _why(candidates: Sequence[Candidate], equal: Sequence[int], place: int) -> str:
-    one, others = candidates[place], [candidates[other] for other in equal if other != place]
-    if not one.asks_model and all(other.asks_model for other in others):
-        return "asks no language model"
-    costs = [_cost(other) for other in others]
-    if _cost(one)[0] < min(cost[0] for cost in costs):
-        return "takes the least time"
-    return "has the smallest index" if _cost(one) < min(costs) else "is the first of them"
-
-
-def _cost(one: Candidate) -> tuple[float, float]:
-    return (math.inf if one.ms is None else one.ms, math.inf if one.index_mb is None else one.index_mb)
-
-
-def _time(ms: float | None) -> str:
-    return "?" if ms is None else f"{ms:.3g} ms"
+def _ms(one: Candidate) -> str:
+    return f"{one.ms:.2g} ms"

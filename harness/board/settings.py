@@ -22,11 +22,26 @@ def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
     What follows from another choice is left out: keys that some of the runs lack, with the values that the choices of
     the others bring, such as `fusion.k` 60 beside `fusion` rrf.
     """
+    return _changed(params, _brought(params))
+
+
+def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | None]]]:
+    """For each run but the first the settings in which it differs from the one before: name -> (before, here)."""
+    brought = _brought(params)
+    found = []
+    for place in range(1, len(params)):
+        both = slice(place - 1, place + 1)
+        changed = _changed(params[both], brought[both])
+        found.append({name: (before, here) for name, (before, here) in changed.items()})
+    return found
+
+
+def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, list[str | None]]:
+    """As `changed_settings`. brought: for each run what its choices bring."""
     names = dict.fromkeys(name for run in params for name in run)
     logged = {name: [run.get(name) for run in params] for name in names}
     found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
     found = {name: values for name, values in found.items() if len(set(values)) > 1}
-    brought = _brought(params)
     return {
         name: values
         for name, values in found.items()

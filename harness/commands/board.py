@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.board import page, runs
 from harness.board.board import Board, assembled
 from harness.board.choice import Asked
-from harness.board.leaderboard import Row
+from harness.board.leaderboard import Part, Row
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.files import write_text
+from harness.evaluation.prediction_powered import Estimate
 from harness.progress import stage
 from harness.reports import sections, terminal
-from harness.reports.markup import ABSENT, interval, number
+from harness.reports.markup import ABSENT, interval, number, p_value
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import NO_RUNS, refusal
+from harness.tracking.tracker import refusal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SHOWN = 20  # runs on the terminal
+SHOWN = 20  # rows of a table on the terminal
 
 
 def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
     tracker = open_tracker(config)
-    if tracker.uri is None:
-        raise refusal(tracker, NO_RUNS)
+    if not tracker.keeps_files:
+        raise refusal(tracker, "keeps no runs for a board")
     output = Path(config["output"]).absolute()
     with tempfile.TemporaryDirectory() as folder:
         found = runs.read(tracker, Asked.of(config), Path(folder))
         with stage("comparing the runs"):
             one = assembled(found, tracker, Path(folder))
+        output.parent.mkdir(parents=True, exist_ok=True)
         write_text(output, page.html(one))
-    document = _document(one) | {"files": {"html": str(output)}}
+    peeks = tracker.count_private_view(one.experiment)
+    document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
 
     def show(console: Console) -> None:
-        sections.show(console, one.title, _sections(one))
-        console.print(f"The board: {output}")
+        sections.show(console, _title(one), _sections(one))
+        console.print(f"The page, query by query: {output}")
         console.print("Next:")
         for step in _next(one, Place.of(config, invocation)):
             console.print(f"  {step}")
@@ -51,61 +55,96 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     return document
 
 
+def _title(one: Board) -> str:
+    """`Experiment 'first': 12 runs by modified_map@3, out of fold or in sample, 110 queries`."""
+    runs = one.runs
+    kinds = " or ".join(dict.fromkeys(run.score.kind for run in runs.runs))
+    over = int(runs.public.sum()) if runs.select_on == "public" else len(runs.query_ids)
+    said = f"{counted(len(runs.runs), 'run')} by {runs.metric}, {kinds}, {counted(over, 'query')}"
+    return f"Experiment {one.experiment!r}: {said}"
+
+
 def _document(one: Board) -> dict[str, Any]:
+    """What is found, with ids of runs in place of places."""
     runs, found = one.runs, one.leaderboard.to_json()
+    ids = [run.run.run_id for run in runs.runs]
     rows = [
-        {
-            "run_id": run.run.run_id,
-            "short_name": run.name,
-            "name": run.run.name,
-            "objective": run.score.to_json(),
-            **{key: value for key, value in row.items() if key != "run"},
-        }
-        for run, row in zip(runs.runs, found["rows"], strict=True)
+        {"run_id": run_id, "short_name": run.name, "name": run.run.name, "objective": run.score.to_json()}
+        | {key: value for key, value in row.items() if key != "run"}
+        for run_id, run, row in zip(ids, runs.runs, found["rows"], strict=True)
     ]
-    pick = found["pick"]
-    pick |= {"run_id": runs.runs[pick.pop("run")].run.run_id}
-    pick["instead"] = None if pick["instead"] is None else runs.runs[pick["instead"]].run.run_id
+    pick = one.leaderboard.pick
+    instead = None if pick.instead is None else ids[pick.instead]
     return {
         "experiment": one.experiment,
         "metric": runs.metric,
         "select_on": runs.select_on,
         "queries": len(runs.query_ids),
         "rows": rows,
-        "recommended": pick,
-        "tied": [runs.runs[row.run].run.run_id for row in one.leaderboard.tied],
+        "recommended": {"run_id": ids[pick.run], "reason": pick.reason.en, "instead": instead},
+        "not_told_apart": [ids[row.run] for row in one.leaderboard.tied],
+        "facts": [fact.en for fact in one.leaderboard.facts],
         "luck": found["luck"],
         "notes": [*runs.notes, *found["notes"]],
     }
 
 
 def _sections(one: Board) -> list[Section]:
-    """What the terminal shows."""
+    """What the terminal shows: the runs that are not told apart from the best, the others, which to take."""
     runs, found = one.runs, one.leaderboard
-    rows = found.rows[:SHOWN]
-    left = len(found.rows) - len(rows)
-    header = ["", runs.metric, "95 % interval", "kind", "p (Holm)", "ms/query", "index MB", "id", "run"]
-    lines = [f"{left} more on the page."] if left else []
-    tied = len(found.tied)
-    tied_line = f"= not told apart from the best: {counted(tied - 1, 'run')}" if tied > 1 else ""
+    worse = [row for row in found.rows if row.tied is False]
+    first = [row for row in found.rows if row.tied is not False]
+    title = "Not told apart from the best" if len(first) > 1 and worse else "The best" if worse else "Runs"
+    notes = [*runs.notes, *found.notes]
     return [
-        Section("Leaderboard", [*lines, *filter(None, [tied_line])], header, [_cells(one, row) for row in rows]),
-        Section("Recommended", [found.pick.reason, *([found.luck.sentence()] if found.luck else [])]),
-        *([Section("Notes", notes)] if (notes := [*runs.notes, *found.notes]) else []),
+        _table(one, title, first),
+        *([_table(one, "Worse than the best", worse)] if worse else []),
+        Section("Recommended", [found.pick.reason.en, *(fact.en for fact in found.facts)]),
+        *([Section("Notes", notes)] if notes else []),
     ]
 
 
-def _cells(one: Board, row: Row) -> list[str]:
-    run = one.runs.runs[row.run]
-    score = run.score
-    p = ABSENT if row.p_holm is None else f"{row.p_holm:.3f}"
-    costs = [ABSENT if value is None else f"{value:.3g}" for value in (row.ms, row.index_mb)]
-    head = ["=" if row.tied else "", number(score.value), interval(score.low, score.high), score.kind]
-    return [*head, p, *costs, run.run.short_id, run.name]
+def _table(one: Board, title: str, rows: Sequence[Row]) -> Section:
+    """A table of rows; columns that say nothing of this board are left out."""
+    runs, every = one.runs.runs, one.leaderboard.rows
+    estimated = any(run.score.estimate for run in runs)
+    columns: dict[str, Callable[[Row], str]] = {
+        "raw" if estimated else "score": lambda row: number(runs[row.run].score.value),
+        "95 % interval": lambda row: interval(runs[row.run].score.low, runs[row.run].score.high),
+        "estimate": lambda row: _estimate(runs[row.run].score.estimate),
+        "p": lambda row: p_value(row.p_holm),
+        "public": lambda row: _part(row.public),
+        "private": lambda row: _part(row.private),
+        "ms/query": lambda row: _short(row.ms),
+        "index MB": lambda row: _short(row.index_mb),
+        "id": lambda row: runs[row.run].run.short_id,
+        "run": lambda row: runs[row.run].name,
+    }
+    said = {name: of for name, of in columns.items() if any(of(row) != ABSENT for row in every)}
+    left = len(rows) - SHOWN
+    lines = [f"{left:,} more are on the page."] if left > 0 else []
+    return Section(title, lines, [*said], [[of(row) for of in said.values()] for row in rows[:SHOWN]])
+
+
+def _estimate(one: Estimate | None) -> str:
+    return ABSENT if one is None else f"{number(one.value)} ({interval(one.low, one.high)})"
+
+
+def _part(one: Part | None) -> str:
+    """A score and its rank."""
+    return ABSENT if one is None else f"{number(one.value)} ({one.rank})"
+
+
+def _short(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _next(one: Board, place: Place) -> list[str]:
-    first, second = one.runs.runs[:2]
-    pair = f"runs=[{first.run.short_id},{second.run.short_id}]"
-    picked = one.runs.runs[one.leaderboard.pick.run].run.short_id
-    return [place.command("compare", pair, metric=one.runs.metric), place.command("export", f"run={picked}")]
+    """To compare the best two that differ, and to submit the one to take."""
+    runs, taken = one.runs.runs, one.leaderboard.pick
+    other = taken.instead if taken.instead is not None else next(n for n in range(len(runs)) if n != taken.run)
+    ids = [runs[n].run.short_id for n in (taken.run, other)]
+    return [
+        place.command("compare", f"runs=[{','.join(ids)}]", metric=one.runs.metric),
+        place.command("export", f"run={ids[0]}"),
+    ]
