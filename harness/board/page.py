@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.board.runs import BoardRun, BoardRuns
+from harness.board.runs import BoardRun
+from harness.board.settings import changed_settings
 from harness.reports.markup import finite
 from harness.reports.page import TEMPLATES, filled
 from harness.reports.sections import Section
+
+if TYPE_CHECKING:
+    from harness.board.board import Board
 
 TEMPLATE = TEMPLATES / "board.html"
 
@@ -23,35 +27,12 @@ class Part(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
 
-class Shown(Protocol):
-    """A board as its page shows it.
-
-    matters: None where no setting was varied. sections: a report to be read from top to bottom, with its
-    figures, name -> PNG.
-    """
-
-    @property
-    def experiment(self) -> str: ...
-    @property
-    def runs(self) -> BoardRuns: ...
-    @property
-    def leaderboard(self) -> Part: ...
-    @property
-    def matters(self) -> Part | None: ...
-    @property
-    def details(self) -> Part: ...
-    @property
-    def sections(self) -> Sequence[Section]: ...
-    @property
-    def figures(self) -> Mapping[str, bytes]: ...
-
-
-def html(board: Shown) -> str:
+def html(board: Board) -> str:
     """The whole page, which needs no other file and no network."""
     return filled(TEMPLATE, document(board))
 
 
-def document(board: Shown) -> dict[str, Any]:
+def document(board: Board) -> dict[str, Any]:
     """What the page's scripts read; a tab whose part is null is not shown."""
     runs = board.runs
     return {
@@ -73,9 +54,8 @@ def document(board: Shown) -> dict[str, Any]:
 
 
 def _runs(runs: Sequence[BoardRun]) -> list[dict[str, Any]]:
-    """params: the keys in which the runs differ; null where a run has none of them."""
-    keys = sorted({key for one in runs for key in one.run.params})
-    varied = [key for key in keys if len({one.run.params.get(key) for one in runs}) > 1]
+    """params: the settings in which the runs differ; null where a run has none."""
+    changed = changed_settings([one.run.params for one in runs])
     return [
         {
             "id": one.run.run_id,
@@ -85,9 +65,9 @@ def _runs(runs: Sequence[BoardRun]) -> list[dict[str, Any]]:
             "low": finite(one.score.low),
             "high": finite(one.score.high),
             "kind": one.score.kind,
-            "params": {key: one.run.params.get(key) for key in varied},
+            "params": {key: values[place] for key, values in changed.items()},
         }
-        for one in runs
+        for place, one in enumerate(runs)
     ]
 
 

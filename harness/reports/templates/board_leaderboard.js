@@ -1,12 +1,13 @@
 // Tab *Leaderboard*: every run with its interval and its cost, and which are not told apart from the best.
 {
   const PART = 100; // rows that are shown at first
-  const BOARD = DATA.leaderboard, ROWS = BOARD.rows, PICK = BOARD.recommended;
+  const BOARD = DATA.leaderboard, ROWS = BOARD.rows, PICK = BOARD.pick;
   const state = { sort: "value", down: true, words: [], same: false, limit: PART };
   const runOf = (row) => DATA.runs[row.run];
   const has = (name) => ROWS.some((row) => (row[name] ?? null) !== null);
   const kinds = new Set(DATA.runs.map((run) => run.kind));
-  const isSame = (row) => row.group !== "worse";
+  const isSame = (row) => row.tied ?? true;
+  const TESTED = ROWS.some((row) => row.tied !== null), TIED = ROWS.filter((row) => row.tied).length;
 
   // ---- The scale that all intervals share, in percent of the picture's width
   const ends = DATA.runs.flatMap((run) => [run.low ?? run.value, run.high ?? run.value]).filter((one) => one !== null);
@@ -17,10 +18,10 @@
 
   const COLUMNS = [
     { name: "value", title: () => DATA.head.metric, shown: true, down: true, of: (row) => runOf(row).value, cell: valueCell },
-    { name: "ms", title: () => say({ en: "ms per query", ko: "질의당 ms" }), of: (row) => row.ms, cell: (row) => short(row.ms) },
-    { name: "mb", title: () => say({ en: "index MB", ko: "색인 MB" }), of: (row) => row.mb, cell: (row) => short(row.mb) },
-    { name: "public", title: () => "public", down: true, of: (row) => row.public, cell: (row) => number(row.public) },
-    { name: "private", title: () => "private", down: true, of: (row) => row.private, cell: (row) => number(row.private) },
+    { name: "ms", title: () => say({ en: "ms per query", ko: "질의당 ms" }), of: (row) => row.ms, cell: timeCell },
+    { name: "index_mb", title: () => say({ en: "index MB", ko: "색인 MB" }), of: (row) => row.index_mb, cell: (row) => short(row.index_mb) },
+    { name: "public", title: () => "public", down: true, of: (row) => row.public?.value, cell: (row) => partCell(row.public) },
+    { name: "private", title: () => "private", down: true, of: (row) => row.private?.value, cell: (row) => partCell(row.private) },
   ].filter((one) => one.shown || has(one.name));
 
   function short(value) {
@@ -30,6 +31,12 @@
   function valueCell(row) {
     const run = runOf(row);
     return [number(run.value), kinds.size > 1 ? make("small", {}, say(KINDS[run.kind])) : null];
+  }
+  function partCell(one) {
+    return one ? [number(one.value), make("small", {}, say({ en: `rank ${one.rank}`, ko: `${one.rank}위` }))] : "–";
+  }
+  function timeCell(row) {
+    return [short(row.ms), row.asks_model ? make("small", {}, say({ en: "+ a model's time", ko: "+ 모델 시간" })) : null];
   }
   const interval = ({ low, high }) => low === null ? say({ en: "no interval", ko: "신뢰구간 없음" }) :
     say({ en: `95 % interval ${number(low, 3)} – ${number(high, 3)}`, ko: `95 % 신뢰구간 ${number(low, 3)} – ${number(high, 3)}` });
@@ -49,8 +56,10 @@
 
   // ---- What a run has otherwise than the run above it
   function differences(row, above) {
-    const [mine, other] = [runOf(row).params, above ? runOf(above).params : {}];
-    return above ? Object.keys(mine).filter((key) => mine[key] !== other[key]).map((key) => [key, mine[key], other[key]]) : [];
+    if (!above) return [];
+    if (above.run === row.run - 1) return row.changed.map((one) => [one.key, one.here, one.above]);
+    const [mine, other] = [runOf(row).params, runOf(above).params];
+    return Object.keys(mine).filter((key) => mine[key] !== other[key]).map((key) => [key, mine[key], other[key]]);
   }
   function changes(row, above) {
     const found = differences(row, above), LISTED = 4;
@@ -78,8 +87,8 @@
     name.setAttribute("aria-expanded", !there);
   }
   function detail(row) {
-    const run = runOf(row), best = ROWS.find((one) => one.group === "best");
-    const told = row === best ? say({ en: "the best on the board", ko: "순위판에서 가장 좋은 실행" }) : row.p_holm === null ? null :
+    const run = runOf(row);
+    const told = row.run === 0 ? say({ en: "the best on the board", ko: "순위판에서 가장 좋은 실행" }) : row.p_holm === null ? null :
       say({ en: `against the best: p = ${number(row.p_holm, 4)}, Holm-corrected`, ko: `가장 좋은 실행과 비교: p = ${number(row.p_holm, 4)}(Holm 보정)` });
     return make("div", { class: "opened" },
       make("div", { class: "soft" }, [`${DATA.head.metric} ${number(run.value)}, ${say(KINDS[run.kind])}`, interval(run), told].filter(Boolean).join(" · ")),
@@ -94,7 +103,7 @@
   // ---- The list
   function listed() {
     const { of } = COLUMNS.find((one) => one.name === state.sort) ?? { of: (row) => runOf(row).short };
-    const wanted = ROWS.filter((row) => (!state.same || isSame(row)) && state.words.every((word) => text(row).includes(word)));
+    const wanted = ROWS.filter((row) => (!state.same || row.tied) && state.words.every((word) => text(row).includes(word)));
     return wanted.sort((a, b) => {
       const [one, other] = [of(a) ?? null, of(b) ?? null];
       if (one === null || other === null) return (one === null) - (other === null) || a.run - b.run;
@@ -136,7 +145,7 @@
         head.querySelector("button.on").focus();
       } }, title, make("span", { "aria-hidden": "true" }, state.sort === name ? (state.down ? " ↓" : " ↑") : "")));
     function list() {
-      const mine = listed(), banded = state.sort === "value" && state.down;
+      const mine = listed(), banded = TESTED && state.sort === "value" && state.down;
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
         make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
         make("th", { class: "picture" }, axis()), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
@@ -158,10 +167,10 @@
       state.same = !state.same;
       same.setAttribute("aria-pressed", state.same);
       again();
-    } }, say({ en: "not told apart from the best", ko: "가장 좋은 실행과 구별되지 않음" }), make("span", { class: "soft number" }, grouped(ROWS.filter(isSame).length)));
+    } }, say({ en: "not told apart from the best", ko: "가장 좋은 실행과 구별되지 않음" }), make("span", { class: "soft number" }, grouped(TIED)));
     root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
       say({ en: "dots are values, lines their 95 % intervals; the dashed line is the best", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
-      make("div", { class: "tools" }, filter, same, found),
+      make("div", { class: "tools" }, filter, TESTED ? same : null, found),
       make("table", { class: "board" }, make("thead", {}, head), body), more));
     body.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -181,14 +190,29 @@
   }
 
   // ---- The pick
+  const EQUAL = 1e-9; // values that differ by less are equal
+  function reason(run, row) {
+    if (language === "en") return PICK.reason;
+    const { metric, queries } = DATA.head, equal = DATA.runs.filter((one) => one.value > run.value - EQUAL).length, tied = TIED - equal;
+    const said = [`실행 ${grouped(ROWS.length)}개 가운데 ${metric} 점수가 ${number(run.value)}로 가장 높습니다.`];
+    if (equal > 1) said.push(`점수가 같은 실행이 ${grouped(equal - 1)}개 더 있어, 언어 모델을 쓰는지, 시간, 색인 크기를 차례로 따져 골랐습니다.`);
+    if (!TESTED) return said.join(" ");
+    if (tied <= 0) return [...said, `${queriesOf(queries)}로 다른 모든 실행과 구별됩니다.`].join(" ");
+    said.push(`${queriesOf(queries)}로는 이 실행과 구별되지 않는 실행이 ${grouped(tied)}개 있습니다.`);
+    const other = PICK.instead === null ? null : ROWS.find((one) => one.run === PICK.instead);
+    if (!other) said.push("그 가운데 훨씬 싼 실행은 없습니다.");
+    else said.push(row.asks_model && !other.asks_model ? `그 가운데 ${runOf(other).short} 실행(${number(runOf(other).value)})은 언어 모델에 묻지 않습니다.` :
+      `그 가운데 ${runOf(other).short} 실행(${number(runOf(other).value)})은 질의 하나에 ${short(row.ms)} ms가 아니라 ${short(other.ms)} ms가 걸립니다.`);
+    return said.join(" ");
+  }
   function pick(root) {
     const run = DATA.runs[PICK.run], row = ROWS.find((one) => one.run === PICK.run);
-    const fact = (title, words) => make("div", { class: "fact" }, make("span", { class: "soft" }, title), make("b", { class: "number" }, words));
+    const fact = (title, words) => make("div", { class: "fact" }, make("span", { class: "soft" }, title), make("b", { class: "number" }, ...[words].flat()));
     root.append(make("section", { class: "pick" },
       make("div", {}, make("div", { class: "soft" }, say({ en: "Recommended", ko: "추천하는 실행" })), make("h2", {}, run.short),
-        make("p", {}, say(PICK.reason)), runId(PICK.run)),
+        make("p", {}, reason(run, row)), ...BOARD.notes.map((note) => make("p", { class: "soft", lang: "en" }, note)), runId(PICK.run)),
       make("div", { class: "figures" }, fact(`${DATA.head.metric}, ${say(KINDS[run.kind])}`, number(run.value)),
-        ...COLUMNS.slice(1).filter((one) => (one.of(row) ?? null) !== null).map((one) => fact(one.title(), one.cell(row))),
+        ...COLUMNS.slice(1).filter((one) => (one.of(row) ?? null) !== null).map((one) => fact(one.title(), [one.cell(row)].flat())),
         make("div", { class: "wide-picture" }, axis(), picture(run, true), make("div", { class: "soft number" }, interval(run))))));
   }
 
