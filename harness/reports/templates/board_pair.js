@@ -5,6 +5,7 @@ if (DATA.runs.length > 1) {
   const NAMES = ["--run-0", "--run-1"].map((name) => `var(${name})`);
   let part = DATA.head.select_on === "public" ? "private" : "all";
 
+  const mark = (i) => make("span", { class: "slot", style: { background: NAMES[i], borderColor: NAMES[i] } });
   const p3 = (p) => (p < .0001 ? "p < 0.0001" : `p = ${number(p, p < .01 ? 4 : 3)}`);
 
   // ---- The pair: the first two selected runs
@@ -16,7 +17,7 @@ if (DATA.runs.length > 1) {
 
   function heading(places, parts) {
     const [first, second] = places, label = [{ en: "First run", ko: "첫째 실행" }, { en: "Second run", ko: "둘째 실행" }];
-    const choice = (i) => make("label", { class: "side" }, make("span", { class: "slot", style: { background: NAMES[i], borderColor: NAMES[i] } }),
+    const choice = (i) => make("label", { class: "side" }, mark(i),
       runChoice(say(label[i]), places[i], (place) => {
         if (place === places[1 - i]) choosePair(second, first);
         else if (i) choosePair(first, place); else choosePair(place, second);
@@ -32,7 +33,8 @@ if (DATA.runs.length > 1) {
   function verdict(places, found) {
     const [a, b] = places.map(shortName), sure = found.p <= .05, up = found.mean > 0;
     const [better, worse] = up ? [a, b] : [b, a];
-    const size = `${number(Math.abs(found.mean))} (${number(up ? found.low : -found.high, 3)} – ${number(up ? found.high : -found.low, 3)})`;
+    const plain = (value) => (value < 0 ? signed(value, 3) : number(value, 3));
+    const size = `${number(Math.abs(found.mean))} (${plain(up ? found.low : -found.high)} – ${plain(up ? found.high : -found.low)})`;
     if (!found.wins && !found.losses) return say({ en: `${a} and ${b} have the same value on every query.`, ko: `${a}, ${b} 두 실행은 모든 질의에서 값이 같습니다.` });
     return say(sure ? { en: `${better} is better than ${worse} by ${size}, ${p3(found.p)}.`,
       ko: `${better} 실행이 ${worse} 실행보다 ${size} 더 좋습니다(${p3(found.p)}).` } :
@@ -48,26 +50,28 @@ if (DATA.runs.length > 1) {
     return said.join(" ");
   }
   // The interval on an axis with zero, above it where resampled means lie
-  function intervalPicture(found, places) {
-    const WIDTH = 640, TALL = 130, BINS = 64, { means, low, high, mean } = found;
+  function intervalPicture(found) {
+    const TALL = 140, BINS = 80, SMOOTH = 3, { means, low, high, mean } = found;
     const ends = [0, low, high, means[0], means.at(-1)], margin = .04 * (Math.max(...ends) - Math.min(...ends)) || .01;
-    const [from, to] = [Math.min(...ends) - margin, Math.max(...ends) + margin], x = (value) => WIDTH * (value - from) / (to - from);
-    const counts = new Array(BINS).fill(0);
+    const [from, to] = [Math.min(...ends) - margin, Math.max(...ends) + margin], x = (value) => 100 * (value - from) / (to - from) + "%";
+    const counts = new Array(BINS).fill(0), ground = TALL - 36, colour = NAMES[mean >= 0 ? 0 : 1];
     for (const one of means) counts[Math.min(Math.floor((one - from) / (to - from) * BINS), BINS - 1)] += 1;
-    const most = Math.max(...counts), wide = WIDTH / BINS, ground = TALL - 34, colour = mean >= 0 ? NAMES[0] : NAMES[1];
+    const near = (i) => counts.slice(Math.max(i - SMOOTH, 0), i + SMOOTH + 1).reduce((sum, one) => sum + one, 0);
+    const heights = counts.map((_, i) => near(i)), most = Math.max(...heights);
     const words = say({ en: `Mean difference ${signed(mean)}, 95 % interval ${signed(low, 3)} to ${signed(high, 3)}`,
       ko: `평균 차이 ${signed(mean)}, 95 % 신뢰구간 ${signed(low, 3)} ~ ${signed(high, 3)}` });
-    const side = (text, anchor, at) => draw("text", { x: at, y: 12, "text-anchor": anchor }, text);
-    return draw("svg", { viewBox: `0 0 ${WIDTH} ${TALL}`, role: "img", "aria-label": words, class: "difference" },
-      ...counts.map((count, i) => count ? draw("rect", { x: i * wide + .5, width: wide - 1, y: ground - 14 - count / most * (ground - 36), height: count / most * (ground - 36),
-        fill: (from + (i + .5) * wide / WIDTH * (to - from)) >= 0 ? NAMES[0] : NAMES[1], opacity: .28 }) : null),
+    const bars = heights.map((height, i) => height ? draw("rect", { x: 100 * i / BINS + "%", width: 100 / BINS + "%", opacity: .22, "shape-rendering": "crispEdges",
+      y: ground - 16 - height / most * (ground - 40), height: height / most * (ground - 40), fill: NAMES[from + (i + .5) / BINS * (to - from) >= 0 ? 0 : 1] }) : null);
+    const side = (words, anchor, dx) => draw("text", { x: x(0), dx, y: 12, "text-anchor": anchor }, say(words));
+    const room = (0 - from) / (to - from);
+    return draw("svg", { height: TALL, role: "img", "aria-label": words, class: "difference", ...tip(words) }, ...bars,
       draw("line", { x1: x(0), x2: x(0), y1: 18, y2: ground + 8, stroke: "var(--text)", "stroke-dasharray": "3 3" }),
       draw("line", { x1: x(low), x2: x(high), y1: ground, y2: ground, stroke: colour, "stroke-width": 5, "stroke-linecap": "round" }),
       draw("circle", { cx: x(mean), cy: ground, r: 7, fill: colour, stroke: "var(--card)", "stroke-width": 2 }),
-      ...ticks(from, to, 6).flatMap((tick) => [draw("line", { x1: x(tick), x2: x(tick), y1: ground + 10, y2: ground + 14, stroke: "var(--soft)" }),
-        draw("text", { x: x(tick), y: ground + 28, "text-anchor": "middle" }, signed(tick, 2))]),
-      x(0) > 170 ? side(say({ en: "← second run better", ko: "← 둘째 실행이 좋음" }), "end", x(0) - 8) : null,
-      WIDTH - x(0) > 170 ? side(say({ en: "first run better →", ko: "첫째 실행이 좋음 →" }), "start", x(0) + 8) : null);
+      ...ticks(from, to, 6).flatMap((tick) => [draw("line", { x1: x(tick), x2: x(tick), y1: ground + 12, y2: ground + 16, stroke: "var(--soft)" }),
+        draw("text", { x: x(tick), y: ground + 30, "text-anchor": "middle" }, signed(tick, 2))]),
+      room > .35 ? side({ en: "← second run better", ko: "← 둘째 실행이 좋음" }, "end", -8) : null,
+      room < .65 ? side({ en: "first run better →", ko: "첫째 실행이 좋음 →" }, "start", 8) : null);
   }
 
   // ---- Settings
@@ -75,7 +79,7 @@ if (DATA.runs.length > 1) {
     const [one, other] = places.map((place) => DATA.runs[place].params), keys = Object.keys(one).filter((key) => one[key] !== other[key]);
     if (!keys.length) return make("p", { class: "soft" }, say({ en: "Both have the same settings.", ko: "두 실행의 설정이 같습니다." }));
     return make("table", { class: "settings" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, say({ en: "setting", ko: "설정" })),
-      ...places.map((place, i) => make("th", { scope: "col" }, make("span", { class: "slot", style: { background: NAMES[i], borderColor: NAMES[i] } }), " ", say([{ en: "first", ko: "첫째" }, { en: "second", ko: "둘째" }][i]))))),
+      ...places.map((place, i) => make("th", { scope: "col" }, mark(i), " ", say([{ en: "first", ko: "첫째" }, { en: "second", ko: "둘째" }][i]))))),
       make("tbody", {}, ...keys.map((key) => make("tr", {}, make("th", { scope: "row" }, ...breakable(key)), make("td", {}, one[key] ?? "–"), make("td", {}, other[key] ?? "–")))));
   }
 
@@ -104,8 +108,10 @@ if (DATA.runs.length > 1) {
       .filter((one) => one.name && one.fewer + one.more + one.both);
     if (!kinds.length) return make("p", { class: "soft" }, say({ en: "Neither run loses anything.", ko: "두 실행 모두 잃은 점수가 없습니다." }));
     const most = Math.max(...kinds.flatMap((one) => [one.fewer, one.more]), 1);
-    const bar = (count, colour, left) => make("td", { class: left ? "left" : "right" }, make("span", { class: "number" }, grouped(count)),
-      make("span", { class: "bar", style: { width: `${70 * count / most}%`, background: colour } }));
+    const bar = (count, colour, left) => {
+      const parts = [make("span", { class: "number" }, grouped(count)), make("span", { class: "beam", style: { width: `${65 * count / most}%`, background: colour } })];
+      return make("td", { class: left ? "left" : "right" }, ...(left ? parts : parts.reverse()));
+    };
     return make("table", { class: "gains" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, say({ en: "kind of loss", ko: "손실 종류" })), make("th", { scope: "col", class: "left" }, say({ en: "only the second", ko: "둘째만" })),
       make("th", { scope: "col", class: "right" }, say({ en: "only the first", ko: "첫째만" })), make("th", { scope: "col" }, say({ en: "both", ko: "둘 다" })))),
       make("tbody", {}, ...kinds.map((one) => make("tr", {}, make("th", { scope: "row" }, dot(LOSS[one.name].colour), " ", say(LOSS[one.name].words)), bar(one.fewer, LOSS[one.name].colour, true), bar(one.more, LOSS[one.name].colour, false),
@@ -147,10 +153,10 @@ if (DATA.runs.length > 1) {
       } }, say(words)))) : null;
     root.replaceChildren(
       make("section", {}, heading(places, parts), make("p", { class: "verdict", "aria-live": "polite" }, verdict(places, found)),
-        found.n > 1 ? intervalPicture(found, places) : null, make("p", { class: "soft" }, limits(found))),
+        found.n > 1 ? intervalPicture(found) : null, make("p", { class: "soft" }, limits(found))),
       make("div", { class: "pair" },
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
-        card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, make("span", { class: "slot", style: { background: NAMES[i], borderColor: NAMES[i] } }), runId(place))))),
+        card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),
       card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the list as written", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
       card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say({ en: "the greatest differences first", ko: "차이가 큰 것부터" }),
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));
