@@ -10,5 +10,5 @@ from harness.board.leaderboard import leaderboard
 def made_board(runs=None, details=None, **parts):
     """parts: further fields of a Board."""
     runs = runs or made_runs()
-    empty = {"title": "made", "experiment": "made", "matters": None}
+    empty = {"experiment": "made", "matters": None}
     return Board(**{**empty, **parts}, runs=runs, leaderboard=leaderboard(runs), details=details or made_details(runs))

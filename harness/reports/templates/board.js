@@ -228,7 +228,7 @@ function start() {
     event.preventDefault(); // the address names what is open
     $("main").focus();
   });
-  selection.set([...new Set([DATA.leaderboard.pick.run, 0, 1])].filter((place) => place in DATA.runs).slice(0, 2));
+  selection.set([...new Set([DATA.leaderboard.recommended.run, 0, 1])].filter((place) => place in DATA.runs).slice(0, 2));
   speak(language);
   visit();
   addEventListener("hashchange", visit);

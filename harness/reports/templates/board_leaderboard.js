@@ -1,13 +1,14 @@
 // Tab *Leaderboard*: every run with its interval and its cost, and which are not told apart from the best.
 {
   const PART = 100; // rows that are shown at first
-  const BOARD = DATA.leaderboard, ROWS = BOARD.rows, PICK = BOARD.pick;
+  const BOARD = DATA.leaderboard, ROWS = BOARD.rows, PICK = BOARD.recommended;
   const state = { sort: "value", down: true, words: [], same: false, limit: PART };
   const runOf = (row) => DATA.runs[row.run];
   const has = (name) => ROWS.some((row) => (row[name] ?? null) !== null);
   const kinds = new Set(DATA.runs.map((run) => run.kind));
-  const isSame = (row) => row.tied ?? true;
-  const TESTED = ROWS.some((row) => row.tied !== null), TIED = ROWS.filter((row) => row.tied).length;
+  const isSame = (row) => row.group !== "worse";
+  const TELLING = DATA.head.select_on === "public" ? [...DATA.queries.public].filter((one) => one === "1").length : DATA.head.queries;
+  const TESTED = ROWS.some((row) => row.group !== null);
 
   // ---- The scale that all intervals share, in percent of the picture's width
   const ends = DATA.runs.flatMap((run) => [run.low ?? run.value, run.high ?? run.value]).filter((one) => one !== null);
@@ -19,9 +20,9 @@
   const COLUMNS = [
     { name: "value", title: () => DATA.head.metric, shown: true, down: true, of: (row) => runOf(row).value, cell: valueCell },
     { name: "ms", title: () => say({ en: "ms per query", ko: "질의당 ms" }), of: (row) => row.ms, cell: timeCell },
-    { name: "index_mb", title: () => say({ en: "index MB", ko: "색인 MB" }), of: (row) => row.index_mb, cell: (row) => short(row.index_mb) },
-    { name: "public", title: () => "public", down: true, of: (row) => row.public?.value, cell: (row) => partCell(row.public) },
-    { name: "private", title: () => "private", down: true, of: (row) => row.private?.value, cell: (row) => partCell(row.private) },
+    { name: "mb", title: () => say({ en: "index MB", ko: "색인 MB" }), of: (row) => row.mb, cell: (row) => short(row.mb) },
+    { name: "public", title: () => "public", down: true, of: (row) => row.public, cell: (row) => partCell(row.public, row.public_rank) },
+    { name: "private", title: () => "private", down: true, of: (row) => row.private, cell: (row) => partCell(row.private, row.private_rank) },
   ].filter((one) => one.shown || has(one.name));
 
   function short(value) {
@@ -32,8 +33,8 @@
     const run = runOf(row);
     return [number(run.value), kinds.size > 1 ? make("small", {}, say(KINDS[run.kind])) : null];
   }
-  function partCell(one) {
-    return one ? [number(one.value), make("small", {}, say({ en: `rank ${one.rank}`, ko: `${one.rank}위` }))] : "–";
+  function partCell(value, rank) {
+    return value === null ? "–" : [number(value), make("small", {}, say({ en: `rank ${rank}`, ko: `${rank}위` }))];
   }
   function timeCell(row) {
     return [short(row.ms), row.asks_model ? make("small", {}, say({ en: "+ a model's time", ko: "+ 모델 시간" })) : null];
@@ -101,10 +102,12 @@
   }
 
   // ---- The list
+  const banded = () => TESTED && state.sort === "value" && state.down;
   function listed() {
     const { of } = COLUMNS.find((one) => one.name === state.sort) ?? { of: (row) => runOf(row).short };
-    const wanted = ROWS.filter((row) => (!state.same || row.tied) && state.words.every((word) => text(row).includes(word)));
+    const wanted = ROWS.filter((row) => (!state.same || isSame(row)) && state.words.every((word) => text(row).includes(word)));
     return wanted.sort((a, b) => {
+      if (banded() && isSame(a) !== isSame(b)) return isSame(a) ? -1 : 1;
       const [one, other] = [of(a) ?? null, of(b) ?? null];
       if (one === null || other === null) return (one === null) - (other === null) || a.run - b.run;
       const order = typeof one === "string" ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
@@ -123,10 +126,10 @@
   // The heading of a group of rows, where rows stand by the measure
   function heading(group, count) {
     const others = count - 1;
-    const words = group ? { en: ["Not told apart from the best", others ? `${queriesOf(DATA.head.queries)} do not tell the best run and ${
-      others === 1 ? "this other one" : `these ${grouped(others)} others`} apart (paired randomisation tests, Holm-corrected, 5 %). Choose among them by cost.` :
+    const words = group ? { en: ["Not told apart from the best", others ? `${queriesOf(TELLING)} do not tell the best run and ${
+      others === 1 ? "this other one" : `these ${grouped(others)} others`} apart (paired randomisation tests, Holm-corrected, 5 %).` :
       "Every other run is told apart from the best (paired randomisation tests, Holm-corrected, 5 %)."],
-    ko: ["가장 좋은 실행과 구별되지 않음", others ? `${queriesOf(DATA.head.queries)}로는 가장 좋은 실행과 다른 ${grouped(others)}개의 우열을 가릴 수 없습니다(짝지은 무작위화 검정, Holm 보정, 5 %). 비용을 보고 고르세요.` :
+    ko: ["가장 좋은 실행과 구별되지 않음", others ? `${queriesOf(TELLING)}로는 가장 좋은 실행과 다른 ${grouped(others)}개의 우열을 가릴 수 없습니다(짝지은 무작위화 검정, Holm 보정, 5 %).` :
       "다른 모든 실행은 가장 좋은 실행과 구별됩니다(짝지은 무작위화 검정, Holm 보정, 5 %)."] } :
       { en: ["Worse than the best", runsOf(count)], ko: ["가장 좋은 실행보다 나쁨", runsOf(count)] };
     const [title, sentence] = say(words);
@@ -145,17 +148,16 @@
         head.querySelector("button.on").focus();
       } }, title, make("span", { "aria-hidden": "true" }, state.sort === name ? (state.down ? " ↓" : " ↑") : "")));
     function list() {
-      const mine = listed(), banded = TESTED && state.sort === "value" && state.down;
+      const mine = listed();
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
         make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
         make("th", { class: "picture" }, axis()), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
       const rows = [];
       mine.slice(0, state.limit).forEach((row, i) => {
-        if (banded && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));
+        if (banded() && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));
         rows.push(line(row, mine[i - 1]));
       });
       body.replaceChildren(...rows);
-      body.classList.toggle("banded", banded);
       found.textContent = mine.length === ROWS.length ? "" : say({ en: `${grouped(mine.length)} of ${runsOf(ROWS.length)}`, ko: `${runsOf(ROWS.length)} 중 ${grouped(mine.length)}개` });
       more.hidden = mine.length <= state.limit;
     }
@@ -167,7 +169,7 @@
       state.same = !state.same;
       same.setAttribute("aria-pressed", state.same);
       again();
-    } }, say({ en: "not told apart from the best", ko: "가장 좋은 실행과 구별되지 않음" }), make("span", { class: "soft number" }, grouped(TIED)));
+    } }, say({ en: "not told apart from the best", ko: "가장 좋은 실행과 구별되지 않음" }), make("span", { class: "soft number" }, grouped(ROWS.filter(isSame).length)));
     root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
       say({ en: "dots are values, lines their 95 % intervals; the dashed line is the best", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
       make("div", { class: "tools" }, filter, TESTED ? same : null, found),
@@ -190,27 +192,12 @@
   }
 
   // ---- The pick
-  const EQUAL = 1e-9; // values that differ by less are equal
-  function reason(run, row) {
-    if (language === "en") return PICK.reason;
-    const { metric, queries } = DATA.head, equal = DATA.runs.filter((one) => one.value > run.value - EQUAL).length, tied = TIED - equal;
-    const said = [`실행 ${grouped(ROWS.length)}개 가운데 ${metric} 점수가 ${number(run.value)}로 가장 높습니다.`];
-    if (equal > 1) said.push(`점수가 같은 실행이 ${grouped(equal - 1)}개 더 있어, 언어 모델을 쓰는지, 시간, 색인 크기를 차례로 따져 골랐습니다.`);
-    if (!TESTED) return said.join(" ");
-    if (tied <= 0) return [...said, `${queriesOf(queries)}로 다른 모든 실행과 구별됩니다.`].join(" ");
-    said.push(`${queriesOf(queries)}로는 이 실행과 구별되지 않는 실행이 ${grouped(tied)}개 있습니다.`);
-    const other = PICK.instead === null ? null : ROWS.find((one) => one.run === PICK.instead);
-    if (!other) said.push("그 가운데 훨씬 싼 실행은 없습니다.");
-    else said.push(row.asks_model && !other.asks_model ? `그 가운데 ${runOf(other).short} 실행(${number(runOf(other).value)})은 언어 모델에 묻지 않습니다.` :
-      `그 가운데 ${runOf(other).short} 실행(${number(runOf(other).value)})은 질의 하나에 ${short(row.ms)} ms가 아니라 ${short(other.ms)} ms가 걸립니다.`);
-    return said.join(" ");
-  }
   function pick(root) {
     const run = DATA.runs[PICK.run], row = ROWS.find((one) => one.run === PICK.run);
     const fact = (title, words) => make("div", { class: "fact" }, make("span", { class: "soft" }, title), make("b", { class: "number" }, ...[words].flat()));
     root.append(make("section", { class: "pick" },
       make("div", {}, make("div", { class: "soft" }, say({ en: "Recommended", ko: "추천하는 실행" })), make("h2", {}, run.short),
-        make("p", {}, reason(run, row)), ...BOARD.notes.map((note) => make("p", { class: "soft", lang: "en" }, note)), runId(PICK.run)),
+        make("p", {}, say(PICK.reason)), runId(PICK.run), make("ul", { class: "known" }, ...[...BOARD.facts, ...BOARD.notes].map((one) => make("li", {}, say(one))))),
       make("div", { class: "figures" }, fact(`${DATA.head.metric}, ${say(KINDS[run.kind])}`, number(run.value)),
         ...COLUMNS.slice(1).filter((one) => (one.of(row) ?? null) !== null).map((one) => fact(one.title(), [one.cell(row)].flat())),
         make("div", { class: "wide-picture" }, axis(), picture(run, true), make("div", { class: "soft number" }, interval(run))))));
