@@ -18,9 +18,10 @@ const LOSSES = PACKED.kinds; // kinds of loss by their place; the first is "", n
 const flags = (text) => Uint8Array.from(text, Number);
 
 // Every run and query: {values: Float32Array [R*Q], NaN where undefined; losses: Uint8Array [R*Q], places in LOSSES; ids;
-// needs, multi_turn, public: Uint8Array [Q], 0 or 1}. Run r and query q stand at r * Q + q.
+// needs, multi_turn, public: Uint8Array [Q], 0 or 1}. Run r and query q stand at r * Q + q. The same as it is packed:
+// {table: the distinct pairs [value or null, loss], cells: the pair of each}, where they stand at q * R + r.
 const matrix = once(async () => {
-  const { table, cells } = PACKED.matrix, at = await unpackedPlaces(cells);
+  const { table } = PACKED.matrix, at = await unpackedPlaces(PACKED.matrix.cells);
   const Q = PACKED.ids.length, R = Q ? at.length / Q : 0;
   const value = Float32Array.from(table, ([one]) => one ?? NaN), loss = Uint8Array.from(table, ([, kind]) => kind);
   const values = new Float32Array(R * Q), losses = new Uint8Array(R * Q);
@@ -29,7 +30,7 @@ const matrix = once(async () => {
     values[to] = value[pair];
     losses[to] = loss[pair];
   }
-  return { values, losses, ids: PACKED.ids, ...Object.fromEntries(["needs", "multi_turn", "public"].map((name) =>
+  return { values, losses, table, cells: at, ids: PACKED.ids, ...Object.fromEntries(["needs", "multi_turn", "public"].map((name) =>
     [name, flags(PACKED[name])])) };
 });
 // The text of each query; null where it is not known.
