@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.board import page
 from harness.board.leaderboard import Leaderboard, leaderboard
+from harness.board.matters import Matters, matters
 from harness.board.queries import Details, details
 from harness.board.runs import BoardRuns
 from harness.reports.sections import Section
@@ -25,7 +25,7 @@ class Board:
     experiment: str
     runs: BoardRuns
     leaderboard: Leaderboard
-    matters: page.Part | None
+    matters: Matters | None
     details: Details
     sections: Sequence[Section] = ()
     figures: Mapping[str, bytes] = field(default_factory=dict)
@@ -38,6 +38,6 @@ def assembled(runs: BoardRuns, tracker: Tracker, folder: Path) -> Board:
         experiment=experiment,
         runs=runs,
         leaderboard=leaderboard(runs),
-        matters=None,
+        matters=matters(runs),
         details=details(runs, tracker, folder),
     )

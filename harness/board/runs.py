@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from harness.board.choice import Asked, chosen
+from harness.board.losses import Derived
 from harness.board.settings import short_names
 from harness.data.files import some
 from harness.evaluation.losses import KINDS
@@ -21,6 +21,7 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
 LOSSES = KINDS
+CODES = {kind: code for code, kind in enumerate(LOSSES)}
 SCORES = "scores.csv"
 
 
@@ -73,55 +74,51 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
     found = chosen(tracker, asked)
     runs = [one.run for one in found.runs]
     tables = _tables(tracker, runs, asked.metric, folder)
-    first = tables[0]
-    names = short_names(runs)
-    values = np.stack([table.oof.get(asked.metric, table.values[asked.metric]) for table in tables])
+    first, derived = tables[0], Derived(tracker, folder)
+    losses = [_losses(run, table, derived) for run, table in zip(runs, tables, strict=True)]
     return BoardRuns(
         metric=asked.metric,
         select_on=found.select_on,
-        runs=tuple(BoardRun(one.run, name, one.score) for one, name in zip(found.runs, names, strict=True)),
+        runs=tuple(BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)),
         query_ids=first.query_ids,
         needs=first.needs,
         multi_turn=first.multi_turn,
         public=first.public,
-        values=values,
-        losses=np.stack([_codes(table) for table in tables]),
-        notes=tuple(found.notes),
+        values=np.stack([table.oof.get(asked.metric, table.values[asked.metric]) for table in tables]),
+        losses=np.stack(losses),
+        notes=(*found.notes, *derived.notes),
     )
 
 
 def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:
     """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
-
-    def one(run: LoggedRun) -> Table:
-        return _table(tracker, run, metric, folder / run.run_id)
-
     tables: list[Table] = []
-    with watch("scores by query") as progress, ThreadPoolExecutor(max_workers=8) as pool:
-        for table in pool.map(one, runs):
-            tables.append(table)
+    with watch("scores by query") as progress:
+        for run in runs:
+            tables.append(_table(tracker, run, metric, folder / run.run_id))
+            if extra := set(tables[-1].query_ids) ^ set(tables[0].query_ids):
+                raise BadInput(
+                    f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
+                    f"one of them: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same "
+                    "queries."
+                )
             progress(len(tables), len(runs), "runs")
-    for run, table in zip(runs, tables, strict=True):
-        if extra := set(table.query_ids) ^ set(tables[0].query_ids):
-            raise BadInput(
-                f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only one "
-                f"of them: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same queries."
-            )
     return tables
 
 
 def _table(tracker: Tracker, run: LoggedRun, metric: str, folder: Path) -> Table:
+    if "data.qrels" not in run.tags:
+        raise BadInput(f"Run {run.named} has no labels, so no scores. Set dataset.qrels=FILE.")
     try:
         table = read_table(tracker.download(run.run_id, SCORES, folder), only=metric)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     if metric not in table.values:
         raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure or other runs: metric=NAME.")
-    order = np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp)
-    return table.take(order)
+    return table.take(np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp))
 
 
-def _codes(table: Table) -> np.ndarray:
-    """int8 [Q], the place in LOSSES of each query's kind of loss."""
-    codes = {kind: code for code, kind in enumerate(LOSSES)}
-    return np.array([codes[kind] for kind in table.loss or [""] * len(table.query_ids)], np.int8)
+def _losses(run: LoggedRun, table: Table, derived: Derived) -> np.ndarray:
+    """int8 [Q], the place in LOSSES of each query's kind of loss; 0 also where it is unknown."""
+    kinds = derived.kinds(run, table.query_ids) if table.loss is None else table.loss
+    return np.array([CODES[kind] for kind in kinds or [""] * len(table.query_ids)], np.int8)

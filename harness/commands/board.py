@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.board import page, runs
 from harness.board.board import Board, assembled
 from harness.board.choice import Asked
-from harness.board.leaderboard import Part, Row
+from harness.board.leaderboard import ALPHA, Part, Row
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.files import write_text
@@ -20,6 +21,7 @@ from harness.reports import sections, terminal
 from harness.reports.markup import ABSENT, interval, number, p_value
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
+from harness.reports.tables import MARK, Cell, Column, Number, Table, best_marked
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import refusal
 
@@ -51,7 +53,7 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         for step in _next(one, Place.of(config, invocation)):
             console.print(f"  {step}")
 
-    terminal.emit(config["format"], document, show)
+    terminal.emit(config["format"], document, show, lambda _: [_pasted(one)])
     return document
 
 
@@ -100,6 +102,7 @@ def _sections(one: Board) -> list[Section]:
         _table(one, title, first),
         *([_table(one, "Worse than the best", worse)] if worse else []),
         Section("Recommended", [found.pick.reason.en, *(fact.en for fact in found.facts)]),
+        *([one.matters.section()] if one.matters else []),
         *([Section("Notes", notes)] if notes else []),
     ]
 
@@ -124,6 +127,57 @@ def _table(one: Board, title: str, rows: Sequence[Row]) -> Section:
     left = len(rows) - SHOWN
     lines = [f"{left:,} more are on the page."] if left > 0 else []
     return Section(title, lines, [*said], [[of(row) for of in said.values()] for row in rows[:SHOWN]])
+
+
+def _pasted(one: Board) -> Table:
+    """The leaderboard to paste into a paper."""
+    runs, rows = one.runs.runs, one.leaderboard.rows
+    scores = [run.score for run in runs]
+    estimated = any(score.estimate for score in scores)
+    shown = [score.estimate or score if estimated else score for score in scores]
+    apart = [row.tied is False for row in rows]
+    values = best_marked([Number(n.value, n.low, n.high, mark) for n, mark in zip(shown, apart, strict=True)])
+    columns = [
+        Column("run"),
+        Column("run id"),
+        Column("kind"),
+        Column(one.runs.metric, "value"),
+        Column("difference", "difference"),
+        Column("p (Holm)", "p"),
+        Column("ms per query", "value"),
+        Column("index MB", "value"),
+    ]
+    cells: list[list[Cell]] = [
+        [run.name, run.run.short_id, run.score.kind, value, *map(_number, numbers)]
+        for run, value, numbers in zip(
+            runs,
+            values,
+            [(row.difference if row.run else None, row.p_holm, row.ms, row.index_mb) for row in rows],
+            strict=True,
+        )
+    ]
+    kept = [
+        place for place, column in enumerate(columns) if column.shows == "text" or _any(row[place] for row in cells)
+    ]
+    note = (
+        f"Bold: the highest. {MARK} differs from the first at {ALPHA}: two-sided paired randomisation test, Holm's "
+        f"correction over {counted(len(runs) - 1, 'pair')}. Differences are to the first run."
+    )
+    return Table(
+        "board",
+        f"{_title(one)}, 95 % intervals in brackets.",
+        [columns[place] for place in kept],
+        [[row[place] for place in kept] for row in cells],
+        [*one.leaderboard.notes] if estimated else [note],
+    )
+
+
+def _number(value: float | None) -> Number:
+    return Number(math.nan if value is None else value)
+
+
+def _any(cells: Iterable[Cell]) -> bool:
+    return any(isinstance(one, Number) and not math.isnan(one.value) for one in cells)
 
 
 def _estimate(one: Estimate | None) -> str:

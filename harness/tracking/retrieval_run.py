@@ -279,15 +279,21 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
 
 
 def machine(config: RunConfig, session: Session) -> dict[str, float]:
-    """Seconds of each stage, peak memory of the process in MB, and size of all indexes in MB."""
-    sizes = [
-        cache_for(node, session.cache).size("indexes", steps.index_identity(node, session.dataset))
-        for node in config.retriever.values()
-    ]
+    """Seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
-    return found | {"index_mb": sum(size or 0 for size in sizes) / 1024**2}
+    return found | index_sizes(config, session)
+
+
+def index_sizes(config: RunConfig, session: Session) -> dict[str, float]:
+    """The size of each retriever's index in the cache and of all together, in MB; 0 for a retriever without one."""
+    sizes = {
+        name: (cache_for(node, session.cache).size("indexes", steps.index_identity(node, session.dataset)) or 0)
+        / 1024**2
+        for name, node in config.retriever.items()
+    }
+    return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
 
 def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[dict[str, Any]]:

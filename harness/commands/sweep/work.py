@@ -72,6 +72,7 @@ class RetrievalTrials:
         self._deepest: list[Ranking] = []
         for (name, node), depth in zip(config.retriever.items(), job.depths, strict=True):
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
+        self._sizes = retrieval_run.index_sizes(config, session)
         self._at_depth: dict[int, list[Ranking]] = {}
         self._last_order: tuple[steps.Ordering, Ranking] | None = None  # jobs are sorted by it: one is enough
 
@@ -79,14 +80,14 @@ class RetrievalTrials:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
         outcome = self._outcome(config, [config.objective])
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome, light=True)
-        retrieval_run.log_numbers(folder, record, outcome, light=True)
+        retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=True)
 
     def write_full(self, trial: Trial, folder: Path, record: RunRecord, run_id: str | None) -> None:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
         outcome = self._outcome(config)
         record.end_tags |= retrieval_run.write_files(folder, config, dataset, outcome)
         retrieval_run.write_page(folder, record, run_id, config, dataset, outcome)
-        retrieval_run.log_numbers(folder, record, outcome)
+        retrieval_run.log_numbers(folder, record, outcome, self._sizes)
 
     def _outcome(self, config: RunConfig, detailed: list[str] | None = None) -> steps.Outcome:
         """The outcome of a trial. detailed: as in `steps.conclude`."""

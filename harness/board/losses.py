@@ -1,0 +1,62 @@
+"""The kind of loss of each query of runs of earlier versions, which did not log it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.config.text import counted
+from harness.data.predictions import read_predictions
+from harness.evaluation.judged import judge
+from harness.evaluation.losses import kinds, losses
+from harness.tracking.logged_run import load_unchanged, logged_config, logged_value
+from harness.tracking.run_kind import Retrieval
+from harness.tracking.tracker import LoggedRun, Tracker
+from retrievers.base import BadInput, Qrels
+
+
+@dataclass
+class Derived:
+    """Derives kinds of loss from the lists that runs returned, and from their labels if these are still the same.
+
+    Where a list lacks relevant documents, it is unknown whether they were found: the list before the gate is not read.
+
+    folder: for downloads.
+    """
+
+    tracker: Tracker
+    folder: Path
+    _qrels: dict[str, Qrels] = field(default_factory=dict)  # by sha256
+    _unknown: dict[str, list[str]] = field(default_factory=dict)  # reason -> short ids
+
+    def kinds(self, run: LoggedRun, query_ids: Sequence[str]) -> tuple[str, ...] | None:
+        """One of `losses.KINDS` for each of the queries; None where files are gone, or labels have changed."""
+        try:
+            qrels = self._labels(run)
+            lists = read_predictions(self.tracker.download(run.run_id, Retrieval().predictions(run), self.folder))
+        except (BadInput, OSError) as error:
+            self._unknown.setdefault(str(error).replace(f"run {run.short_id}", "a run"), []).append(run.short_id)
+            return None
+        known: Mapping[str, object] = qrels.grades
+        if not all(query_id in known for query_id in query_ids):
+            self._unknown.setdefault("their labels lack scored queries.", []).append(run.short_id)
+            return None
+        return kinds(losses(judge(lists, qrels, query_ids)), cut=True)
+
+    @property
+    def notes(self) -> list[str]:
+        """Which runs have no kinds of loss, and why."""
+        return [
+            f"Of {counted(len(ids), 'run')} of an earlier version it is unknown how queries lose: {reason}"
+            for reason, ids in self._unknown.items()
+        ]
+
+    def _labels(self, run: LoggedRun) -> Qrels:
+        digest = run.tags["data.qrels"]
+        if digest not in self._qrels:
+            source = logged_value(logged_config(self.tracker, run), "dataset", dict)
+            qrels = load_unchanged(run, source, ("qrels",)).qrels
+            assert qrels is not None  # its fingerprint is that of the run's
+            self._qrels[digest] = qrels
+        return self._qrels[digest]
