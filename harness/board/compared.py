@@ -127,10 +127,8 @@ def compare(having: np.ndarray, keys: Sequence[Key], axes: Sequence[Key], values
     own = values[having]
     found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
     shares = importance(found) if found and len(keys) > 1 and own.shape[1] >= LEAST_QUERIES else None
-    described = [
-        _described(place, key.among(having), [axis.among(having) for axis in axes], own, found, shares)
-        for place, key in enumerate(keys)
-    ]
+    near = [axis.among(having) for axis in axes]
+    described = [_described(place, key, near, own, found, shares) for place, key in enumerate(keys)]
     ordered = tuple(sorted(described, key=lambda one: -one.alone.value if one.alone else math.inf))
     if shares is None or found is None:
         return Group(int(having.sum()), ordered)
@@ -149,16 +147,18 @@ def compare(having: np.ndarray, keys: Sequence[Key], axes: Sequence[Key], values
 def _described(
     place: int, key: Key, axes: Sequence[Key], values: np.ndarray, found: Effects | None, shares: Importance | None
 ) -> KeyMatters:
-    """One key of runs that have it, [R, Q]; place: its number in `found` and `shares`."""
-    known = shares is not None and place in shares.alone and not math.isnan(shares.alone[place].value)
+    """One key, whose number in `found` and `shares` is `place`. axes, values: of the runs that have it."""
+    alone = shares.alone.get(place) if shares else None
+    known = shares is not None and alone is not None and not math.isnan(alone.value)
     averages = found.mean + found.parts[place,] if found and (place,) in found.parts else None
+    own = key.among(key.having)
     return KeyMatters(
         key=key,
-        alone=shares.alone[place] if known and shares else None,
+        alone=alone if known else None,
         total=shares.total[place] if known and shares else None,
         reason="" if known else _reason(place, values.shape[1], found, shares),
-        levels=_levels(key, values, averages),
-        plateau=plateau(key, axes, values, averages),
+        levels=_levels(own, values, averages),
+        plateau=plateau(own, axes, values, averages),
     )
 
 

@@ -60,13 +60,12 @@ class Matters:
     maps: tuple[Map, ...] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        axes = [{"name": one.name, "values": one.values, "numeric": one.numbers is not None} for one in self.axes]
         return {
             "metric": self.metric,
             "queries": self.queries,
             "left_out": self.left_out,
             "groups": [one.to_json() for one in self.groups],
-            "axes": axes,
+            "axes": [{"name": one.name, "numeric": one.numbers is not None} for one in self.axes],
             "maps": [one.to_json() for one in self.maps],
         }
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.board.settings import changed_settings
+
 MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
 RECUR = 4  # runs that a value has on average, if each is that of several runs
 MOST_BINS = 8  # into which numbers are grouped
+ABSENT = "none"  # the value of a choice that a run lacks
 
 Params = Mapping[str, str]
 
@@ -37,7 +40,7 @@ class Key:
         return self.places >= 0
 
     def among(self, runs: np.ndarray) -> Key:
-        """The key as some runs have it, bool [R]; all values stay."""
+        """The key for some runs, bool [R], among which each value occurs."""
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> Key:
@@ -49,10 +52,11 @@ class Key:
         share = (np.searchsorted(np.sort(where), np.arange(count), "right") - 0.5) / len(where)
         group = np.unique((share * bins).astype(int), return_inverse=True)[1].reshape(-1)
         ends = [np.flatnonzero(group == one)[[0, -1]] for one in range(group.max() + 1)]
+        numbers = [(self.numbers[low], self.numbers[high]) for low, high in ends]
         return replace(
             self,
-            values=tuple(" – ".join(dict.fromkeys((self.values[low], self.values[high]))) for low, high in ends),
-            numbers=tuple((self.numbers[low] + self.numbers[high]) / 2 for low, high in ends),
+            values=tuple(" – ".join(dict.fromkeys(f"{end:.4g}" for end in both)) for both in numbers),
+            numbers=tuple(sum(both) / 2 for both in numbers),
             places=np.where(self.having, group[self.places], -1),
         )
 
@@ -60,10 +64,22 @@ class Key:
 def varied(params: Sequence[Params]) -> list[Key]:
     """The keys that have different values in the runs that have them, in the order in which they first occur.
 
-    A run that lacks a key, such as `fusion` where there is one retriever, is not compared by it.
+    What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it. A
+    choice that a run lacks though no other choice decides that, such as `rerank`, is a value, too: "none".
     """
-    names = dict.fromkeys(name for one in params for name in one)
-    return [key for name in names if len((key := _key(name, params)).values) > 1]
+    changed = {name: [run.get(name) for run in params] for name in changed_settings(params)}
+    choices = {name: texts for name, texts in changed.items() if "." not in name and not _numbers(texts)}
+    keys = []
+    for name, texts in changed.items():
+        lacking = [text is None for text in texts]
+        others = [other for choice, other in choices.items() if choice != name and None not in other]
+        decided = any(len({*zip(other, lacking, strict=True)}) == len({*other}) for other in others)
+        if name in choices and (not decided or len({*texts} - {None}) == 1):
+            texts = [text or ABSENT for text in texts]
+        key = _key(name, texts)
+        if len(key.values) > 1:
+            keys.append(key)
+    return keys
 
 
 def comparable(keys: Sequence[Key]) -> list[Key]:
@@ -93,25 +109,23 @@ def groups(keys: Sequence[Key]) -> list[tuple[np.ndarray, list[Key]]]:
     return sorted(((some[0].having, some) for some in found.values()), key=lambda group: -int(group[0].sum()))
 
 
-def _key(name: str, params: Sequence[Params]) -> Key:
-    texts = [one.get(name) for one in params]
+def _key(name: str, texts: Sequence[str | None]) -> Key:
     values = list(dict.fromkeys(text for text in texts if text is not None))
-    numbers = [_number(text) for text in values]
-    known = [one for one in numbers if one is not None]
-    if len(known) == len(values):  # as in a sweep's figures, numbers are in their order
-        order = sorted(range(len(values)), key=known.__getitem__)
-        values, known = [values[place] for place in order], [known[place] for place in order]
+    numbers = _numbers(values)
+    if numbers:
+        values = sorted(values, key=float)
     place = {text: number for number, text in enumerate(values)}
     places = np.array([-1 if text is None else place[text] for text in texts])
-    return Key(name, tuple(values), tuple(known) if len(known) == len(values) else None, places)
+    return Key(name, tuple(values), tuple(sorted(numbers)) if numbers else None, places)
 
 
-def _number(text: str) -> float | None:
+def _numbers(texts: Sequence[str | None]) -> list[float] | None:
+    """Texts as numbers, without those that are absent; None unless all are finite numbers."""
     try:
-        number = float(text)
+        found = [float(text) for text in texts if text is not None]
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return found if all(map(math.isfinite, found)) else None
 
 
 def _follows(key: Key, finer: Key) -> bool:

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-COLUMNS = 600  # at most, of a model with pairs of keys
+COLUMNS = 400  # at most, of a model with pairs of keys
 RANK = 1e-9  # eigenvalues below this share of the greatest are 0
 
 Keys = tuple[int, ...]
@@ -87,12 +87,19 @@ class _Model:
         return self.design.T @ self.design
 
     @cached_property
-    def inverse(self) -> np.ndarray:
-        return np.linalg.pinv(self.gram, rcond=RANK, hermitian=True)
+    def solved(self) -> tuple[np.ndarray, int]:
+        """(the pseudo-inverse of `gram`, its rank)."""
+        sizes, directions = np.linalg.eigh(self.gram)
+        kept = sizes > RANK * sizes[-1]
+        return (directions[:, kept] / sizes[kept]) @ directions[:, kept].T, int(kept.sum())
 
-    @cached_property
+    @property
+    def inverse(self) -> np.ndarray:
+        return self.solved[0]
+
+    @property
     def rank(self) -> int:
-        return _rank(self.gram)
+        return self.solved[1]
 
     @cached_property
     def told(self) -> list[Keys]:

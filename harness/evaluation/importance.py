@@ -24,7 +24,7 @@ import numpy as np
 
 from harness.evaluation.factorial import Effects
 
-MOST = 1000  # queries in a kernel; more are averaged in blocks, so that time and memory do not grow with their square
+MOST = 500  # queries in a kernel; more are averaged in blocks, so that time and memory do not grow with their square
 STEPS = 2001  # shares that are tested, from 0 to 1
 PAIRS = 5  # of keys that get an interval, those with the greatest shares
 
