@@ -16,7 +16,8 @@ from harness.evaluation.factorial import Effects, effects
 from harness.evaluation.importance import Importance, Share, importance
 from harness.reports.markup import finite
 
-LEAST_QUERIES = 10
+LEAST_QUERIES = 10  # for shares
+WORTH_SAYING = 0.01  # share of a pair
 SEED, RESAMPLES = 0, 2000
 
 
@@ -106,12 +107,17 @@ class Group:
     whole: bool = True
     beyond_chance: bool = True
 
+    @property
+    def strong(self) -> list[Pair]:
+        """The pairs that surely matter, and enough to be spoken of."""
+        return [pair for pair in self.pairs if pair.share.low > 0 and pair.share.value >= WORTH_SAYING]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "runs": self.runs,
             "keys": [one.to_json() for one in self.keys],
             "paired": self.paired,
-            "pairs": [one.to_json() for one in self.pairs],
+            "pairs": [one.to_json() for one in self.strong],
             "rest": self.rest and self.rest.to_json(),
             "spread": self.spread and round(self.spread, 5),
             "whole": self.whole,

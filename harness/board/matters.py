@@ -146,7 +146,6 @@ def _group_lines(group: Group, runs: int) -> list[str]:
     for one in group.keys:
         if one.key.also:
             lines.append(f"{one.key.name} stands for {', '.join(one.key.also)} as well, which it decides.")
-    strong = [pair for pair in group.pairs if pair.share.low > 0]
-    for pair in strong:
+    for pair in group.strong:
         lines.append(f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone.")
     return lines + [one.plateau.sentence(one.key.name) for one in group.keys if one.plateau]

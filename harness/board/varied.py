@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.board.settings import changed_settings
+from harness.config.components import SHARED
 
 MOST_VALUES = 12  # of a number; more are grouped, unless each is that of several runs
 RECUR = 4  # runs that a value has on average, if each is that of several runs
 MOST_BINS = 8  # into which numbers are grouped
 ABSENT = "none"  # the value of a choice that a run lacks
+BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
 Params = Mapping[str, str]
 
@@ -64,19 +66,13 @@ class Key:
 def varied(params: Sequence[Params]) -> list[Key]:
     """The keys that have different values in the runs that have them, in the order in which they first occur.
 
-    What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it. A
-    choice that a run lacks though no other choice decides that, such as `rerank`, is a value, too: "none".
+    What follows from a choice is left out, as in `changed_settings`. A run without a key is not compared by it; but a
+    run without a choice that no retriever brings with it, such as `rerank`, has the value "none".
     """
-    changed = {name: [run.get(name) for run in params] for name in changed_settings(params)}
-    choices = {name: texts for name, texts in changed.items() if "." not in name and not _numbers(texts)}
     keys = []
-    for name, texts in changed.items():
-        lacking = [text is None for text in texts]
-        others = [other for choice, other in choices.items() if choice != name and None not in other]
-        decided = any(len({*zip(other, lacking, strict=True)}) == len({*other}) for other in others)
-        if name in choices and (not decided or len({*texts} - {None}) == 1):
-            texts = [text or ABSENT for text in texts]
-        key = _key(name, texts)
+    for name in changed_settings(params):
+        absent = ABSENT if "." not in name and name not in BROUGHT else None
+        key = _key(name, [run.get(name, absent) for run in params])
         if len(key.values) > 1:
             keys.append(key)
     return keys

@@ -71,20 +71,28 @@ def importance(found: Effects) -> Importance:
     own = {keys[0]: kernel for keys, kernel in kernels.items() if len(keys) == 1}
     together = {keys: kernel for keys, kernel in kernels.items() if len(keys) == 2}
     whole = sum([*own.values(), *together.values()], start=rest)
+    alone = {key: share(kernel, whole) for key, kernel in own.items()}
     total = {
-        key: share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
+        key: _at_least(
+            alone[key], share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
+        )
         for key, kernel in own.items()
     }
     order = sorted(together, key=lambda keys: -_variance(together[keys]))
     variance = _variance(whole)
     return Importance(
-        alone={key: share(kernel, whole) for key, kernel in own.items()},
+        alone=alone,
         total=total,
         pairs={(keys[0], keys[1]): share(together[keys], whole) for keys in order[:PAIRS]},
         rest=share(rest, whole),
         spread=math.sqrt(max(variance, 0.0)),
         beyond_chance=variance > _t(len(whole)) * math.sqrt(2 * _noise(_centred(whole), _centred(whole))),
     )
+
+
+def _at_least(part: Share, more: Share) -> Share:
+    """The share of what contains a part is no less, though the estimate of the other part may be below 0."""
+    return Share(max(part.value, more.value), more.low, max(part.value, more.high))
 
 
 def share(part: np.ndarray, whole: np.ndarray) -> Share:
