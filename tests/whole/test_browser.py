@@ -15,12 +15,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from browsers import CHROMIUM, launched, narrow, picture
 
 from harness import cli
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]  # fmt: skip
 PATIENCE = 90_000  # ms that a test waits for an element
 
 pytestmark = [
@@ -63,12 +61,8 @@ def pages(work):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched() as opened:
         yield opened.new_context(viewport={"width": 1500, "height": 950})  # one for all: MLflow's scripts are kept
-        opened.close()
 
 
 @pytest.fixture
@@ -92,13 +86,12 @@ WITHOUT_FOLDERS = r"""() => {
 
 def keep(tab, name):
     """Save a screenshot if HARNESS_PICTURES is set, without MLflow's assistant and this machine's folders."""
-    if folder := os.environ.get("HARNESS_PICTURES"):
+    if os.environ.get("HARNESS_PICTURES"):
         for close in tab.get_by_role("button", name="Close", exact=True).all()[:1]:
             close.click()
         tab.wait_for_timeout(2000)
         tab.evaluate(WITHOUT_FOLDERS)
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        tab.screenshot(path=Path(folder) / f"{name}.png")
+        picture(tab, name)
 
 
 def run_page(pages, run_id, inside=""):
@@ -248,11 +241,6 @@ def test_a_link_to_a_query_opens_its_row_on_a_phone_too(tab, work):
     assert row.evaluate("one => one === document.activeElement")
     assert tab.locator("#queries tr[data-of] .document").first.is_visible()
     assert narrow(tab)
-
-
-def narrow(tab):
-    """Whether nothing is wider than the window."""
-    return tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_two_runs_are_compared(tab, pages, work):

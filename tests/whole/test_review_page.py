@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from browsers import CHROMIUM, launched, picture
 from judged_sets import judged_set
 
 from harness import cli
@@ -22,9 +23,6 @@ from harness.data.testset import read_queries
 from harness.testset.judgements import JudgementLog, text_digest
 from harness.testset.pool import About, Pool, PooledPair, write
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]  # fmt: skip
 PATIENCE = 60_000  # ms that a test waits for an element
 EVIL = "</script><script>document.title = 'broken'</script><img src=x onerror=\"document.title = 1\"> 가람0호의 항해"
 REVIEW = [
@@ -89,12 +87,8 @@ def link(reviewed):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
@@ -129,10 +123,8 @@ def count(page):
 
 
 def keep(page, name):
-    if folder := os.environ.get("HARNESS_PICTURES"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        page.wait_for_timeout(300)
-        page.screenshot(path=Path(folder) / f"{name}.png")
+    page.wait_for_timeout(300 if os.environ.get("HARNESS_PICTURES") else 0)
+    picture(page, name)
 
 
 def test_a_person_judges_by_keyboard_alone(opened, reviewed, link):

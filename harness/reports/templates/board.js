@@ -209,6 +209,7 @@ function frame() {
   $("title").replaceChildren(head.experiment, " ", make("small", { class: "soft" }, what));
   $("about").replaceChildren([head.metric, head.select_on === "public" ? say({ en: "chosen by the public queries", ko: "public 질의로 고름" }) :
     null, runsOf(DATA.runs.length), queriesOf(head.queries)].filter(Boolean).join(" · "));
+  $("bar").setAttribute("aria-label", say({ en: "Views and selected runs", ko: "보기와 선택한 실행" }));
   $("tabs").setAttribute("aria-label", say({ en: "Views", ko: "보기" }));
   $("switches").replaceChildren(
     make("div", { class: "languages", role: "group", "aria-label": "Language · 언어" }, ...Object.entries(LANGUAGES).map(([name, words]) =>

@@ -151,7 +151,7 @@
       const mine = listed();
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
         make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
-        make("th", { class: "picture" }, axis()), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
+        make("th", { class: "picture" }, make("span", { class: "spoken" }, say({ en: "95 % interval", ko: "95 % 신뢰구간" })), axis()), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
       const rows = [];
       mine.slice(0, state.limit).forEach((row, i) => {
         if (banded() && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));

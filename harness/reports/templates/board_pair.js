@@ -124,7 +124,7 @@ if (DATA.runs.length > 1) {
     const more = make("button", { class: "plain more", onclick: () => add(10 * PART) }, say({ en: "Show more", ko: "더 보기" }));
     const one = (row) => make("li", {}, make("span", { class: "gauge", "aria-hidden": "true" }, make("span", { style: { width: `${50 * Math.abs(row.gap) / most}%`,
       left: row.gap > 0 ? "50%" : `${50 - 50 * Math.abs(row.gap) / most}%`, background: row.gap > 0 ? NAMES[0] : NAMES[1] } })),
-      make("span", { class: "number gap" }, signed(row.gap, 3)), make("div", { class: "what" }, make("button", { class: "link", onclick: () => go("queries", row.id) }, row.id),
+      make("span", { class: "number gap" }, signed(row.gap, 3)), make("span", { class: "number soft values" }, row.values.map((value) => number(value, 3)).join(" · ")), make("div", { class: "what" }, make("button", { class: "link", onclick: () => go("queries", row.id) }, row.id),
         row.title ? make("span", { class: "title" }, row.title) : null), make("span", { class: "kinds" }, pill(row.losses[0]), make("span", { class: "soft" }, say({ en: "against", ko: "대" })), pill(row.losses[1])));
     const add = (count) => {
       list.append(...ordered.slice(list.children.length, list.children.length + count).map(one));
@@ -142,7 +142,8 @@ if (DATA.runs.length > 1) {
     const among = [...known.ids.keys()].filter((q) => part === "all" || !both || Boolean(known.public[q]) === (part === "public"));
     const values = places.map((place) => Float64Array.from(among, (q) => known.values[place * Q + q]));
     const found = comparePair(...values);
-    const rows = among.map((q, i) => ({ id: known.ids[q], title: texts[q], gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
+    const apart = places.some((place) => DATA.runs[place].kind.includes("out of fold"));
+    const rows = among.map((q, i) => ({ id: known.ids[q], title: texts[q], values: values.map((one) => one[i]), gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
       losses: places.map((place) => LOSSES[known.losses[place * Q + q]]) })).filter((one) => !Number.isNaN(one.gap));
     const differing = rows.filter((one) => one.gap !== 0);
     const parts = both ? make("div", { class: "tools", role: "group", "aria-label": say({ en: "Which queries", ko: "어떤 질의로" }) }, ...Object.entries(PARTS).map(([name, words]) =>
@@ -158,7 +159,9 @@ if (DATA.runs.length > 1) {
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),
       card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the list as written", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
-      card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say({ en: "the greatest differences first", ko: "차이가 큰 것부터" }),
+      card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say({ en: "the greatest differences first; both values, and what went wrong in each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
+        apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold where something was learnt from labels; what went wrong is told of the lists as written.",
+          ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다." })) : null,
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));
   }
   tab("pair", { en: "Two runs", ko: "두 실행" }, (root) => {

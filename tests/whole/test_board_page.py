@@ -1,0 +1,229 @@
+"""The page of a board in a real browser: of made-up runs, whose numbers Python computes as well.
+
+Skipped without Chromium. HARNESS_PICTURES=docs/pictures saves the screenshots. test_browser.py opens a board of the
+sample.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from board_pages import made_board
+from boards import made_runs
+from browsers import CHROMIUM, launched, narrow, picture, serious_faults
+
+from harness.board import page
+from harness.evaluation.significance import differences
+from harness.reports.sections import Section
+
+PATIENCE = 20_000  # ms that a test waits for an element
+RESAMPLES = 10_000  # of the page and of Python
+HANGUL = re.compile("[가-힣]")
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")]
+
+
+@pytest.fixture(scope="module")
+def board():
+    report = [
+        Section("Verdicts", ["A is better than B."], ["run", "value"], [["A", "0.5"], ["B", "0.4"]]),
+        Section("All queries", (), ["query", "text"], [[str(number), "a text " * 20] for number in range(60)]),
+    ]
+    return made_board(made_runs(queries=60), sections=report)
+
+
+@pytest.fixture(scope="module")
+def address(board, tmp_path_factory):
+    path = tmp_path_factory.mktemp("board") / "board.html"
+    path.write_text(page.html(board), "utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as opened:
+        yield opened
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Open the board in a window of its own, in which nothing may go wrong: (place in it, **how) -> page."""
+    contexts, errors = [], []
+
+    def call(inside="", width=1500, locale="en", **how):
+        contexts.append(browser.new_context(viewport={"width": width, "height": 950}, locale=locale, **how))
+        tab = contexts[-1].new_page()
+        tab.set_default_timeout(PATIENCE)
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+        tab.goto(address + inside)
+        tab.locator("#tabs [aria-selected=true]").wait_for()
+        return tab
+
+    yield call
+    for one in contexts:
+        one.close()
+    assert not errors
+
+
+def names(tab):
+    """The tabs of the board, of which each is opened once."""
+    for name in tab.evaluate("TABS.map((one) => one.name)"):
+        tab.evaluate("(name) => go(name)", name)
+        tab.locator(f"#panel-{name} > *").first.wait_for()
+        yield name
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "locale"), [(390, "dark", "ko"), (820, "light", "en"), (1500, "dark", "en")]
+)
+def test_nothing_is_wider_than_the_window_and_no_serious_fault_is_found(opened, width, scheme, locale):
+    tab = opened(width=width, locale=locale, color_scheme=scheme, bypass_csp=True)
+    for name in names(tab):
+        assert narrow(tab), name
+        assert not serious_faults(tab), name
+    ground = [int(one) for one in re.findall(r"\d+", tab.evaluate("getComputedStyle(document.body).backgroundColor"))]
+    assert max(ground) < 60 if scheme == "dark" else min(ground) > 200
+
+
+def test_the_leaderboard_shows_who_is_not_told_apart_from_the_best(opened, board):
+    tab = opened()
+    assert tab.locator(".pick h2").inner_text() == board.runs.runs[board.leaderboard.pick.run].name
+    assert tab.locator(".pick p").first.inner_text() == board.leaderboard.pick.reason.en
+    shown = [row.get_attribute("data-run") for row in tab.locator("tr.run").all()]
+    tied = [str(row.run) for row in board.leaderboard.rows if row.tied]
+    assert shown[: len(tied)] == tied
+    assert len(shown) == len(board.runs.runs)
+    assert [row.get_attribute("data-run") for row in tab.locator("tr.run.same").all()] == tied
+    assert tab.locator("tr.group").count() == 2
+    tab.wait_for_timeout(200)
+    picture(tab, "board-leaderboard")
+    tab.locator(".chip", has_text="not told apart").click()
+    assert tab.locator("tr.run").count() == len(tied)
+    tab.get_by_label("Filter runs").fill("gate=auto top_k=2")
+    assert all("auto · top 2" in one for one in tab.locator("tr.run button.name").all_inner_texts())
+    tab.get_by_label("Filter runs").fill("")
+    tab.locator("thead button", has_text="Run").click()
+    order = tab.locator("tr.run button.name").all_inner_texts()
+    assert order == sorted(order)
+    assert tab.locator("tr.group").count() == 0
+
+
+def test_runs_are_selected_four_at_most_and_the_address_keeps_them(opened, board):
+    tab = opened()
+    chips = tab.locator("#chosen .picked")
+    assert chips.count() == 2
+    for place in (5, 6, 7):
+        tab.locator(f"tr[data-run='{place}'] input").click()
+    assert chips.all_inner_texts() == [f"{board.runs.runs[place].name}\n×" for place in (0, 1, 5, 6)]
+    assert not tab.locator("tr[data-run='7'] input").is_checked()
+    assert "4 runs are selected" in tab.locator("#spoken").inner_text()
+    chips.first.get_by_role("button").click()
+    again = opened(tab.url.partition("board.html")[2])
+    assert again.locator("#chosen .picked .name").all_inner_texts() == [board.runs.runs[n].name for n in (1, 5, 6)]
+
+
+def test_the_keyboard_alone_selects_compares_and_explains(opened, board):
+    tab = opened()
+    press = tab.keyboard.press
+    focused = "document.activeElement.matches({!r})"
+    press("Tab")
+    assert tab.evaluate(focused.format("#skip"))
+    press("Enter")
+    assert tab.evaluate(focused.format("#main"))
+    press("/")
+    assert tab.evaluate(focused.format("#filter"))
+    while not tab.evaluate(focused.format("tr[data-run='0'] input")):
+        press("Tab")
+    press("ArrowDown")
+    press("ArrowDown")
+    press("Space")
+    assert tab.locator("#chosen .name").last.inner_text() == board.runs.runs[2].name
+    press("Tab")
+    press("Enter")  # what the run is made of
+    assert board.runs.runs[2].run.run_id in tab.locator("tr[data-of]").inner_text()
+    press("2")
+    assert tab.evaluate(focused.format("[role=tab][aria-selected=true]"))
+    press("End")
+    assert tab.locator("#panel-report").is_visible()
+    press("ArrowLeft")
+    tab.locator("#panel-pair .verdict").wait_for()
+    chips = tab.locator("#chosen .name").all_inner_texts()
+    press("s")
+    assert tab.locator("#chosen .name").all_inner_texts() == [chips[1], chips[0], *chips[2:]]
+    press("?")
+    keys = tab.locator("#keys[open]")
+    assert "swap the two runs" in keys.inner_text()
+    press("Escape")
+    assert keys.count() == 0
+    press("l")
+    assert tab.locator("html").get_attribute("lang") == "ko"
+
+
+def test_every_tab_speaks_korean_and_english(opened):
+    tab = opened(locale="ko-KR")
+    assert tab.locator("html").get_attribute("lang") == "ko"
+    for name in names(tab):
+        assert HANGUL.search(tab.locator(f"#tab-{name}").inner_text())
+        titles = tab.locator(f"#panel-{name} section:not([lang=en], .pick) h2").all_inner_texts()
+        assert [one for one in titles if not HANGUL.search(one)] == []
+    tab.get_by_role("button", name="English").click()
+    assert tab.locator("html").get_attribute("lang") == "en"
+    assert tab.locator("#tab-pair").inner_text() == "Two runs"
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (0, 20), (23, 3)])
+def test_two_runs_are_compared_as_python_compares_them(opened, board, pair):
+    """Other draws: an end of the interval may differ by a twentieth of its width, p by five of its standard errors."""
+    tab = opened()
+    found = tab.evaluate(
+        """async ([a, b]) => { const { values, ids } = await matrix(), Q = ids.length;
+        return { ...comparePair(values.slice(a * Q, a * Q + Q), values.slice(b * Q, b * Q + Q)), means: null }; }""",
+        list(pair),
+    )
+    [expected] = differences(board.runs.values[list(pair)][:, None], 0, RESAMPLES)[0, 1]
+    assert [found[name] for name in ("n", "wins", "ties", "losses")] == [
+        60,
+        expected.wins,
+        expected.ties,
+        expected.losses,
+    ]
+    assert found["mean"] == pytest.approx(expected.mean, abs=1e-6)
+    width = expected.high - expected.low
+    assert [found["low"], found["high"]] == pytest.approx([expected.low, expected.high], abs=width / 20)
+    error = np.sqrt(expected.p * (1 - expected.p) / RESAMPLES)
+    assert found["p"] == pytest.approx(expected.p, abs=5 * np.sqrt(2) * error + 2 / RESAMPLES)
+
+
+def test_few_queries_are_compared_exactly(opened):
+    tab = opened()
+    first, second = [1, 1, 1, 0.5, 0.5, 0.25, 0, 1], [0, 0.5, 1, 0, 0.25, 0, 0.5, 0]
+    [expected] = differences(np.array([[first], [second]]), 0, RESAMPLES)[0, 1]
+    found = tab.evaluate("([a, b]) => ({ ...comparePair(a, b), means: null })", [first, second])
+    assert found["p"] == expected.p  # of the 2^7 ways to swap the runs
+    assert expected.exact
+    same = tab.evaluate("(a) => ({ ...comparePair(a, a), means: null })", first)
+    assert (same["p"], same["low"], same["high"], same["ties"]) == (1, 0, 0, 8)
+
+
+def test_the_tab_of_two_runs_says_who_is_better_and_which_queries_decide(opened, board):
+    tab = opened("#pair")
+    tab.locator(".verdict").wait_for()
+    picture(tab, "board-pair")
+    gap = board.runs.values[0] - board.runs.values[1]
+    legend = tab.locator("#panel-pair .keys b").all_inner_texts()
+    assert [int(one.split()[0]) for one in legend] == [(gap > 0).sum(), (gap == 0).sum(), (gap < 0).sum()]
+    tab.get_by_label("Second run", exact=True).select_option("23")
+    tab.locator(".verdict", has_text="is better than").wait_for()
+    assert tab.locator(".settings tbody th").all_inner_texts() == ["retriever", "gate", "top_k"]
+    tab.locator("[data-part=private]").click()
+    tab.locator("[data-part=private][aria-pressed=true]").wait_for()
+    assert tab.locator("#panel-pair h2 small").first.inner_text() == f"{(~board.runs.public).sum()} queries"
+
+
+def test_the_report_shows_sections_and_folds_long_tables(opened):
+    tab = opened("#report")
+    assert tab.locator("#panel-report h2").all_inner_texts() == ["Verdicts", "All queries"]
+    assert not tab.get_by_text("a text").first.is_visible()
+    tab.get_by_text("60 rows").click()
+    assert tab.get_by_text("a text").first.is_visible()
