@@ -73,6 +73,11 @@ COMMANDS = {
         "write one page of all runs: which to take and why, query by query",
         "harness board experiment_name=retrieval output=board.html",
     ),
+    "advise": Command(
+        "harness.commands.advise:advise_run",
+        "tell what to try next: what it can bring at most, what it costs, and the command",
+        "harness advise experiment_name=retrieval",
+    ),
     "export": Command(
         "harness.commands.export.command:export",
         "write the best run of an experiment as a validated submission",

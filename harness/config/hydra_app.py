@@ -52,14 +52,17 @@ class Request:
     allowed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, command: str, flags: Namespace) -> Request:
-        """BadInput for bad defaults and recipes. flags: the parsed words of the command line."""
+    def of(cls, command: str, flags: Namespace, silent: bool = False) -> Request:
+        """BadInput for bad defaults and recipes.
+
+        flags: the parsed words of the command line. silent: whether not to say that `harness.yaml` counts.
+        """
         from harness.config.leash import options_of
 
         plugins.permit(allowed := tuple(plugins.allowed_by(flags.overrides)))
         options = options_of(flags)
         alone = flags.shell_completion or command == "init"
-        before = [] if alone else _defaults(command, [*options, *flags.overrides])
+        before = [] if alone else _defaults(command, [*options, *flags.overrides], silent)
         recipe, overrides = unfolded(primary(command), flags.overrides, config_folders(options))
         before += map(override_of, recipe)
         if flags.shell_completion:
@@ -115,13 +118,14 @@ def run_app(command: str, words: Sequence[str], function: Callable[[], Function]
         raise failures[0]
 
 
-def compose(command: str, words: Sequence[str]) -> tuple[dict[str, Any], Invocation]:
+def compose(command: str, words: Sequence[str], silent: bool = False) -> tuple[dict[str, Any], Invocation]:
     """The checked config that a command line stands for, for a caller in Python.
 
     Unlike `run_app`, it leaves the process as it is: arguments, working folder, logging, and Hydra's own state, which
     the caller may use for other things. Threads compose one after another.
 
-    words: overrides, and `--config-dir=FOLDER`. Raises BadInput and Hydra's errors.
+    words: overrides, and `--config-dir=FOLDER`. silent: whether not to say that `harness.yaml` counts. Raises BadInput
+    and Hydra's errors.
     """
     from harness.config.composing import ONE, composed
     from harness.config.leash import parsed_flags
@@ -131,7 +135,7 @@ def compose(command: str, words: Sequence[str]) -> tuple[dict[str, Any], Invocat
             raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
     with ONE:
         _find_plugins()
-        request = Request.of(command, parsed_flags(words))
+        request = Request.of(command, parsed_flags(words), silent)
         overrides = [*request.before, *request.given]
         with composed(primary(command), overrides, config_folders(request.options)) as (config, section):
             return request.checked(config, section)
@@ -146,10 +150,10 @@ def chosen(config: Mapping[str, Any], choices: Mapping[str, Any]) -> dict[str, A
     return names | {group: choice for group, choice in choices.items() if "/" not in group}
 
 
-def _defaults(command: str, words: Sequence[str]) -> list[str]:
+def _defaults(command: str, words: Sequence[str], silent: bool) -> list[str]:
     """The overrides that `harness.yaml` stands for; they come before those of the command line, which so win."""
     found = defaults(primary(command), words)
-    if note := found.note():
+    if not silent and (note := found.note()):
         print(note, file=sys.stderr)  # noqa: T201
     return [override_of(one) for one in found.settings]
 

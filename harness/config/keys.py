@@ -53,8 +53,9 @@ KEYS: dict[str, Key] = {
     "select_on": Key(Literal["all", "public"]),
     **{
         f"{command}.select_on": Key(Literal["all", "public"] | None)
-        for command in ("board", "compare", "export", "reproduce", "testset_pool")
+        for command in ("advise", "board", "compare", "export", "reproduce", "testset_pool")
     },
+    "advise.top": Key(int, 1, 100, "nobody tries as many"),
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),
     "resamples": Key(int, 100, 1_000_000, "intervals no longer change"),

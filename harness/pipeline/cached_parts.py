@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.config.canonical import digest_texts
 from harness.config.components import identity, recorded_name, target_class
+from harness.pipeline import timing
 from harness.pipeline.cache import Cache
 from harness.progress import stage
 
@@ -82,7 +83,8 @@ class CachedTokenizer:
             return self._make()(texts)
 
         def tokenize(folder: Path) -> None:
-            with stage(f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"):
+            what = f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"
+            with stage(what), timing.reads(self._cache, self._node, texts):
                 self._make()(texts, progress or self._progress).save(folder)
 
         tokens_identity = {"tokenizer": identity(self._node), "texts": digest_texts(texts)}
@@ -117,7 +119,8 @@ class CachedEncoder:
         """The folder with the embeddings of these texts and what the encoder learnt from them."""
 
         def encode(into: Path) -> None:
-            with stage(f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"):
+            what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"
+            with stage(what), timing.reads(self._cache, self._node, texts):
                 self._encoder().encode_documents(texts, into, progress)
 
         embeddings_identity = {"encoder": identity(self._node), "texts": digest_texts(texts)}

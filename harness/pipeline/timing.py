@@ -13,12 +13,14 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import flatten
+from harness.config.components import identity
 from harness.pipeline.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
@@ -27,6 +29,7 @@ KIND = "timings"  # in the cache
 MACHINE = "machine"  # the tag of a run that names where its times were measured
 SECONDS = 0.6  # that the timed passes take in all, unless `LEAST` passes of one query take longer
 LEAST, MOST = 3, 9  # passes
+ENOUGH = 5_000  # letters that are read, for a rate that means something
 GROWTH = 4  # of the sample, until a pass takes SECONDS / LEAST
 
 
@@ -92,6 +95,27 @@ def subject(decides: Mapping[str, Any], node: Mapping[str, Any]) -> dict[str, An
     """What a time depends on: what decides the result, this machine, and the component's arguments under `runtime:`."""
     runtime = {key: value for key, value in flatten(node).items() if "runtime" in key.split(".")}
     return {**decides, "runtime": runtime, "machine": machine()}
+
+
+def reading(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What the time of a tokenizer or an encoder is cached under, in milliseconds per 1,000 letters of documents.
+
+    node: its config.
+    """
+    return subject({"reads": identity(node)}, node)
+
+
+@contextmanager
+def reads(cache: Cache, node: Mapping[str, Any], texts: Sequence[str]) -> Iterator[None]:
+    """Keep how long a tokenizer or an encoder takes for texts, unless that is known; from it, costs are estimated.
+
+    Few texts say nothing: most of their time is that of loading.
+    """
+    began = time.perf_counter()
+    yield
+    if (letters := sum(map(len, texts))) >= ENOUGH:
+        rate = 1e6 * (time.perf_counter() - began) / letters
+        remember(cache, reading(node), Timing(rate, rate, rate))
 
 
 @functools.cache

@@ -148,6 +148,13 @@ def require(source: ModelSource) -> None:
         _ask_hub(source.model or "", source.revision)
 
 
+def is_here(source: ModelSource) -> bool:
+    """Whether a model is on this machine; no hub is asked."""
+    if source.path is not None:
+        return _is_model(Path(source.path).expanduser())
+    return _cached(source.model or "", source.revision) is not None
+
+
 def fingerprint(source: ModelSource) -> dict[str, str]:
     """What identifies a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 

@@ -1,0 +1,237 @@
+"""A logged run as advice needs it: its command line, its lists from the cache, and what else has been tried."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from harness.board import advice_words
+from harness.board.advice import Situation
+from harness.board.advice_costs import Costs
+from harness.board.advice_evidence import Evidence, Lists
+from harness.board.advice_ideas import ENCODERS, Ground
+from harness.board.advice_words import Composed, Words
+from harness.config import manual, yaml_files
+from harness.config.components import identity
+from harness.config.messages import explain
+from harness.data.dataset import Dataset
+from harness.evaluation.losses import SHOWN
+from harness.evaluation.score_table import read_table
+from harness.pipeline import preflight, steps
+from harness.pipeline.cache import Cache
+from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.session import Session, cache_for, foreseen_queries
+from harness.testset import scripts
+from harness.tracking import full_lists
+from harness.tracking.logged_run import load_unchanged, logged_config, recommended
+from harness.tracking.ranking import Wanted, compares, rank
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
+from retrievers.base import BadInput, Ranking
+from retrievers.dense.models import ModelSource, is_here
+
+MOST = 50  # other runs whose scores by query are read
+LETTERS = 200  # documents whose script is looked at
+NOT_CACHED = "The run's rankings are not in the cache (store.path), so that its component rankings are unknown."
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A run to improve.
+
+    others: the other finished runs that compare with it. notes: what is not known of it, and why.
+    """
+
+    run: LoggedRun
+    situation: Situation
+    others: Sequence[LoggedRun]
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where runs and results are, and by what they are ranked. Values as of the keys of `harness advise`."""
+
+    experiment: str
+    run: str | None
+    metric: str
+    select_on: str | None
+    cache: Path
+    config_dir: str | None = None
+
+
+def read(tracker: Tracker, where: Where) -> Read:
+    """The run that is named, or the best of the experiment. BadInput for a run that nothing can be said of."""
+    run = _chosen(tracker, where)
+    others = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
+    others = [one for one in others if compares(one, run)]
+    if run.tags["harness.verb"] == "score":
+        note = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
+        labels = load_unchanged(run, logged_config(tracker, run)["dataset"], ("qrels",))
+        return Read(run, Situation(_of_files(tracker, run, where, labels)), others, [note])
+    logged = logged_config(tracker, run)
+    dataset = load_unchanged(run, logged["dataset"], ("documents", "queries", "qrels"))
+    try:
+        words = advice_words.of_run(run.params, logged, where.config_dir)
+        if where.metric != logged["objective"]:
+            words = words.changed({"objective": where.metric})
+        composed = words.composed()
+    except Exception as error:  # Hydra's, which has many
+        if (why := explain(error, "run", ())) is None:
+            raise
+        note = f"No command can be given that builds on this run: {why}"
+        return Read(run, Situation(_of_files(tracker, run, where, dataset)), others, [note])
+    tried = frozenset(one.tags.get("trial_key", "") for one in (run, *others))
+    built = Built(composed, words, dataset, Cache(where.cache), tried, varied(run, others))
+    if built.cached:
+        return Read(run, built.situation(), others, [])
+    evidence, note = _of_files(tracker, run, where, dataset), NOT_CACHED
+    if evidence.lists is None:
+        note = f"{note} It has logged no lists either, as no trial of a sweep has: bounds are those of its scores."
+    return Read(run, built.situation(evidence), others, [note])
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A configuration on data, with what has been tried on them; all that advice needs, but for a tracker.
+
+    composed, words: of the run. tried: trial keys. varied: as in `Ground`.
+    """
+
+    composed: Composed
+    words: Words
+    dataset: Dataset
+    cache: Cache
+    tried: frozenset[str] = frozenset()
+    varied: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        return RunConfig.of(self.composed.config)
+
+    @cached_property
+    def facts(self) -> preflight.DataFacts:
+        return preflight.DataFacts.of(self.dataset, *foreseen_queries(self.config, self.dataset))
+
+    @cached_property
+    def session(self) -> Session:
+        return Session(self.dataset, self.facts.queries, self.cache, timed="never")
+
+    @property
+    def cached(self) -> bool:
+        """Whether the run's queries, rankings and scored pairs are in the cache, so that it takes arithmetic alone."""
+        if self.facts.unwritten or ("rerank" in self.config.active and not self._holds_pairs):
+            return False
+        return all(map(self._holds_ranking, self.config.retriever.values()))
+
+    @property
+    def _holds_pairs(self) -> bool:
+        return self.cache.holds_pairs(identity(self.config.rerank))
+
+    def _holds_ranking(self, node: Node) -> bool:
+        ranking = steps.ranking_identity(steps.index_identity(node, self.dataset), self.session.queries_digest)
+        return cache_for(node, self.cache).holds_ranking(ranking, self.config.depth)
+
+    def situation(self, evidence: Evidence | None = None) -> Situation:
+        """Where the run stands. evidence: None: its steps are computed again, from what is cached."""
+        if evidence is None:
+            outcome = steps.run(self.config, self.session)
+            evidence = Evidence.of_outcome(self.config, outcome, self.dataset)
+        ground = Ground(
+            config=self.config,
+            choices=self.composed.invocation.choices,
+            evidence=evidence,
+            script=script_of(self.dataset),
+            documents=len(self.dataset.documents),
+            encoders=(*ENCODERS, *_local("encoder")),
+            rerankers=_local("rerank"),
+            varied=self.varied,
+        )
+        costs = Costs(self.dataset, self.facts.queries_digest, self.cache, sum(self.session.clock.seconds.values()))
+        return Situation(evidence, self.words, ground, self.facts, self.cache, costs, self.tried)
+
+
+def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
+    if where.run is None:
+        return rank(tracker, Wanted(where.experiment, where.metric, where.select_on)).runs[0].run
+    run = recommended(tracker, tracker.run(where.run))
+    if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
+        raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
+    if run.tags.get("harness.verb") not in ("run", "score"):
+        raise BadInput(f"Run {run.named} is a record of `harness {run.tags.get('harness.verb')}`, without scores.")
+    if run.status != "FINISHED":
+        raise BadInput(f"Run {run.named} is {run.status}: advice needs a finished run.")
+    if "data.qrels" not in run.tags:
+        raise BadInput(f"Run {run.named} has no labels, so nothing says what it lacks. Set dataset.qrels=FILE.")
+    return run
+
+
+def script_of(dataset: Dataset) -> str:
+    """The script of most letters of the documents, from some of them."""
+    step = max(1, len(dataset.documents) // LETTERS)
+    return scripts.main(" ".join(document.indexed_text[:500] for document in dataset.documents[::step]))
+
+
+def varied(run: LoggedRun, others: Sequence[LoggedRun]) -> dict[str, int]:
+    """Group or key -> how many other values of it have been tried than the run's, which is the best."""
+    found: dict[str, set[str]] = {}
+    for other in others:
+        for key in {*other.params, *run.params}:
+            if other.params.get(key) not in (None, run.params.get(key)):
+                found.setdefault(key, set()).add(other.params[key])
+    return {key: len(values) for key, values in found.items()}
+
+
+def best_elsewhere(tracker: Tracker, others: Sequence[LoggedRun], evidence: Evidence) -> np.ndarray | None:
+    """The best value of each query of the evidence in other runs, float64 [Q]; None where there are none.
+
+    NaN for a query that none has scored.
+    """
+    name, found = evidence.measure.name, []
+    for run in sorted(others, key=lambda one: -one.objective.value if one.objective else 0.0)[:MOST]:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadInput):  # a run of an earlier version
+            table = read_table(tracker.download(run.run_id, "scores.csv", Path(folder)), name)
+            if name in table.values:
+                values = dict(zip(table.query_ids, (table.oof or table.values)[name].tolist(), strict=True))
+                found.append([values.get(query_id, np.nan) for query_id in evidence.query_ids])
+    return np.fmax.reduce(np.array(found)) if found else None
+
+
+def _local(group: str) -> tuple[str, ...]:
+    """The choices of a group whose models are on this machine; none where they need a path or the hub."""
+    found = []
+    for choice, path in manual.choices(group).items():
+        node = yaml_files.load(path)
+        if isinstance(node, Mapping) and node.get("model"):
+            source = ModelSource(node["model"], node.get("revision"), node.get("path"))
+            found += [choice] if is_here(source) else []
+    return tuple(found)
+
+
+def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) -> Evidence:
+    """What the files of a run say: its scores by query, and its full lists if it has logged any."""
+    assert dataset.qrels is not None
+    with tempfile.TemporaryDirectory() as folder:
+        table = read_table(tracker.download(run.run_id, "scores.csv", Path(folder)), where.metric)
+        lists = None
+        if dataset.queries:
+            with contextlib.suppress(BadInput):  # a trial of a sweep has none
+                [logged] = full_lists.named(tracker, [run.run_id], dataset, Path(folder))
+                lists = Lists(_ranking(dataset, logged.lists), {})
+    top_k = int(run.params.get("top_k", SHOWN))
+    found = Evidence.of_table(table, where.metric, where.select_on or run.select_on, dataset.qrels, top_k)
+    return replace(found, lists=lists)
+
+
+def _ranking(dataset: Dataset, lists: Mapping[str, Sequence[str]]) -> Ranking:
+    """Lists of documents, best first, as a ranking of all queries."""
+    scores = {
+        one.query_id: {doc: -float(rank) for rank, doc in enumerate(lists.get(one.query_id, ()))}
+        for one in dataset.queries
+    }
+    return Ranking.from_scores(scores)

@@ -1,0 +1,114 @@
+"""`harness advise`: what to try next after a run, from where it loses; each with a bound, a cost and its command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.board import advice_reading
+from harness.board.advice import Advice, Ceiling, advise, ceilings
+from harness.board.advice_evidence import RANKS, Place, places
+from harness.board.advice_reading import Read, Where
+from harness.config.check import Invocation
+from harness.progress import stage
+from harness.reports import next_steps, sections, terminal
+from harness.reports.markup import number
+from harness.reports.sections import Section
+from harness.tracking.recording import open_tracker
+from harness.tracking.tracker import NO_RUNS, refusal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
+
+
+def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """Say what to try next. Returns the JSON document of `harness advise format=json`."""
+    tracker = open_tracker(config)
+    if tracker.uri is None:
+        raise refusal(tracker, NO_RUNS)
+    with stage("reading the run"):
+        where = Where(
+            experiment=config["experiment_name"],
+            run=config["run"],
+            metric=config["metric"],
+            select_on=config["select_on"],
+            cache=Path(config["store"]["path"]),
+            config_dir=invocation.config_dir,
+        )
+        read = advice_reading.read(tracker, where)
+        elsewhere = advice_reading.best_elsewhere(tracker, read.others, read.situation.evidence)
+    with stage("looking for what to try"):
+        found = advise(read.situation, config["top"])
+    place = next_steps.Place.of(config, invocation)
+    commands = [place.command(one.verb, *one.words) for one in found]
+    evidence = read.situation.evidence
+    limits, stand = ceilings(evidence, elsewhere), places(evidence)
+    document = {
+        "run_id": read.run.run_id,
+        "metric": evidence.measure.name,
+        "value": evidence.value,
+        "queries": len(evidence.query_ids),
+        "ceilings": [{"of": one.of, "bound": one.bound} for one in limits],
+        "places": [_place_json(one) for one in stand],
+        "advice": [one.to_json() | {"command": command} for one, command in zip(found, commands, strict=True)],
+        "notes": list(read.notes),
+    }
+
+    def show(console: Console) -> None:
+        sections.show(console, _title(read), [*_places(stand), _ceilings(limits)])
+        for note in read.notes:
+            console.print(f"Note: {note}", style="dim")
+        _show(console, found, commands)
+
+    terminal.emit(config["format"], document, show)
+    return document
+
+
+def _title(read: Read) -> str:
+    evidence = read.situation.evidence
+    return (
+        f"Run {read.run.named}: {evidence.measure.name} {number(evidence.value)} on {len(evidence.query_ids):,} queries"
+    )
+
+
+def _places(found: list[Place]) -> list[Section]:
+    if not found:
+        return []
+    header = ["ranking", *(f"at {rank}" for rank in RANKS), "never", "here alone"]
+    rows = [[one.name, *map(str, one.found), str(one.never), str(one.alone)] for one in found]
+    return [Section("Queries with a relevant document by rank", (), header, rows)]
+
+
+def _ceilings(found: list[Ceiling]) -> Section:
+    rows = [[f"+{number(one.bound)}", one.of] for one in found]
+    return Section("The most that could be won, everything else unchanged", (), ["bound", "by"], rows)
+
+
+def _show(console: Console, found: list[Advice], commands: list[str]) -> None:
+    if not found:
+        console.print(NOTHING)
+        return
+    console.print("To try, the likeliest gain first:", style="bold")
+    for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):
+        console.print(f"{place}. {one.title}: {_worth(one)}. {_cost(one)}")
+        console.print(f"   {one.why}")
+        console.print(f"   {command}")
+
+
+def _worth(one: Advice) -> str:
+    if one.exact:
+        return f"{number(one.bound)} more on these queries"
+    return f"at most {number(one.bound)} more, such changes usually bring about {number(one.expected)}"
+
+
+def _cost(one: Advice) -> str:
+    if one.cost.seconds is None:
+        return f"Cost unknown: {one.cost.reason}."
+    return f"About {max(1, round(one.cost.seconds)):,} s: {one.cost.reason}."
+
+
+def _place_json(one: Place) -> dict[str, Any]:
+    found = {str(rank): count for rank, count in zip(RANKS, one.found, strict=True)}
+    return {"ranking": one.name, "found": found, "never": one.never, "alone": one.alone}
