@@ -249,6 +249,13 @@ class Ranking:
         """The first k documents of each row."""
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
+    def take(self, rows: np.ndarray) -> Ranking:
+        """Some of the queries. rows: bool [Q] or row numbers, each once."""
+        kept = np.arange(len(self.query_ids))[rows].tolist()
+        made = self._of_same(self.docs[rows], self.scores[rows])
+        vars(made).update(query_ids=tuple(self.query_ids[row] for row in kept))
+        return made
+
     def cut(self, lengths: np.ndarray) -> Ranking:
         """The first lengths[q] documents of row q. lengths: int [Q], at least 0."""
         top = self.top(int(lengths.max(initial=0)))

@@ -98,8 +98,9 @@ def _check_retrieval(config: Mapping[str, Any]) -> None:
     if "gate" not in config:
         return
     build(config["gate"], where="gate").check(retrievers)
-    if len(retrievers) > 1:
-        build(config["fusion"], where="fusion").check(retrievers)
+    fusion = build(config["fusion"], where="fusion")
+    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # those that learn need several rankings
+        fusion.check(retrievers)
     if "top_k" in config and config["depth"] < config["top_k"]:
         raise BadInput(
             f"depth={config['depth']} is less than top_k={config['top_k']}: a run cannot return more documents than it "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -56,6 +56,27 @@ class Judged:
             None if self.signal is None else self.signal[rows],
             None if self.shown is None else self.shown.take(rows),
             None if self.holes is None else self.holes.take(rows),
+        )
+
+    def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
+        """The same queries with other lists made of the same documents, each of which is there once.
+
+        places: int64 [Q, k], the column of the document that stands at each rank. returned: int64 [Q], how many of
+        them are shown; what follows does not count.
+        """
+        shown = np.arange(places.shape[1]) < returned[:, None]
+        gains = np.where(shown, np.take_along_axis(self.gains, places, axis=1), 0.0)
+
+        def documents(docs: np.ndarray) -> np.ndarray:
+            return np.where(shown, np.take_along_axis(docs, places, axis=1), np.int32(-1))
+
+        return replace(
+            self,
+            gains=gains,
+            repeats=np.zeros(gains.shape, bool),
+            returned=returned,
+            shown=self.shown and replace(self.shown, docs=documents(self.shown.docs)),
+            holes=self.holes and replace(self.holes, docs=documents(self.holes.docs)),
         )
 
     @cached_property

@@ -32,6 +32,7 @@ class Decision:
     fitted:      what was learnt from labels, as plain JSON; None if nothing was.
     out_of_fold: int64 [R, Q], `shown` from rules learnt without the query's own label, in R repetitions; None if
                  nothing was learnt or no query could be held out.
+    folds:       int64 [R, n], the fold of each query to learn from (`Payoff.rows`) in each repetition; None as before.
     curve:       the objective at every threshold on the signal, if one was fitted.
     """
 
@@ -39,6 +40,7 @@ class Decision:
     signal: np.ndarray | None
     fitted: Mapping[str, Any] | None = None
     out_of_fold: np.ndarray | None = None
+    folds: np.ndarray | None = None
     curve: Curve | None = None
 
     @property

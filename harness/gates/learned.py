@@ -75,15 +75,19 @@ class Learner:
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         inner = [_split(payoff, INNER, repeat) for repeat in range(self.repeats)]
-        rule = self.rules(inputs, payoff, everything, inner)[0]
+        folds = [_split(payoff, self.folds, self.repeats + repeat) for repeat in range(self.repeats)]
+        known = payoff.within(everything[0] > 0)
+        rule = self.rules(inputs, known, everything, inner)[0]
         signal = rule.signal(inputs)
         shown = rule.shown(signal)
+        held_out = len(payoff.rows) > 1
         return Decision(
             shown,
             signal,
-            fitted=self._summary(rule, payoff, signal),
-            out_of_fold=self._out_of_fold(inputs, payoff, inner, shown),
-            curve=self._curve(rule, payoff, signal),
+            fitted=self._summary(rule, known, signal),
+            out_of_fold=self._out_of_fold(inputs, payoff, inner, folds, shown) if held_out else None,
+            folds=np.stack(folds) if held_out else None,
+            curve=self._curve(rule, known, signal),
         )
 
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
@@ -103,18 +107,25 @@ class Learner:
         return choices(self.signals, self.sources or list(inputs.rankings))
 
     def _out_of_fold(
-        self, inputs: GateInputs, payoff: Payoff, inner: Sequence[np.ndarray], shown: np.ndarray
-    ) -> np.ndarray | None:
+        self,
+        inputs: GateInputs,
+        payoff: Payoff,
+        inner: Sequence[np.ndarray],
+        folds: Sequence[np.ndarray],
+        shown: np.ndarray,
+    ) -> np.ndarray:
         """`Decision.out_of_fold`; unlabelled queries have the decision of the final rule, `shown`."""
         rows = payoff.rows
-        if len(rows) < 2:
-            return None
         everything = np.ones((1, len(rows)))
         out_of_fold = np.tile(shown, (self.repeats, 1))
-        for repeat in range(self.repeats):
-            fold = _split(payoff, self.folds, self.repeats + repeat)
+        for repeat, fold in enumerate(folds):
             training = calibration.held_out(everything, fold)[0][0]
-            for number, rule in enumerate(self.rules(inputs, payoff, training, [inner[repeat]])):
+            if payoff.unseen is None:
+                rules = self.rules(inputs, payoff, training, [inner[repeat]])
+            else:  # each fold has payoffs of its own
+                parts = [(payoff.within(row > 0), row[None]) for row in training]
+                rules = [self.rules(inputs, known, row, [inner[repeat]])[0] for known, row in parts]
+            for number, rule in enumerate(rules):
                 own = rows[fold == number]
                 out_of_fold[repeat, own] = rule.shown(rule.signal(inputs))[own]
         return out_of_fold
@@ -135,6 +146,8 @@ class Learner:
             notes.append("the signal is the same for all queries: no threshold separates them")
         if len(rows) == 1:
             notes.append("only one labelled query: none can be held out")
+        if payoff.unseen:
+            notes.append("fitted to lists that a fusion made without the query's own label")
         summary = {
             "rule": rule.to_json(),
             "objective": payoff.name,

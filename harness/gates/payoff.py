@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from harness.evaluation.split import Split, public_part
 from retrievers.base import BadInput, Qrels, Ranking
 
 
-def fixed_mean(name: str) -> Measure:
-    """The measure `name`; BadInput unless it is a mean over a set of queries that no gate can change."""
+def fixed_mean(name: str, learner: str = "gate") -> Measure:
+    """The measure `name`; BadInput unless it is a mean over a set of queries that no gate can change.
+
+    learner: what is to be fitted to it, for the message.
+    """
     measure = parse(name)
     if measure.family not in (Family.STANDARD, Family.MODIFIED):
         raise BadInput(
-            f"objective={name}: a gate is fitted to a mean over queries that the gate does not choose, which this "
-            "measure is not. Choose another, such as objective=modified_map@3."
+            f"objective={name}: a {learner} is fitted to a mean over queries that the gate does not choose, which "
+            "this measure is not. Choose another, such as objective=modified_map@3."
         )
     return measure
 
@@ -66,6 +69,9 @@ class Payoff:
     needs:  bool [Q], whether a query needs retrieval.
     name:   of the objective.
     seed:   of the folds and the bootstrap.
+    unseen: where the order of the candidates was learnt from the same labels: for some of the queries to learn from
+            (bool [n]), their values [Q, N + 1] in an order learnt from them alone, and for each query without its own
+            label. None: nothing was learnt.
     """
 
     values: np.ndarray
@@ -73,12 +79,17 @@ class Payoff:
     needs: np.ndarray
     name: str
     seed: int = 0
+    unseen: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def within(self, used: np.ndarray) -> Payoff:
+        """The payoff as the labels of some queries alone tell it; only the values of these count. used: bool [n]."""
+        return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
         """BadInput if there are no queries to learn from."""
         if not len(self.rows):
             raise BadInput(
-                "The gate has no query to learn from: the part that select_on names has no labelled query. "
+                "There is no query to learn from: the part that select_on names has no labelled query. "
                 "Raise public=, or use select_on=all."
             )
 

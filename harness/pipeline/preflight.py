@@ -11,7 +11,7 @@ from harness.config.canonical import digest_texts
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
 from harness.gates.payoff import payoffs
-from harness.pipeline import steps
+from harness.pipeline import ordering, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import queries_digest
@@ -75,8 +75,8 @@ def check(config: RunConfig, facts: DataFacts, cache: Cache, identify: Identify 
 
 
 def _check_learning(config: RunConfig, facts: DataFacts) -> None:
-    """BadInput where the gate learns and the selected part has no query to learn from."""
-    if facts.qrels and build(config.gate, where="gate").learns:
+    """BadInput where gate or fusion learns and the selected part has no query to learn from."""
+    if facts.qrels and (build(config.gate, where="gate").learns or ordering.learns(config)):
         nothing = Ranking.from_scores({query.query_id: {} for query in facts.queries})
         payoffs(nothing, facts.qrels, config.objective, 0, split=config.split, multi_turn=facts.turns).require_queries()
 

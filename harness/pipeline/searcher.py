@@ -15,7 +15,7 @@ from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
 from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
-from harness.pipeline import steps
+from harness.pipeline import ordering, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.query_texts import QueryWriter
@@ -48,7 +48,8 @@ class Found(NamedTuple):
 class Searcher:
     """Returns the same document ids and scores for a query as a run with this config and these documents.
 
-    config: a checked run config whose gate learns nothing (else BadInput); gate=fitted applies a learned rule.
+    config: a checked run config whose gate and fusion learn nothing (else BadInput); gate=fitted and fusion=fitted
+        apply what was learnt.
     dataset: the documents.
     cache: entries that are missing are built, unless it is sealed.
     drawn: makes the random queries that the signal `background` compares with; they depend on the run's queries.
@@ -59,7 +60,7 @@ class Searcher:
     """
 
     def __init__(self, config: RunConfig, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
-        steps.check_gate(config, labelled=False)
+        steps.check_learning(config, labelled=False)
         for name, node in config.retriever.items():
             steps.require_search(name, node, "A search is for a new query")
         self._config, self._dataset, self._drawn = config, dataset, drawn
@@ -117,8 +118,8 @@ class Searcher:
         """The component rankings, and the fused and reranked one."""
         depth = self._config.depth
         rankings = {name: retriever.search(queries, depth) for name, retriever in self._retrievers.items()}
-        fused = steps.fuse(self._config.fusion, rankings, depth)
-        return rankings, steps.reranked(self._reranker, computed, fused, self._dataset, queries)
+        fused = ordering.fuse(self._config.fusion, rankings, depth)
+        return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def tokens(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
         """The terms of each text; only if the gate reads tokens."""
@@ -194,7 +195,7 @@ class LiveInputs:
         return self._searcher.embeddings([query.text for query in self.queries])
 
 
-def computed(keys: Sequence[bytes], compute: steps.Answer) -> np.ndarray:
+def computed(keys: Sequence[bytes], compute: ordering.Answer) -> np.ndarray:
     """One value per key, computed without a cache; see `Cache.pairs`."""
     results = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):

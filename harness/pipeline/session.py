@@ -8,18 +8,19 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness import progress
 from harness.config.canonical import digest
 from harness.config.components import build, reusable
 from harness.data.dataset import Dataset, load, search_queries
 from harness.llm.chat import Chat, ChatModel
+from harness.pipeline import timing
 from harness.pipeline.cache import Cache
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
@@ -69,6 +70,22 @@ class Session:
     def chat(self, model: ChatModel, purpose: str) -> Chat:
         """Asks a language model for a purpose, such as "gate"."""
         return chat_for(model, self.replies or self.cache, purpose, self.unasked)
+
+    def time_of(
+        self, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
+    ) -> timing.Timing | None:
+        """The time of something on this machine, measured where `timed` says so; None if it is unknown.
+
+        cache: where the thing is cached. computed: whether it was computed just now.
+        """
+        if self.timed == "never":
+            return None
+        found = timing.known(cache, about)
+        if found is None and (computed or self.timed == "always"):
+            with self.clock.stage("timing", "timing queries"):
+                found = measure()
+            timing.remember(cache, about, found)
+        return found
 
 
 def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:

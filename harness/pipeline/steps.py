@@ -6,9 +6,7 @@ miss alone. Everything else is array arithmetic.
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,16 +28,14 @@ from harness.pipeline.answering import LlmAnswers
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.gate_inputs import CachedInputs
+from harness.pipeline.ordering import Ordered, Ordering, learns, order
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for
 from harness.progress import watch
 from retrievers.base import BadInput, Failed, Qrels, Query, Ranking
 
 if TYPE_CHECKING:
-    from retrievers.base import Progress, Reranker, Retriever
-
-# Called with positions; yields (some of these positions, their numbers) as they become known.
-Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
+    from retrievers.base import Progress, Retriever
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +46,14 @@ class Outcome:
     candidates: fused and reranked, before the gate.
     final: gated and cut to top_k.
     scores: None where the dataset has no labels.
-    held_out: scores with every query decided by a gate that has not seen its label, averaged over repetitions; None
-        unless the gate was fitted to the labels.
+    held_out: scores with every query fused and decided by what was learnt without its label, averaged over
+        repetitions; None unless the fusion or the gate was fitted to the labels.
     measured: what retrievers report about themselves, such as `index_recall/dense`; and the time of searching and
         reranking on this machine, in all and for each component: `ms_per_query`, with its least and greatest value. A
         component that this machine has not timed is left out, and with it the time in all.
     objective: what ranks the run; None where it has no value.
     answers: to the queries, for the submission; None without them.
+    fusion: what the fusion learnt from labels, as in `fusion.json`; None if nothing.
     """
 
     queries: tuple[Query, ...]
@@ -69,39 +66,30 @@ class Outcome:
     measured: dict[str, float]
     objective: Objective | None = None
     answers: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Ordering:
-    """What decides the order of the candidates once the component rankings are there."""
-
-    fusion: Node
-    rerank: Node
-    depth: int
-
-    @classmethod
-    def of(cls, config: RunConfig) -> Ordering:
-        return cls(config.fusion, config.rerank, config.depth)
+    fusion: Mapping[str, Any] | None = None
 
 
 def check(config: RunConfig, qrels: Qrels | None) -> None:
-    """BadInput for measures and gates that cannot work, before anything is computed or logged."""
+    """BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
     for name in (names := [*config.metrics, config.objective]):
         parse(name)
     if qrels is not None:
         check_labels(names, qrels)
-    check_gate(config, qrels is not None)
+    check_learning(config, qrels is not None)
 
 
-def check_gate(config: RunConfig, labelled: bool) -> None:
-    """BadInput where the gate learns from labels and there are none, or its objective cannot be learnt."""
-    if build(config.gate, where="gate").learns:
+def check_learning(config: RunConfig, labelled: bool) -> None:
+    """BadInput where gate or fusion learns from labels and there are none, or the objective cannot be learnt."""
+    learning = {"gate": build(config.gate, where="gate").learns, "fusion": learns(config)}
+    for part, learning_from_labels in learning.items():
+        if not learning_from_labels:
+            continue
         if not labelled:
             raise BadInput(
-                "This gate learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply what "
-                "was learnt elsewhere: gate=fitted gate.file=RUN/gate.json"
+                f"This {part} learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply what "
+                f"was learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
             )
-        fixed_mean(config.objective)
+        fixed_mean(config.objective, part)
 
 
 def run(config: RunConfig, session: Session) -> Outcome:
@@ -126,34 +114,59 @@ def conclude(
     session: Session,
     *,
     detailed: Collection[str] | None = None,
-    candidates: Ranking | None = None,
+    ordered: Ordered | None = None,
 ) -> Outcome:
     """What follows the component rankings: fuse, rerank, gate, cut, score.
 
     detailed: the measures that get an interval and a public and a private part; None: all.
-    candidates: the result of `order` for the same `Ordering`, if it is known.
+    ordered: the result of `order` for the same `Ordering`, if it is known.
     """
-    if candidates is None:
-        candidates = order(Ordering.of(config), rankings, session)
+    if ordered is None:
+        ordered = order(Ordering.of(config), rankings, session)
+    candidates, learnt = ordered.candidates, ordered.learnt
     with session.clock.stage("gate", "deciding at the gate"):
-        decision = decide(config, rankings, candidates, session)
+        decision = decide(config, rankings, ordered, session)
     final = candidates.cut(np.minimum(decision.shown, config.top_k))
     scores = held_out = None
     if session.dataset.qrels:
-        scorer = partial(_scored, config, session.dataset, rankings, candidates, detailed)
+        scorer = partial(_scored, config, session.dataset, rankings, detailed)
         with session.clock.stage("score", "scoring"):
-            scores = scorer(decision.shown, decision.signal)
-            if decision.out_of_fold is not None:  # each fold has a signal of its own: they do not compare
-                held_out = averaged([scorer(shown, None) for shown in decision.out_of_fold], config.split, detailed)
+            scores = scorer(candidates, decision.shown, decision.signal)
+            if apart := [scorer(*lists) for lists in _held_out(ordered, decision)]:
+                held_out = averaged(apart, config.split, detailed)
     measured = _measured(rankings, candidates, reranked="rerank" in config.active)
-    ranked_by = objective_of(config.objective, scores, held_out, config.split.select_on)
-    return Outcome(session.queries, dict(rankings), candidates, decision, final, scores, held_out, measured, ranked_by)
+    return Outcome(
+        queries=session.queries,
+        rankings=dict(rankings),
+        candidates=candidates,
+        decision=decision,
+        final=final,
+        scores=scores,
+        held_out=held_out,
+        measured=measured,
+        objective=objective_of(config.objective, scores, held_out, config.split.select_on),
+        fusion=learnt.fitted if learnt else None,
+    )
 
 
-def decide(config: RunConfig, rankings: Mapping[str, Ranking], candidates: Ranking, session: Session) -> Decision:
+def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
+    """(candidates, documents shown, signal) in each repetition, every query by what was learnt without its label; empty
+    where nothing was learnt or no query can be held out."""
+    learnt = ordered.learnt
+    if decision.out_of_fold is None:
+        return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
+    assert decision.folds is not None
+    orders = [learnt.crossed(fold) if learnt else ordered.candidates for fold in decision.folds]
+    # Each fold has a signal of its own: they do not compare.
+    return [(candidates, shown, None) for candidates, shown in zip(orders, decision.out_of_fold, strict=True)]
+
+
+def decide(config: RunConfig, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
     """The decision of the gate, which learns from the labels first where it learns."""
     gate: Gate = build(config.gate, where="gate")
-    payoff = payoff_of(config, config.objective, candidates, session.dataset) if gate.learns else None
+    payoff = payoff_of(config, config.objective, ordered.candidates, session.dataset) if gate.learns else None
+    if payoff and ordered.learnt:
+        payoff = replace(payoff, unseen=ordered.learnt.unseen)
 
     def search(source: str, queries: Sequence[Query]) -> Ranking:
         require_search(source, config.retriever[source], "The signal background searches for random queries")
@@ -169,14 +182,6 @@ def payoff_of(config: RunConfig, objective: str, candidates: Ranking, dataset: D
         return None
     turns = conversations(dataset.queries)
     return payoffs(candidates, dataset.qrels, objective, config.top_k, split=config.split, multi_turn=turns)
-
-
-def order(ordering: Ordering, rankings: Mapping[str, Ranking], session: Session) -> Ranking:
-    """The ranking that is gated and cut: fused and reranked."""
-    with session.clock.stage("fuse", "fusing"):
-        fused = fuse(ordering.fusion, rankings, ordering.depth)
-    with session.clock.stage("rerank", "reranking"):
-        return rerank(ordering.rerank, fused, session)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
@@ -227,95 +232,6 @@ def require_search(name: str, node: Node, why: str) -> None:
             f"{why}, but retriever.{name} only has rankings made elsewhere, for the queries of its dataset. "
             "Choose a retriever that searches, such as retriever=bm25."
         )
-
-
-def fuse(node: Node, rankings: Mapping[str, Ranking], depth: int) -> Ranking:
-    """One ranking from the component rankings; a single one is taken as it is."""
-    if len(rankings) == 1:
-        return next(iter(rankings.values()))
-    fused: Ranking = build(node, where="fusion").fuse(rankings, depth)
-    return fused
-
-
-def rerank(node: Node, candidates: Ranking, session: Session) -> Ranking:
-    """The first documents of each query in the order of the reranker's scores, the others below them.
-
-    A pair of query and document text is scored once for all runs. A reranker of depth 0 changes nothing.
-    """
-    reranker: Reranker = build(node, where="rerank")
-    computed = False
-
-    def answers(keys: Sequence[bytes], compute: Answer) -> np.ndarray:
-        def noted(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            nonlocal computed
-            computed = True
-            yield from compute(missing)
-
-        return session.cache.pairs(identity(node), keys, noted)
-
-    result = reranked(reranker, answers, candidates, session.dataset, session.queries)
-    if result is candidates:
-        return candidates
-    data = {"documents": session.dataset.fingerprints["documents"], "queries": session.queries_digest}
-    about = timing.subject({"pairs": identity(node), **data}, node)
-    pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
-
-    def score(rows: Sequence[int]) -> int:
-        head = _pairs(candidates.top(reranker.depth), session.dataset, session.queries, rows)
-        deque(reranker.score(head), maxlen=0)
-        return len(head)
-
-    each = _timed(session, session.cache, about, computed, lambda: timing.measure(score, len(session.queries)))
-    return replace(result, measured=each.times(pairs / len(session.queries)).measured() if each else {})
-
-
-def _pairs(head: Ranking, dataset: Dataset, queries: Sequence[Query], rows: Sequence[int]) -> list[tuple[str, str]]:
-    """(query, document text) for every document of some rows."""
-    return [(queries[row].text, dataset.by_id[doc_id].indexed_text) for row in rows for doc_id, _ in head.row(row)]
-
-
-def _timed(
-    session: Session, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
-) -> timing.Timing | None:
-    """The time of something on this machine, measured where `session.timed` says so; None if it is unknown.
-
-    cache: where the thing is cached. computed: whether it was computed just now.
-    """
-    if session.timed == "never":
-        return None
-    found = timing.known(cache, about)
-    if found is None and (computed or session.timed == "always"):
-        with session.clock.stage("timing", "timing queries"):
-            found = measure()
-        timing.remember(cache, about, found)
-    return found
-
-
-def reranked(
-    reranker: Reranker,
-    answers: Callable[[Sequence[bytes], Answer], np.ndarray],
-    candidates: Ranking,
-    dataset: Dataset,
-    queries: Sequence[Query],
-) -> Ranking:
-    """The candidates reranked by a loaded reranker; `candidates` itself where there is nothing to rerank.
-
-    answers: (keys, a function that scores the pairs at some places) -> a score for each key, float64 [n].
-    """
-    head = candidates.top(reranker.depth)
-    if not head.docs.size:
-        return candidates
-    texts = [dataset.by_id[doc_id].indexed_text for doc_id in head.doc_ids]
-    places = _pair_keys(queries, texts, head)
-
-    def compute(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        pairs = [(queries[row].text, texts[head.docs[row, column]]) for row, column, _ in (places[i] for i in missing)]
-        with watch("rerank") as progress:
-            yield from reranker.score(pairs, progress)
-
-    scores = np.zeros(head.docs.shape)
-    scores[head.docs >= 0] = answers([key for _, _, key in places], compute)
-    return candidates.rescored(scores)
 
 
 def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
@@ -389,7 +305,7 @@ class _Search:
 
         about = timing.subject({"ranking": self.identity, "depth": depth}, self._node)
         computed = self._computed and self._open is not None and self._open[1].loaded
-        found = _timed(self._session, self.cache, about, computed, measure)
+        found = self._session.time_of(self.cache, about, computed, measure)
         return found.measured() if found else {}
 
     def _opened(self, progress: Progress) -> tuple[Any, Caching]:
@@ -407,8 +323,8 @@ def _scored(
     config: RunConfig,
     dataset: Dataset,
     rankings: Mapping[str, Ranking],
-    candidates: Ranking,
     detailed: Collection[str] | None,
+    candidates: Ranking,
     shown: np.ndarray,
     signal: np.ndarray | None,
 ) -> Scores:
@@ -438,13 +354,3 @@ def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bo
         if all(key in measured for measured in parts.values()):
             found = {key: sum(measured[key] for measured in parts.values()), **found}
     return found
-
-
-def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:
-    """(row, place in the row, sha256 of query and document text) for every document of a ranking."""
-    of_queries = [hashlib.sha256(query.text.encode("utf-8", "surrogatepass")).digest() for query in queries]
-    of_texts = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
-    rows, columns = np.nonzero(head.docs >= 0)
-    documents = head.docs[rows, columns].tolist()
-    places = zip(rows.tolist(), columns.tolist(), documents, strict=True)
-    return [(row, column, hashlib.sha256(of_queries[row] + of_texts[doc]).digest()) for row, column, doc in places]

@@ -60,7 +60,7 @@ UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, s
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its data files, so that it means the same in any folder."""
     found = dict(config)
-    for group in ("dataset", "query", "gate", "answer"):
+    for group in ("dataset", "query", "fusion", "gate", "answer"):
         if isinstance(node := config.get(group), Mapping):
             found[group] = _absolute(node)
             if group in PROMPTED and (prompt := node.get("prompt")):
@@ -323,6 +323,8 @@ def write_files(
             found[CHECKED] = str(int(checked.checked.sum()))
     if outcome.decision.fitted:
         files["gate.json"] = json.dumps(outcome.decision.fitted, ensure_ascii=False, indent=1) + "\n"
+    if outcome.fusion:
+        files["fusion.json"] = json.dumps(outcome.fusion, ensure_ascii=False, indent=1) + "\n"
     if light:
         for name, text in files.items():  # only on the way to the tracker, so without waiting for the disk
             (folder / name).write_text(text, "utf-8")

@@ -16,9 +16,11 @@ from harness.data.dataset import Dataset
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
 from harness.evaluation.measures import SPAN_MEASURES, Family, parse
+from harness.fusion.rule import FusionRule
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedTokenizer
-from harness.pipeline.steps import Outcome, fuse
+from harness.pipeline.ordering import fuse
+from harness.pipeline.steps import Outcome
 from harness.pipeline.timing import MS
 from harness.progress import watch
 from harness.tracking.mlflow_spans import Span, Trace
@@ -84,7 +86,10 @@ class Tracer:
     def __init__(self, config: Mapping[str, Any], dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
         self.config, self.dataset, self.outcome = config, dataset, outcome
         self.steps = active_groups(config)
-        self.fused = fuse(config["fusion"], outcome.rankings, config["depth"])  # an outcome has only the reranked lists
+        # An outcome has only the reranked lists.
+        rankings, depth, learnt = outcome.rankings, config["depth"], outcome.fusion
+        rule = FusionRule.from_json(learnt["rule"]) if learnt else None
+        self.fused = rule.fuse(rankings, depth) if rule else fuse(config["fusion"], rankings, depth)
         self.scores = _by_query(outcome, config["objective"])
         self.losses = _losses(outcome, dataset.qrels) if dataset.qrels and outcome.scores else {}
         texts = [query.text for query in outcome.queries]

@@ -22,7 +22,7 @@ Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
 Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
 
 
-class _Candidates(NamedTuple):
+class Candidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
     doc_ids: the doc_ids of all rankings, ascending.
@@ -35,7 +35,7 @@ class _Candidates(NamedTuple):
     slots: list[np.ndarray]
 
 
-class _Points(NamedTuple):
+class Points(NamedTuple):
     """What a ranking contributes to the documents' scores.
 
     returned: float64 [Q, K], for the documents it returned.
@@ -46,7 +46,7 @@ class _Points(NamedTuple):
     absent: np.ndarray
 
 
-class _Fusion(ABC):
+class SumOfPoints(ABC):
     """Weighted sums of points. Subclasses define the points."""
 
     version = 1
@@ -79,11 +79,11 @@ class _Fusion(ABC):
     def _weight(self, name: str) -> float:
         return self._weights.get(name, 1.0)
 
-    def _scores(self, rankings: Mapping[str, Ranking], candidates: _Candidates) -> np.ndarray:
+    def _scores(self, rankings: Mapping[str, Ranking], candidates: Candidates) -> np.ndarray:
         """The weighted sum of each candidate's points: float64 [Q, C]."""
         parts = np.empty((len(rankings), *candidates.docs.shape))
         for part, (name, ranking), slots in zip(parts, rankings.items(), candidates.slots, strict=True):
-            points, weight = self._points(name, ranking), self._weight(name)
+            points, weight = self.points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
         # Sum in ascending order, so that a sum depends only on its terms: the order of the rankings does not matter,
@@ -93,11 +93,11 @@ class _Fusion(ABC):
         return np.add.reduce(parts, axis=0)
 
     @abstractmethod
-    def _points(self, name: str, ranking: Ranking) -> _Points:
+    def points(self, name: str, ranking: Ranking) -> Points:
         """The points that the ranking called `name` gives."""
 
 
-class RRF(_Fusion):
+class RRF(SumOfPoints):
     """Reciprocal rank fusion (Cormack, Clarke & Buettcher 2009): the sum of weight / (k + rank).
 
     Ranks start at 1; a ranking that did not return the document adds 0. Only ranks matter, not scores.
@@ -115,13 +115,11 @@ class RRF(_Fusion):
             raise BadInput(f"k is {k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
         self._k = k
 
-    def _points(self, name: str, ranking: Ranking) -> _Points:
-        queries, depth = ranking.docs.shape
-        points = 1.0 / (self._k + np.arange(1, depth + 1))
-        return _Points(np.broadcast_to(points, (queries, depth)), np.zeros((queries, 1)))
+    def points(self, name: str, ranking: Ranking) -> Points:
+        return reciprocal_ranks(self._k, ranking)
 
 
-class WeightedSum(_Fusion):
+class WeightedSum(SumOfPoints):
     """The sum of weight * normalised score. Scores are normalised per query and ranking, over the documents returned.
 
     Normalisations of a score s, of n documents returned:
@@ -173,16 +171,13 @@ class WeightedSum(_Fusion):
                 f"Set fusion.floors.{lacking[0]}=..., or choose another fusion.normalise."
             )
 
-    def _points(self, name: str, ranking: Ranking) -> _Points:
+    def points(self, name: str, ranking: Ranking) -> Points:
         if self._normalise == "theoretical_min_max":
             _check_floor(name, self._floors[name], ranking)
             points = _shares(ranking, self._floors[name])
         else:
-            points = _NORMALISERS[self._normalise](ranking)
-        absent = np.zeros((len(points), 1))
-        if self._normalise == "z_score":  # the lowest z-score is never above 0, so 0 is a safe initial value
-            absent = np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0)
-        return _Points(points, absent)
+            return normalised(self._normalise, ranking)
+        return Points(points, np.zeros((len(points), 1)))
 
 
 class CombMNZ(WeightedSum):
@@ -205,15 +200,15 @@ class CombMNZ(WeightedSum):
     ) -> None:
         super().__init__(normalise, weights, floors)
 
-    def _scores(self, rankings: Mapping[str, Ranking], candidates: _Candidates) -> np.ndarray:
+    def _scores(self, rankings: Mapping[str, Ranking], candidates: Candidates) -> np.ndarray:
         counts = np.zeros(candidates.docs.shape)
         for slots in candidates.slots:
             counts.ravel()[slots] += 1
         return counts * super()._scores(rankings, candidates)
 
-    def _points(self, name: str, ranking: Ranking) -> _Points:
-        points = super()._points(name, ranking).returned
-        return _Points(points, np.zeros((len(points), 1)))
+    def points(self, name: str, ranking: Ranking) -> Points:
+        points = super().points(name, ranking).returned
+        return Points(points, np.zeros((len(points), 1)))
 
 
 def _shares(ranking: Ranking, least: float | np.ndarray) -> np.ndarray:
@@ -265,6 +260,22 @@ _NORMALISERS: dict[str, Callable[[Ranking], np.ndarray]] = {
 }
 
 
+def normalised(name: str, ranking: Ranking) -> Points:
+    """Normalised scores as in WeightedSum. name: `min_max`, `z_score`, `rank` or `distribution`."""
+    points = _NORMALISERS[name](ranking)
+    absent = np.zeros((len(points), 1))
+    if name == "z_score":  # the lowest z-score is never above 0, so 0 is a safe initial value
+        absent = np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0)
+    return Points(points, absent)
+
+
+def reciprocal_ranks(k: int, ranking: Ranking) -> Points:
+    """1 / (k + rank) as in RRF."""
+    queries, depth = ranking.docs.shape
+    points = 1.0 / (k + np.arange(1, depth + 1))
+    return Points(np.broadcast_to(points, (queries, depth)), np.zeros((queries, 1)))
+
+
 def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
     if not rankings:
         raise ValueError("there is no ranking to fuse")
@@ -293,7 +304,7 @@ def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.nd
 
 
 @remembered
-def pool_candidates(*rankings: Ranking) -> _Candidates:
+def pool_candidates(*rankings: Ranking) -> Candidates:
     """The candidates of rankings; computed once per set of rankings, so that trials with other weights share them."""
     doc_ids, docs = _one_table(rankings)
     joined = np.hstack(docs)
@@ -306,10 +317,10 @@ def pool_candidates(*rankings: Ranking) -> _Candidates:
     slots = np.empty_like(columns)
     np.put_along_axis(slots, order, columns, axis=1)
     slots += np.arange(len(slots))[:, None] * joined.shape[1]
-    return _Candidates(doc_ids, candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1))
+    return Candidates(doc_ids, candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1))
 
 
-def _best(candidates: _Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _best(candidates: Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k best columns of each row as a Ranking's docs and scores."""
     present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)

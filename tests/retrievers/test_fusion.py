@@ -213,7 +213,7 @@ def test_plain_python_agrees(rankings, weights, normalise, method, k):
 
 def plain_fuse(fusion, rankings, query, k):
     """Row `query`, one document at a time: the same points, added, counted and sorted in plain Python."""
-    points = {name: fusion._points(name, ranking) for name, ranking in rankings.items()}
+    points = {name: fusion.points(name, ranking) for name, ranking in rankings.items()}
     rows = {name: [doc for doc, _ in ranking.row(query)] for name, ranking in rankings.items()}
     scores = {}
     for doc in {doc for row in rows.values() for doc in row}:

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from harness.data.files import sha256_of
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
+from harness.pipeline.ordering import Ordering, learns
 from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import foreseen_queries
@@ -59,7 +60,8 @@ class Trial:
     ranking_keys: digests of the component rankings that it reads.
     unwritten: of its queries, how many a language model is still to be asked for, and a digest that trials with the
     same ones share.
-    job_key: digest of all its expensive steps. error: why it cannot run.
+    job_key: digest of all its expensive steps. order_key: digest of what decides the order of its candidates beside
+    these. error: why it cannot run.
     """
 
     number: int
@@ -73,6 +75,7 @@ class Trial:
     ranking_keys: tuple[str, ...] = ()
     unwritten: tuple[int, str] = (0, "")
     job_key: str = ""
+    order_key: str = ""
     error: Exception | None = None
 
     @property
@@ -153,6 +156,7 @@ class Planner:
         trial.ranking_keys = ranking_keys
         trial.unwritten = dataset.unwritten, dataset.queries_digest
         trial.job_key = digest([dataset.fingerprints, ranking_keys, reranker])
+        trial.order_key = digest(asdict(Ordering.of(config)))
         self._check_possible(trial, config, dataset)
         self.rankings |= dict(zip(ranking_keys, rankings, strict=True))
 
@@ -165,9 +169,10 @@ class Planner:
 
     def _check_possible(self, trial: Trial, config: RunConfig, facts: DataFacts) -> None:
         """BadInput where the trial would fail for its data or its models; checked once for trials that are alike."""
-        learns = config.gate if build(config.gate, where="gate").learns else None
+        learning = [config.gate if build(config.gate, where="gate").learns else None]
+        learning += [config.fusion] if learns(config) else []
         split = [config.split.public, config.split.seed, config.split.select_on, config.objective]
-        alike = digest([trial.job_key, config.depth, learns, split])
+        alike = digest([trial.job_key, config.depth, learning, split])
         if alike not in self._refused:
             try:
                 preflight.check(config, facts, cache_of(trial), self._identity)
@@ -282,16 +287,11 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
     made = []
     for group in groups.values():
         places: dict[str, int] = {}  # trials that order their candidates alike follow each other
-        group.sort(key=lambda trial: places.setdefault(_ordering(trial), len(places)))
+        group.sort(key=lambda trial: places.setdefault(trial.order_key, len(places)))
         job_depths = tuple(depths[key] for key in group[0].ranking_keys)
         size = most or len(group)
         made += [Job(group[first : first + size], job_depths) for first in range(0, len(group), size)]
     return made
-
-
-def _ordering(trial: Trial) -> str:
-    """What decides the order of a trial's candidates, as text."""
-    return json.dumps([trial.config[one.name] for one in fields(steps.Ordering)])
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:

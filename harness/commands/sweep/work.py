@@ -14,6 +14,7 @@ from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import Dataset, load
 from harness.pipeline import steps
+from harness.pipeline.ordering import Ordered, Ordering, order
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, open_session, queries_digest
@@ -74,7 +75,7 @@ class RetrievalTrials:
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(config, session)
         self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[steps.Ordering, Ranking] | None = None  # jobs are sorted by it: one is enough
+        self._last_order: tuple[Ordering, Ordered] | None = None  # jobs are sorted by it: one is enough
 
     def write_light(self, trial: Trial, folder: Path, record: RunRecord) -> None:
         config, dataset = RunConfig.of(trial.config), self.session.dataset
@@ -96,10 +97,10 @@ class RetrievalTrials:
             self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
         rankings = dict(zip(config.retriever, self._at_depth[depth], strict=True))
         session = replace(self.session, clock=Clock())
-        ordering = steps.Ordering.of(config)
+        ordering = Ordering.of(config)
         if self._last_order is None or self._last_order[0] != ordering:
-            self._last_order = ordering, steps.order(ordering, rankings, session)
-        return steps.conclude(config, rankings, session, detailed=detailed, candidates=self._last_order[1])
+            self._last_order = ordering, order(ordering, rankings, session)
+        return steps.conclude(config, rankings, session, detailed=detailed, ordered=self._last_order[1])
 
 
 def _planned(config: RunConfig, session: Session, index: Mapping[str, Any]) -> set[str]:

@@ -1,0 +1,1 @@
+"""Fusions that learn from labels how to combine component rankings, and the rule that they learn."""

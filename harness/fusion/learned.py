@@ -1,0 +1,230 @@
+"""The fusion that learns from labels: a fixed fusion, weights by the objective, or a small ranker, whichever held-out
+queries justify.
+
+For out-of-fold results, everything is learnt again without each fold of the queries: normalisation, weights,
+coefficients, and the choice among the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.fusion.pool import Labels, Pool
+from harness.fusion.ranker import STRENGTHS, Ranker
+from harness.fusion.rule import VERSION, FusionRule
+from harness.fusion.weights import Grid, Weights
+from harness.gates import calibration
+from harness.gates.calibration import CLOSE
+from harness.gates.learned import INNER, Folds, Repeats
+from retrievers.base import BadInput, Ranking
+from retrievers.combine.fusion import WeightedSum
+
+FIXED, WEIGHTS = "fixed", "weights"
+TRIED = (FIXED, WEIGHTS, *(f"ranker, strength {strength:g}" for strength in STRENGTHS))
+
+
+class LearnedFusion:
+    """Learns from labels how to fuse two or more component rankings.
+
+    It starts from a fixed fusion, the sum of z-scores with the weights given, and leaves it only for what earns more on
+    queries that were held out, by more than one standard error: other weights and another normalisation, or a logistic
+    regression that corrects them.
+
+    weights: ranking name -> weight in the fixed fusion, 0 to 1e9; default weight 1.
+    folds:   of the labelled queries, for out-of-fold lists, at least 2. With a gate that learns, its folds and repeats
+             are used for both.
+    repeats: how often the queries are split into folds anew, at least 1.
+    """
+
+    recorded_as = "fusion/learned"
+    version = 1
+    learns = True
+
+    def __init__(self, weights: dict[str, float] | None = None, folds: Folds = 10, repeats: Repeats = 5) -> None:
+        for key, value, least in (("folds", folds, 2), ("repeats", repeats, 1)):
+            if value < least:
+                raise BadInput(f"{key}={value}: at least {least} is needed.")
+        self._fixed = WeightedSum(weights=weights)
+        self._weights, self.folds, self.repeats = weights or {}, folds, repeats
+
+    def check(self, names: Collection[str]) -> None:
+        """BadInput for a single ranking, where a weight names none, or where all have weight 0."""
+        if len(names) < 2:
+            raise BadInput(
+                f"fusion=learned learns how to fuse several rankings, and the retriever has only {', '.join(names)}. "
+                "Choose a retriever with several, such as retriever=hybrid_lexical, or leave fusion=learned out."
+            )
+        self._fixed.check(names)
+
+    def learn(self, rankings: Mapping[str, Ranking], depth: int, labels: Labels) -> Learning:
+        """What is learnt from the labels. depth: documents that a fused list has at most."""
+        start = {name: float(self._weights.get(name, 1.0)) for name in sorted(rankings)}
+        return Learning(rankings, depth, labels, start)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What was learnt from some queries.
+
+    rule: how to fuse. chosen: one of TRIED.
+    held_out: the objective that each of TRIED earned on held-out queries, a mean; empty with too few queries.
+    why: a sentence.
+    """
+
+    rule: FusionRule
+    chosen: str
+    held_out: Mapping[str, float]
+    why: str
+
+
+class Learning:
+    """Rules from the labels of any part of the queries. The same part gives the same rule, learnt once.
+
+    n queries have labels to learn from: `pool.rows`, rows of the rankings.
+    """
+
+    def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: Labels, start: Mapping[str, float]) -> None:
+        self.pool = Pool(rankings, depth, labels)
+        self._rankings, self._depth, self._objective = rankings, depth, labels.objective
+        self._names = sorted(rankings)
+        self._grid = Grid(self.pool, start)
+        self._ranker = Ranker(self.pool, self._names)
+        self._learnt: dict[bytes, Learnt] = {}
+        self._corrected: dict[tuple[bytes, int], list[Weights]] = {}
+
+    @property
+    def every(self) -> np.ndarray:
+        """All queries to learn from, bool [n]."""
+        return np.ones(len(self.pool.rows), bool)
+
+    def split(self, count: int, number: int, used: np.ndarray | None = None) -> np.ndarray:
+        """The fold of each query, int [n], -1 for those not used. Each number, below 1,000, gives another split."""
+        rows = np.flatnonzero(self.every if used is None else used)
+        fold = np.full(len(self.pool.rows), -1)
+        needs = self.pool.needs[rows]
+        fold[rows] = calibration.folds(needs, min(count, len(rows)), 1000 * self.pool.seed + number)
+        return fold
+
+    def learnt(self, used: np.ndarray) -> Learnt:
+        """What some queries teach. used: bool [n]; the labels of the others have no part in it."""
+        key = np.packbits(used).tobytes()
+        if key not in self._learnt:
+            self._learnt[key] = self._learn(used)
+        return self._learnt[key]
+
+    def crossed(self, fold: np.ndarray) -> Ranking:
+        """Fused lists of all queries: those to learn from by rules learnt without their fold, others by the last rule.
+
+        fold: int [n], -1 for queries that no rule may learn from, whose lists stay empty.
+        """
+        rules: dict[FusionRule, list[int]] = {}
+        for number in range(fold.max() + 1):
+            rule = self.learnt((fold >= 0) & (fold != number)).rule
+            rules.setdefault(rule, []).extend(self.pool.rows[fold == number].tolist())
+        if (fold >= 0).all():
+            rest = np.setdiff1d(np.arange(len(self._ids)), self.pool.rows)
+            rules.setdefault(self.learnt(self.every).rule, []).extend(rest.tolist())
+        return self._by_rules(rules)
+
+    def unseen(self, used: np.ndarray) -> Ranking:
+        """Fused lists of some queries, each by a rule learnt from the others of them: what a gate that learns from the
+        same queries may see. The lists of other queries to learn from are empty.
+
+        used: bool [n].
+        """
+        return self.crossed(self.split(INNER, 0, used))
+
+    def fused(self) -> Ranking:
+        """Fused lists of all queries by the rule of all labels."""
+        return self.learnt(self.every).rule.fuse(self._rankings, self._depth)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of fusion.json: the rule of all labels and how it does on them."""
+        every = self.every
+        found, needs = self.learnt(every), self.pool.needs
+        rows = np.arange(len(needs))
+        weights = dict(zip(found.rule.features, found.rule.weights, strict=True))
+        notes = []
+        if not self.pool.relevant.any():
+            notes.append("no relevant document is among the candidates: every fusion is as good")
+        if len(needs) == 1:
+            notes.append("only one query to learn from: none can be held out")
+        return {
+            "version": VERSION,
+            "rule": found.rule.to_json(),
+            "chosen": found.chosen,
+            "why": found.why,
+            "objective": self._objective,
+            "depth": self._depth,
+            "learnt_from": {"queries": len(needs), "needs_no_retrieval": int((~needs).sum())},
+            "in_sample": {
+                FIXED: float(self._grid.values[0].mean()),
+                "chosen": float(self.pool.earned(self.pool.scores(weights, rows), rows).mean()),
+            },
+            "held_out": dict(found.held_out),
+            "notes": notes,
+        }
+
+    @property
+    def _ids(self) -> tuple[str, ...]:
+        return next(iter(self._rankings.values())).query_ids
+
+    def _learn(self, used: np.ndarray) -> Learnt:
+        if used.sum() < 2:
+            return self._made(FIXED, self._grid.points[0], {}, "Too few queries to hold some out.")
+        fold, point = self.split(INNER, 0, used), self._grid.pick(used)
+        earned = np.full((len(TRIED), len(used)), np.nan)
+        earned[0] = self._grid.values[0]
+        for number in range(fold.max() + 1):
+            training, held_out = used & (fold != number), np.flatnonzero(fold == number)
+            picked = self._grid.pick(training)
+            earned[1, held_out] = self._grid.values[picked, held_out]
+            for row, weights in enumerate(self._correct(picked, training), start=2):
+                earned[row, held_out] = self.pool.earned(self.pool.scores(weights, held_out), held_out)
+        earned = earned[:, used]
+        held = dict(zip(TRIED, earned.mean(axis=1).tolist(), strict=True))
+        best = 2 + int(earned[2:].mean(axis=1).argmax())
+        gain, error = _paired(earned[best] - earned[1])
+        if gain > error + CLOSE:
+            weights = self._correct(point, used)[best - 2]
+            return self._made(TRIED[best], weights, held, _because(gain, error, "the weights alone"))
+        if point:
+            why = "Within one standard error of the best weights, none are nearer to the fixed fusion."
+            return self._made(WEIGHTS, self._grid.points[point], held, why)
+        why = "The fixed fusion is within one standard error of the best weights, and the ranker gains no more."
+        return self._made(FIXED, self._grid.points[0], held, why)
+
+    def _correct(self, point: int, used: np.ndarray) -> list[Weights]:
+        """The weights of a point of the grid, corrected by the ranker with each of STRENGTHS."""
+        key = np.packbits(used).tobytes(), point
+        if key not in self._corrected:
+            self._corrected[key] = self._ranker.learn(self._grid.points[point], used)
+        return self._corrected[key]
+
+    def _made(self, chosen: str, weights: Weights, held_out: Mapping[str, float], why: str) -> Learnt:
+        return Learnt(FusionRule.of(self._names, weights), chosen, held_out, why)
+
+    def _by_rules(self, rules: Mapping[FusionRule, Sequence[int]]) -> Ranking:
+        """The fused lists of some rows by each rule; other rows are empty."""
+        docs = np.full((len(self._ids), self._depth), -1, np.int32)
+        scores = np.zeros(docs.shape)
+        doc_ids: tuple[str, ...] = ()
+        for rule, listed in rules.items():
+            rows = np.array(listed, int)
+            fused = rule.fuse({name: ranking.take(rows) for name, ranking in self._rankings.items()}, self._depth)
+            docs[rows, : fused.docs.shape[1]], scores[rows, : fused.docs.shape[1]] = fused.docs, fused.scores
+            doc_ids = fused.doc_ids
+        return Ranking(self._ids, doc_ids, docs, scores)
+
+
+def _paired(differences: np.ndarray) -> tuple[float, float]:
+    """The mean and its standard error."""
+    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
+
+
+def _because(gain: float, error: float, simpler: str) -> str:
+    return f"On held-out queries it earns {gain:.4f} more than {simpler}, with a standard error of {error:.4f}."

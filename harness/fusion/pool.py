@@ -1,0 +1,107 @@
+"""The candidates of the queries that a fusion learns from: what rankings know of them, and what an order earns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from harness.evaluation.judged import Judged, judge
+from harness.evaluation.measures import Family, parse
+from harness.evaluation.split import Split
+from harness.fusion.rule import FEATURES
+from harness.gates.payoff import payoffs
+from retrievers.base import Predictions, Qrels, Ranking
+from retrievers.combine.fusion import pool_candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The labels that a fusion learns from, and what it is fitted to.
+
+    objective: a mean over queries that no gate changes. top_k: documents shown for a query.
+    split: its `select_on` says whether all labelled queries are learnt from, or the public part.
+    multi_turn: query_id -> whether the query has several user turns.
+    """
+
+    qrels: Qrels
+    objective: str
+    top_k: int
+    split: Split = field(default_factory=Split)
+    multi_turn: Mapping[str, bool] = field(default_factory=dict)
+
+
+class Pool:
+    """The candidates of n queries: all documents that a component ranking returned for them, C columns at most.
+
+    rows:    int [n], the rows of the rankings: the queries to learn from.
+    needs:   bool [n], whether a query needs retrieval.
+    seed:    of the folds.
+    present: bool [n, C]; the other columns are padding.
+    """
+
+    def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: Labels) -> None:
+        ids = next(iter(rankings.values())).query_ids
+        nothing = Ranking.from_scores({query_id: {} for query_id in ids})
+        payoff = payoffs(nothing, labels.qrels, labels.objective, 0, split=labels.split, multi_turn=labels.multi_turn)
+        payoff.require_queries()
+        self.rows, self.needs, self.seed = payoff.rows, payoff.needs[payoff.rows], payoff.seed
+        self._rankings = rankings
+        self._candidates = pool_candidates(*rankings.values())
+        docs = self._candidates.docs[self.rows]
+        self.present = docs < len(self._candidates.doc_ids)
+        self._measure = parse(labels.objective)
+        deep = self._measure.family is Family.STANDARD
+        reach = self._measure.reach
+        self._length = min(depth, reach or depth) if deep else min(depth, labels.top_k)
+        listed = Predictions(
+            tuple(ids[row] for row in self.rows),
+            self._candidates.doc_ids,
+            np.where(self.present, docs, -1).astype(np.int32),
+        )
+        self._judged: Judged = judge(listed, labels.qrels, listed.query_ids)
+        self._columns: dict[tuple[str, str], np.ndarray] = {}
+
+    @property
+    def relevant(self) -> np.ndarray:
+        """Whether a candidate is relevant, bool [n, C]."""
+        return self._judged.gains > 0
+
+    def feature(self, ranking: str, name: str) -> np.ndarray:
+        """What a ranking knows of each candidate, float64 [n, C]; computed once."""
+        if (ranking, name) not in self._columns:
+            points = FEATURES[name](self._rankings[ranking])
+            every = np.empty(self._candidates.docs.shape)
+            every[:] = points.absent
+            every.ravel()[self._slots[ranking]] = points.returned
+            self._columns[ranking, name] = every[self.rows]
+        return self._columns[ranking, name]
+
+    def scores(self, weights: Mapping[tuple[str, str], float], rows: np.ndarray) -> np.ndarray:
+        """The weighted sums of some queries' candidates, float64 [m, C]. weights: (ranking, feature) -> weight."""
+        total = np.zeros((len(rows), self.present.shape[1]))
+        for (ranking, name), weight in weights.items():
+            total += weight * self.feature(ranking, name)[rows]
+        return total
+
+    def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The objective of queries if their candidates are shown in the order of the scores, float64 [m].
+
+        scores: float64 [m, C]. rows: int [m], the queries, numbered as in this pool.
+        """
+        ranked = np.argsort(np.where(self.present[rows], -scores, np.inf), axis=1, kind="stable")[:, : self._length]
+        returned = np.minimum(self.present[rows].sum(axis=1), self._length)
+        return self._measure.values(self._judged.take(rows).ordered(ranked, returned))
+
+    def near(self, first: int) -> np.ndarray:
+        """Whether a candidate is among the first documents of a ranking, bool [n, C]."""
+        found = np.zeros(self._candidates.docs.shape, bool)
+        for slots in self._slots.values():
+            found.ravel()[slots[:, :first]] = True
+        return found[self.rows] & self.present
+
+    @cached_property
+    def _slots(self) -> dict[str, np.ndarray]:
+        return dict(zip(self._rankings, self._candidates.slots, strict=True))
