@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> Details:
 class _Query:
     """What is collected of one query: values, each once, by their places."""
 
-    lists: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    lists: dict[tuple[int, int, tuple[str, ...]], int] = field(default_factory=dict)  # (count, data, doc_ids)
     texts: dict[str, int] = field(default_factory=dict)
     scores: dict[tuple[float, ...], int] = field(default_factory=dict)
     seen: dict[int, list[Any]] = field(default_factory=dict)
@@ -152,10 +153,10 @@ class Collected:
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
         """Collect a run. place: its own. data: the place of its data. behind: None where it is not shown."""
         detailed = place < DETAILED
-        for row, query_id in enumerate(self._runs.query_ids):
+        lists, texts = [0] * len(self._queries), [0] * len(self._queries)
+        for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):
             if (one := returned.get(query_id)) is None:
                 continue
-            query = self._queries[row]
             if not self._data[data].dataset:
                 self._contents |= {(data, doc): text for doc, text in zip(one.docs, one.contents, strict=False)}
             docs, scores, below = one.docs, one.scores, []
@@ -164,20 +165,21 @@ class Collected:
                 ranked = [words.get(word, word) for word in candidates]
                 docs, scores = tuple(ranked[:DEPTH]), tuple([*candidates.values()][:DEPTH])
                 below = self._below(data, query_id, ranked)
-            listed = (one.count, tuple(self._place(data, doc) for doc in docs))
-            self._lists[row, place] = query.lists.setdefault(listed, len(query.lists)) + 1
+            lists[row] = query.lists.setdefault((one.count, data, docs), len(query.lists)) + 1
             if one.text is not None:
-                self._texts[row, place] = query.texts.setdefault(one.text, len(query.texts)) + 1
+                texts[row] = query.texts.setdefault(one.text, len(query.texts)) + 1
             if detailed and (scores or behind):
                 shown = tuple(_short(score) for score in scores or ())
                 at = query.scores.setdefault(shown, len(query.scores)) if scores else None
                 signal = behind.signals.get(query_id) if behind else None
                 query.seen[place] = [at, None if signal is None else _short(signal), below, int(bool(behind))]
+        self._lists[:, place], self._texts[:, place] = lists, texts
 
     def details(self, gates: list[GateRule | None], notices: list[Notice]) -> Details:
         """All that was collected."""
         runs = self._runs
-        grades = [self._grades(query_id) for query_id in runs.query_ids]  # first, since they may add documents
+        lists = self._listed()
+        grades = [self._grades(query_id) for query_id in runs.query_ids]
         turns = [self._turns(query_id) for query_id in runs.query_ids]
         documents, cut = self._shown_documents()
         return Details(
@@ -191,7 +193,7 @@ class Collected:
                 QueryDetails(
                     about={
                         "turns": turns[row],
-                        "lists": list(query.lists),
+                        "lists": lists[row],
                         "texts": list(query.texts),
                         "grades": grades[row],
                         "scores": list(query.scores),
@@ -209,6 +211,19 @@ class Collected:
 
     def _place(self, data: int, doc_id: str) -> int:
         return self._documents.setdefault((data, doc_id), len(self._documents))
+
+    def _listed(self) -> list[list[tuple[int, list[int]]]]:
+        """Of each query [number of documents returned, places of the first documents] of each list.
+
+        Documents of the lists that come first, which are those of the best runs, get the first places.
+        """
+        found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
+        for lists in zip_longest(*(query.lists for query in self._queries)):
+            for row, one in enumerate(lists):
+                if one is not None:
+                    count, data, docs = one
+                    found[row].append((count, [self._place(data, doc) for doc in docs]))
+        return found
 
     def _below(self, data: int, query_id: str, ranked: list[str]) -> list[list[int]]:
         """[document, rank] of the first relevant documents that stand below the first DEPTH."""

@@ -24,12 +24,12 @@ TOPICS = [
 DOCUMENTS = 120
 
 
-def made_dataset(runs):
+def made_dataset(runs, documents=DOCUMENTS):
     """Documents about a few topics, and for each query of a board a question; every fifth continues a conversation."""
-    documents = []
-    for number in range(DOCUMENTS):
+    texts = []
+    for number in range(documents):
         title, text, _ = TOPICS[number % len(TOPICS)]
-        documents.append(Document(f"d{number:03}", f"{text} ({number // len(TOPICS) + 1})", title))
+        texts.append(Document(f"d{number:03}", f"{text} ({number // len(TOPICS) + 1})", title))
     queries, grades = [], {}
     for row, query_id in enumerate(runs.query_ids):
         question = Turn("user", TOPICS[row % len(TOPICS)][2])
@@ -39,7 +39,7 @@ def made_dataset(runs):
             grades[query_id] = {f"d{(row + 12 * step) % DOCUMENTS:03}": 2.0 - step for step in range(2)}
         else:
             grades[query_id] = {}
-    return Dataset("made", tuple(documents), tuple(queries), Qrels(grades))
+    return Dataset("made", tuple(texts), tuple(queries), Qrels(grades))
 
 
 def made_details(runs, dataset=None):
