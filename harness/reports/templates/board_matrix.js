@@ -6,7 +6,7 @@
 // and Enter do. Returns {element, show(order, options), focus(query)}: `show` lists the queries of `order`;
 // options: by, "loss" or "value"; whole, whether all rows are in sight; wide, whether each run has a column to click on.
 function cellMatrix(data, titles, said, open) {
-  const R = DATA.runs.length, TOP = 12, ROW = 22, WIDE = 18, MOST_WIDE = 34;
+  const R = DATA.runs.length, TOP = 20, ROW = 22, WIDE = 18, MOST_WIDE = 44;
   const state = { order: [], by: "loss", whole: false, wide: false, row: 0, run: 0 };
   const canvas = make("canvas", { "aria-hidden": "true" }), pen = canvas.getContext("2d", { alpha: false });
   const small = document.createElement("canvas"), smallPen = small.getContext("2d");
@@ -42,6 +42,7 @@ function cellMatrix(data, titles, said, open) {
     const { clientWidth: wide, clientHeight: high } = grid;
     Object.assign(size, { wide, high, left: wide < 500 ? Math.min(110, wide / 3) : Math.min(340, wide * .36) });
     size.column = state.wide ? WIDE : Math.min((wide - size.left) / R, MOST_WIDE);
+    if (!state.wide) size.left = wide - R * size.column; // a few runs leave the room to the queries
     size.row = state.whole ? (high - TOP) / Math.max(state.order.length, 1) : ROW;
     if (state.whole) size.row = Math.min(size.row, ROW);
     sizer.style.width = (state.wide ? size.left + R * size.column : wide) + "px";
@@ -73,6 +74,7 @@ function cellMatrix(data, titles, said, open) {
     const across = lastRun - firstRun, down = last - first, x = size.left + firstRun * size.column - grid.scrollLeft;
     const y = TOP + first * size.row - grid.scrollTop;
     pen.setTransform(dots, 0, 0, dots, 0, 0);
+    pen.textBaseline = "middle";
     pen.fillStyle = style("--card");
     pen.fillRect(0, 0, size.wide, size.high);
     if (across <= 0 || down <= 0) return;
@@ -131,7 +133,6 @@ function cellMatrix(data, titles, said, open) {
     pen.beginPath();
     pen.rect(0, TOP, size.left - 8, size.high);
     pen.clip();
-    pen.textBaseline = "middle";
     for (let row = first; row < last; row += 1) {
       const query = state.order[row], at = y + (row - first + .5) * size.row;
       const roomy = size.left > 200 || !titles[query];
@@ -142,19 +143,29 @@ function cellMatrix(data, titles, said, open) {
       }
       pen.font = "13px system-ui, 'Noto Sans KR', sans-serif";
       pen.fillStyle = text;
-      pen.fillText((titles[query] ?? "").slice(0, 80), roomy ? 66 : 2, at);
+      pen.fillText((titles[query] ?? "").slice(0, 160), roomy ? 66 : 2, at);
     }
     pen.restore();
   }
-  // The selected runs, above their columns
+  // Above the columns: the places of the runs where they fit, and the selected runs
   function marks() {
     pen.fillStyle = style("--card");
     pen.fillRect(0, 0, size.wide, TOP);
+    if (size.column >= WIDE) {
+      pen.font = "11px system-ui, sans-serif";
+      pen.fillStyle = style("--soft");
+      pen.textAlign = "center";
+      const [first, last] = inSight().columns, middle = size.left + size.column / 2 - grid.scrollLeft;
+      for (let run = first; run < last; run += 1) pen.fillText(run < 999 ? run + 1 : "…", middle + run * size.column, 6);
+      pen.textAlign = "start";
+      pen.fillStyle = style("--card");
+      pen.fillRect(0, 0, size.left, TOP);
+    }
     selection.forEach((run, i) => {
       const at = size.left + run * size.column - grid.scrollLeft, wide = Math.max(size.column - 1, 4);
       if (at + wide < size.left) return;
       pen.fillStyle = style(`--run-${i}`);
-      pen.fillRect(at, 2, wide, TOP - 5);
+      pen.fillRect(at, TOP - 6, wide, 4);
     });
   }
   function place() {

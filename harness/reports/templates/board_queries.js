@@ -58,15 +58,21 @@
     return n ? { mine: mine / n, most: most / n, pair, n } : null;
   }
 
+  // Where a query stands: "others", solved by some run, not by the one that is looked at; "none", by none; null otherwise.
+  function bucket(data, sums, q) {
+    if (!judged(data, q) || !sums.count[q]) return null;
+    if (!sums.solvers[q]) return "none";
+    return data.values[state.run * data.ids.length + q] < SOLVED ? "others" : null;
+  }
+
   // ---- Which queries are listed, and in which order
   function chosen(data, sums, texts) {
-    const Q = data.ids.length, own = (q) => data.values[state.run * Q + q], kind = state.kind;
+    const Q = data.ids.length, kind = state.kind;
     const wants = [
       state.needs && ((q) => data.needs[q] === Number(state.needs === "yes")),
       state.turns && ((q) => data.multi_turn[q] === Number(state.turns === "several")),
       kind !== null && ((q) => data.losses[state.run * Q + q] === kind),
-      state.solved === "others" && ((q) => sums.solvers[q] > 0 && own(q) < SOLVED),
-      state.solved === "none" && ((q) => sums.count[q] > 0 && sums.solvers[q] === 0),
+      state.solved && ((q) => bucket(data, sums, q) === state.solved),
       state.words.length && ((q) => state.words.every((word) => texts[q].includes(word))),
     ].filter(Boolean);
     const found = [];
@@ -135,11 +141,14 @@
         make("label", { class: "choice" }, make("span", { class: "soft" }, say({ en: "where", ko: "다음 실행에서" })),
           runChoice(say({ en: "Run whose losses are counted", ko: "손실을 셀 실행" }), state.run, (place) => { state.run = place; drawCeiling(); again(); })),
         make("span", { class: "soft" }, say({ en: "has", ko: "" })),
-        ...LOSSES.map((kind, i) => counts[i] || state.kind === i ? press(state.kind === i, [dot(LOSS[kind].colour), say(LOSS[kind].words),
-          make("span", { class: "soft number" }, grouped(counts[i]))], () => set("kind")(state.kind === i ? null : i)) : null).filter(Boolean));
+        ...LOSSES.map((_, i) => i).filter((i) => counts[i] || state.kind === i).map((i) => press(state.kind === i, [
+          dot(LOSS[LOSSES[i]].colour), say(LOSS[LOSSES[i]].words), make("span", { class: "soft number" }, grouped(counts[i]))],
+        () => set("kind")(state.kind === i ? null : i))));
       keys.replaceChildren(...(state.by === "value" ? [make("span", {}, "0", make("span", { class: "scale-of-values" }), "1")] :
-        LOSSES.filter((_, i) => data.table.some(([, kind]) => kind === i)).map((kind) => make("span", {}, dot(LOSS[kind].colour), say(LOSS[kind].words)))),
-        make("span", {}, say({ en: "a row for each query, a column for each run, the best run first", ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })));
+        LOSSES.filter((_, i) => data.table.some(([, kind]) => kind === i)).map((kind) =>
+          make("span", {}, dot(LOSS[kind].colour), say(LOSS[kind].words)))),
+        make("span", {}, say({ en: "a row for each query, a column for each run, the best run first",
+          ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })));
       if (focused >= 0) [...tools.querySelectorAll("select, button"), ...chips.querySelectorAll("select, button")][focused]?.focus();
     }
 
@@ -147,7 +156,8 @@
     function list() {
       lines.replaceChildren(...order.slice(0, state.limit).map((q) => make("li", {}, make("button", { class: "line", onclick: () => open(q, null) },
         make("span", { class: "id" }, data.ids[q]), make("span", { class: "what" }, texts[q] ?? ""),
-        make("span", { class: "soft number" }, say({ en: `mean ${number(sums.mean[q], 2)}, solved by ${grouped(sums.solvers[q])} of ${runsOf(sums.count[q])}`,
+        make("span", { class: "soft number" }, say({
+          en: `mean ${number(sums.mean[q], 2)}, solved by ${grouped(sums.solvers[q])} of ${runsOf(sums.count[q])}`,
           ko: `평균 ${number(sums.mean[q], 2)}, 실행 ${grouped(sums.count[q])}개 중 ${grouped(sums.solvers[q])}개가 맞힘` })),
         ...selection.map((run) => make("span", { class: "pill", title: shortName(run) }, slot(run),
           dot(LOSS[LOSSES[data.losses[run * Q + q]]].colour)))))));
@@ -155,12 +165,8 @@
     }
 
     function drawCeiling() {
-      const one = ceilings(data, sums, state.run), own = (q) => data.values[state.run * Q + q];
-      let [others, none] = [0, 0];
-      for (let q = 0; q < Q; q += 1) {
-        if (sums.solvers[q] > 0 && own(q) < SOLVED) others += 1;
-        if (sums.count[q] > 0 && sums.solvers[q] === 0) none += 1;
-      }
+      const one = ceilings(data, sums, state.run), buckets = data.ids.map((_, q) => bucket(data, sums, q));
+      const [others, none] = ["others", "none"].map((name) => buckets.filter((found) => found === name).length);
       const button = (name, count, words, why) => make("button", { class: "bucket", "aria-pressed": state.solved === name, onclick: () => {
         set("solved")(state.solved === name ? "" : name);
         drawCeiling();
@@ -173,15 +179,16 @@
         make("div", { class: "facts-row" }, ...(one ? [
           fact(number(one.mine), { en: name, ko: name }),
           one.pair.run === null ? null : fact(number(one.pair.mean), { en: `with the better of it and ${shortName(one.pair.run)} on each query`,
-            ko: `질의마다 ${shortName(one.pair.run)}과(와) 중 나은 쪽을 고르면` }),
+            ko: `질의마다 이 실행 또는 ${shortName(one.pair.run)} 가운데 나은 쪽을 고르면` }),
           fact(number(one.most), { en: `with the best of ${runsOf(R)} on each query`, ko: `질의마다 ${runsOf(R)} 중 가장 나은 것을 고르면` })] : [])),
         make("div", { class: "facts-row" },
           button("others", others, { en: "solved by some run, not by this one", ko: "이 실행은 못 맞히고 다른 실행은 맞힌 질의" },
             { en: "what fusing or a choice of run could win", ko: "결합하거나 골라 쓰면 얻을 수 있는 몫" }),
           button("none", none, { en: "solved by none", ko: "아무 실행도 맞히지 못한 질의" },
             { en: "what needs something new", ko: "새로운 방법이 있어야 하는 몫" })),
-        make("p", { class: "soft" }, say({ en: `${DATA.head.metric}, mean of ${one ? queriesOf(one.n) : queriesOf(0)}. Solved: its value is 1. The choice knows the labels, so this ` +
-          "is a ceiling, not a promise.", ko: `${DATA.head.metric}, ${one ? queriesOf(one.n) : queriesOf(0)}의 평균. 맞힘: 값이 1인 것. 정답을 알고 고른 것이므로 약속이 아니라 상한입니다.` })));
+        make("p", { class: "soft" }, `${DATA.head.metric}, `, say({ en: `mean of ${queriesOf(one?.n ?? 0)}. Solved: its value is 1. ` +
+          "The choice knows the labels, so this is a ceiling, not a promise.", ko: `${queriesOf(one?.n ?? 0)}의 평균. 맞힘: 값이 1인 것. ` +
+          "정답을 알고 고른 것이므로 약속이 아니라 상한입니다." })));
     }
 
     // ---- A query that is open
