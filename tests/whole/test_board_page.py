@@ -1,10 +1,14 @@
 """The page of a board in a real browser: of made-up runs, whose numbers Python computes as well.
 
-Skipped without Chromium. HARNESS_PICTURES=docs/pictures saves the screenshots. test_browser.py opens a board of the
-sample.
+And of a sweep over the sample, of which HARNESS_PICTURES=docs/pictures saves screenshots. Skipped without Chromium.
 """
 
+import contextlib
+import io
+import json
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from board_pages import made_board
 from boards import made_runs
 from browsers import CHROMIUM, launched, narrow, picture, serious_faults
 
+from harness import cli
 from harness.board import page
 from harness.evaluation.significance import differences
 from harness.reports.sections import Section
@@ -40,6 +45,19 @@ def address(board, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def sample(tmp_path_factory, fresh_database):
+    """The JSON document of a board of twelve trials of the sample."""
+    folder = tmp_path_factory.mktemp("sample")
+    (folder / "outputs").mkdir()
+    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
+        patch.chdir(folder)
+        assert cli.call("sweep", ["retriever=bm25,hybrid_lexical", "gate=none,auto", "top_k=1,2,3", "format=json"]) == 0
+        assert cli.call("board", ["format=json"]) == 0
+    return json.loads(out.getvalue().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
 def browser():
     with launched() as opened:
         yield opened
@@ -50,13 +68,13 @@ def opened(browser, address):
     """Open the board in a window of its own, in which nothing may go wrong: (place in it, **how) -> page."""
     contexts, errors = [], []
 
-    def call(inside="", width=1500, locale="en", **how):
+    def call(inside="", width=1500, locale="en", page_at=None, **how):
         contexts.append(browser.new_context(viewport={"width": width, "height": 950}, locale=locale, **how))
         tab = contexts[-1].new_page()
         tab.set_default_timeout(PATIENCE)
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
-        tab.goto(address + inside)
+        tab.goto((page_at or address) + inside)
         tab.locator("#tabs [aria-selected=true]").wait_for()
         return tab
 
@@ -96,8 +114,6 @@ def test_the_leaderboard_shows_who_is_not_told_apart_from_the_best(opened, board
     assert len(shown) == len(board.runs.runs)
     assert [row.get_attribute("data-run") for row in tab.locator("tr.run.same").all()] == tied
     assert tab.locator("tr.group").count() == 2
-    tab.wait_for_timeout(200)
-    picture(tab, "board-leaderboard")
     tab.locator(".chip", has_text="not told apart").click()
     assert tab.locator("tr.run").count() == len(tied)
     tab.get_by_label("Filter runs").fill("gate=auto top_k=2")
@@ -209,7 +225,6 @@ def test_few_queries_are_compared_exactly(opened):
 def test_the_tab_of_two_runs_says_who_is_better_and_which_queries_decide(opened, board):
     tab = opened("#pair")
     tab.locator(".verdict").wait_for()
-    picture(tab, "board-pair")
     gap = board.runs.values[0] - board.runs.values[1]
     legend = tab.locator("#panel-pair .keys b").all_inner_texts()
     assert [int(one.split()[0]) for one in legend] == [(gap > 0).sum(), (gap == 0).sum(), (gap < 0).sum()]
@@ -227,3 +242,17 @@ def test_the_report_shows_sections_and_folds_long_tables(opened):
     assert not tab.get_by_text("a text").first.is_visible()
     tab.get_by_text("60 rows").click()
     assert tab.get_by_text("a text").first.is_visible()
+
+
+def test_a_sweep_of_the_sample_has_a_board(opened, sample):
+    tab = opened(page_at=Path(sample["files"]["html"]).as_uri())
+    assert tab.locator("tr.run").count() == len(sample["rows"]) == 12
+    assert tab.locator(".pick h2").inner_text() == sample["rows"][0]["short_name"]
+    seen = [*names(tab)]
+    assert {"leaderboard", "queries", "pair"} <= {*seen}
+    tab.evaluate("selection.set([0, 11])")
+    tab.locator(".verdict").wait_for()
+    for name in ("leaderboard", "pair"):
+        tab.evaluate("(name) => go(name)", name)
+        tab.wait_for_timeout(300)
+        picture(tab, f"board-{name}")

@@ -165,6 +165,7 @@ if (DATA.runs.length > 1) {
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));
   }
   tab("pair", { en: "Two runs", ko: "두 실행" }, (root) => {
+    root.append(make("p", { class: "soft" }, say({ en: "Reading the queries …", ko: "질의를 읽는 중 …" })));
     show(root);
     selection.onchange(() => show(root));
   }, [["s", { en: "swap the two runs", ko: "두 실행 바꾸기" }, () => choosePair(pair()[1], pair()[0])]]);
