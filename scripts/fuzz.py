@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.beside import BESIDE
+from fuzzing.boards import BOARDS
 from fuzzing.commands import COMMANDS
 from fuzzing.corpus import CORPUS
 from fuzzing.documents import DOCUMENTS
@@ -41,7 +42,7 @@ from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-READ = FORMATS | BESIDE | REPLIES | CORPUS | DOCUMENTS | DRAFTS | EVIDENCE | JUDGED | FROZEN_SETS
+READ = FORMATS | BESIDE | BOARDS | REPLIES | CORPUS | DOCUMENTS | DRAFTS | EVIDENCE | JUDGED | FROZEN_SETS
 ALL = READ | COMMANDS
 
 

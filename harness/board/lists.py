@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,8 +152,8 @@ def signals(file: Path) -> dict[str, float]:
     for row in checked(content, "data", list, str(file)):
         if not isinstance(row, list) or len(row) != len(columns):
             raise BadInput(f"{file}: data holds {row!r:.60}, but each row must have {len(columns)} cells.")
-        if isinstance(value := row[signal], int | float):
-            found[str(row[query_id])] = float(value)
+        if (value := _number(row[signal])) is not None:
+            found[str(row[query_id])] = value
     return found
 
 
@@ -173,8 +174,16 @@ def _row(row: Mapping[str, Any], where: str) -> tuple[str, Returned]:
 
 
 def _scores(values: Sequence[Any]) -> tuple[float, ...] | None:
-    numbers = [float(one) for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
-    return tuple(numbers) if numbers and len(numbers) == len(values) else None
+    numbers = [_number(one) for one in values]
+    found = tuple(one for one in numbers if one is not None)
+    return found if found and len(found) == len(numbers) else None
+
+
+def _number(value: Any) -> float | None:
+    """A number of JSON; None for what is none, and for whole numbers that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        return None
+    return float(value)
 
 
 def _trec(file: Path) -> dict[str, Returned]:
