@@ -78,6 +78,11 @@ COMMANDS = {
         "tell what to try next: what it can bring at most, what it costs, and the command",
         "harness advise experiment_name=retrieval",
     ),
+    "power": Command(
+        "harness.commands.power:power",
+        "tell how many labelled queries it takes to tell two runs apart",
+        "harness power 'runs=[3f2a91bc,b07c44d2]'",
+    ),
     "export": Command(
         "harness.commands.export.command:export",
         "write the best run of an experiment as a validated submission",

@@ -77,7 +77,7 @@ def chosen(tracker: Tracker, asked: Asked) -> Chosen:
     if len(once) < 2:
         raise BadInput(
             f"{_place(asked)} {'has' if asked.runs is None else 'name'} {counted(len(once), 'different finished run')} "
-            f"with {asked.metric}: a board takes at least two. Make more runs, such as with `harness sweep "
+            f"with {asked.metric}: at least two are needed. Make more runs, such as with `harness sweep "
             f"experiment_name={asked.experiment} retriever=bm25,hybrid_lexical`. {' '.join(notes)}".rstrip()
         )
     return Chosen(found.select_on, once, notes)
@@ -135,8 +135,8 @@ def _named(tracker: Tracker, asked: Asked) -> Chosen:
     for run in found.values():
         if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
             raise BadInput(
-                f"Run {run.named} is of task={task}, and a board shows retrieval runs. To compare such runs: harness "
-                f"compare task={task} 'runs=[ID,ID]'"
+                f"Run {run.named} is of task={task}, whose measures have no value for each query. To compare them: "
+                f"harness compare task={task} 'runs=[ID,ID]'"
             )
     select_on = asked.select_on or ("public" if all(run.select_on == "public" for run in found.values()) else "all")
     ranked = []
@@ -165,7 +165,7 @@ def _check_finished(run: LoggedRun) -> None:
     if (verb := run.tags.get("harness.verb")) not in SCORED:
         raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores of its own.")
     if run.status != "FINISHED":
-        raise BadInput(f"Run {run.named} is {run.status}: only finished runs stand on a board.")
+        raise BadInput(f"Run {run.named} is {run.status}: only finished runs have all of their scores.")
 
 
 def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:

@@ -66,11 +66,7 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
 
     BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
     """
-    if parse(asked.metric).family is Family.POOLED:
-        raise BadInput(
-            f"metric={asked.metric} is no mean over queries, so that nothing can be said query by query. Choose "
-            "another measure, such as metric=modified_map@3."
-        )
+    check_measure(asked.metric)
     found = chosen(tracker, asked)
     runs = [one.run for one in found.runs]
     tables = _tables(tracker, runs, asked.metric, folder)
@@ -88,6 +84,15 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
         losses=np.stack(losses),
         notes=(*found.notes, *derived.notes),
     )
+
+
+def check_measure(metric: str) -> None:
+    """BadInput for a measure that has no value for each query."""
+    if parse(metric).family is Family.POOLED:
+        raise BadInput(
+            f"metric={metric} is no mean over queries, so that nothing can be said query by query. Choose another "
+            "measure, such as metric=modified_map@3."
+        )
 
 
 def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:

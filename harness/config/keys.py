@@ -53,11 +53,13 @@ KEYS: dict[str, Key] = {
     "select_on": Key(Literal["all", "public"]),
     **{
         f"{command}.select_on": Key(Literal["all", "public"] | None)
-        for command in ("advise", "board", "compare", "export", "reproduce", "testset_pool")
+        for command in ("advise", "board", "compare", "export", "power", "reproduce", "testset_pool")
     },
     "advise.top": Key(int, 1, 100, "nobody tries as many"),
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),
+    "power": Key(float, 0.5, 0.99, "no test finds everything"),
+    "alpha": Key(float, 0.001, 0.2, "as much is found where nothing is"),
     "resamples": Key(int, 100, 1_000_000, "intervals no longer change"),
     "missing": Key(Literal["skip", "zero"]),
     **dict.fromkeys(["predictions", "references"], Key(str | None)),

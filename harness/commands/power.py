@@ -1,0 +1,199 @@
+"""`harness power`: how many labelled queries tell two runs apart, and the smallest difference that today's can show."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.board import pair_values
+from harness.board.choice import Asked
+from harness.board.pair_values import PairValues
+from harness.board.runs import BoardRun
+from harness.config.check import Invocation
+from harness.config.text import counted
+from harness.evaluation.power import MOST
+from harness.evaluation.scores import plain
+from harness.evaluation.telling_apart import TellingApart, telling_apart
+from harness.progress import stage
+from harness.reports import sections, terminal
+from harness.reports.markup import ABSENT, number, p_value, signed
+from harness.reports.next_steps import Place
+from harness.reports.sections import Section
+from harness.reports.tables import Cell, Column, Number, Table
+from harness.tracking.recording import open_tracker
+from harness.tracking.run_kind import Text, kind_of
+from harness.tracking.tracker import NO_RUNS, refusal
+from retrievers.base import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BAR = 20  # characters of a power of 100 %
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What is said of a pair."""
+
+    pair: PairValues
+    told: TellingApart
+
+    @property
+    def notes(self) -> list[str]:
+        total, n = len(self.pair.gaps), self.told.found.n
+        some = [
+            f"{self.pair.metric} applies to {n:,} of {total:,} labelled queries: all numbers here are of such queries."
+        ]
+        return [*self.pair.notes, *(some if n < total else []), *self.told.notes]
+
+    @property
+    def title(self) -> str:
+        n = counted(self.told.found.n, f"{self.pair.judges}query")
+        return f"{self.pair.first.name} (A) and {self.pair.second.name} (B): {self.pair.metric} on {n}"
+
+    def to_json(self) -> dict[str, Any]:
+        told, found = self.told, self.told.found
+        numbers: dict[str, Any] = plain({
+            "n": found.n,
+            "mean_difference": found.mean,
+            "mean_difference_interval": [found.low, found.high],
+            "sd": told.sd,
+            "p": found.p,
+            "wins": found.wins,
+            "ties": found.ties,
+            "losses": found.losses,
+            "power": told.wanted,
+            "alpha": told.alpha,
+            "queries_needed": told.queries_needed,
+            "queries_needed_interval": [told.low, told.high],
+            "smallest_difference": told.smallest_difference,
+            "power_now": told.power_now,
+            "curve": [asdict(one) for one in told.curve],
+        })  # fmt: skip
+        runs = [_run(label, one) for label, one in zip("AB", (self.pair.first, self.pair.second), strict=True)]
+        judged = {"metric": self.pair.metric, "judged_on": "private" if self.pair.judges else "all", "runs": runs}
+        return judged | numbers | {"notes": self.notes}
+
+
+def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
+    """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
+    if isinstance(kind := kind_of(config), Text):
+        raise BadInput(
+            f"task={kind.name}: harness power goes by values of each query, and measures of text tasks are computed "
+            f"from sums over items. `harness compare task={kind.name}` says whether such runs differ."
+        )
+    tracker = open_tracker(config)
+    if tracker.uri is None:
+        raise refusal(tracker, NO_RUNS)
+    with tempfile.TemporaryDirectory() as folder:
+        pair = pair_values.read(tracker, Asked.of(config), Path(folder))
+    _check(pair)
+    with stage("repeating the test"):
+        report = Report(pair, telling_apart(pair.gaps, float(config["power"]), float(config["alpha"])))
+    document = report.to_json()
+
+    def show(console: Console) -> None:
+        sections.show(console, report.title, _sections(report))
+        console.print("Next:")
+        for step in _next(report, Place.of(config, invocation)):
+            console.print(f"  {step}")
+
+    terminal.emit(config["format"], document, show, lambda _: [_table(report)])
+    return document
+
+
+def _check(pair: PairValues) -> None:
+    """BadInput where there is no difference by query to go by."""
+    known = pair.gaps[~np.isnan(pair.gaps)]
+    names = f"Runs {pair.first.run.named} and {pair.second.run.named}"
+    if len(known) < 2:
+        raise BadInput(
+            f"{pair.metric} applies to {counted(len(known), f'{pair.judges}query')} of these runs: at least two are "
+            "needed to say how much queries differ. Label more queries, or choose another measure: metric=NAME."
+        )
+    if not known.any():
+        raise BadInput(
+            f"{names} have the same {pair.metric} on each of {len(known):,} {pair.judges}queries: no number of queries "
+            "like these tells them apart. Choose other runs, or a measure that sees what they do differently: "
+            "metric=NAME."
+        )
+
+
+def _run(label: str, one: BoardRun) -> dict[str, Any]:
+    head = {"label": label, "run_id": one.run.run_id, "short_name": one.name, "name": one.run.name}
+    return head | {"objective": one.score.to_json()}
+
+
+def _sections(report: Report) -> list[Section]:
+    """What the terminal shows."""
+    told, found = report.told, report.told.found
+    share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {report.pair.judges}queries"
+    smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
+    observed = [
+        f"A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)}; standard "
+        f"deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, {found.ties:,} tie."
+    ]
+    answers = [
+        f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
+        f"Smallest difference that {n} find with {share}: {smallest}.",
+        f"Power of {n} for this difference: {100 * told.power_now:.0f} %.",
+    ]
+    header = ["queries", "power", "", "smallest difference"]
+    rows = [
+        [
+            f"{one.queries:,}",
+            f"{100 * one.power:.0f} %",
+            "█" * round(BAR * one.power),
+            ABSENT if one.smallest is None else number(abs(one.smallest)),
+        ]
+        for one in told.curve
+    ]
+    return [
+        Section("Observed", [f"A: {report.pair.first.run.named}", f"B: {report.pair.second.run.named}", *observed]),
+        Section(f"To tell them apart (two-sided, p up to {told.alpha:g})", answers),
+        Section("With other numbers of queries", [], header, rows),
+        Section("Notes", report.notes),
+    ]
+
+
+def _between(told: TellingApart) -> str:
+    """The interval of the queries needed, in brackets."""
+    if told.queries_needed is None or told.low is None:
+        return ""
+    upper = "no upper limit" if told.high is None else f"to {told.high:,}"
+    return f" (95 %: {told.low:,} {upper})" if told.high is not None else f" (95 %: {told.low:,} or more, {upper})"
+
+
+def _count(queries: int | None) -> str:
+    return f"more than {MOST:,}" if queries is None else f"{queries:,}"
+
+
+def _table(report: Report) -> Table:
+    told, found = report.told, report.told.found
+    columns = [Column("queries", "count"), Column("power", "value"), Column("smallest difference", "value")]
+    rows: list[Sequence[Cell]] = [
+        [Number(one.queries), Number(one.power), Number(math.nan if one.smallest is None else abs(one.smallest))]
+        for one in told.curve
+    ]
+    notes = [
+        f"A: {report.pair.first.run.name}; B: {report.pair.second.run.name}. Power for the observed difference, A − B "
+        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {found.n:,} {report.pair.judges}queries; smallest "
+        f"difference with power {told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
+    ]
+    caption = f"Queries that tell two runs apart in {report.pair.metric}: {_count(told.queries_needed)} needed"
+    return Table("power", f"{caption}{_between(told)}.", columns, rows, notes)
+
+
+def _next(report: Report, place: Place) -> list[str]:
+    runs = f"runs=[{report.pair.first.run.short_id},{report.pair.second.run.short_id}]"
+    found = [place.command("compare", runs, metric=report.pair.metric)]
+    needed = report.told.queries_needed
+    if needed is None or needed > report.told.found.n:
+        found.append(place.command("testset draft", "dry_run=true"))
+    return found

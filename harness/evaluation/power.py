@@ -1,0 +1,214 @@
+"""How many queries tell two runs apart: the power of the paired randomisation test, from differences by query.
+
+Power is the chance that the test finds a difference that is there. Formulas for Student's test hold where differences
+are normal. Those of rankings are not: most queries tie, the rest take a few values, and what decides is how many of
+them differ. Here the test itself is repeated on samples from the observed differences: REPEATS times so many queries
+are drawn with replacement, and the signs of those that differ are flipped as in `significance`. Where more than FLIPPED
+queries of a sample differ, the flipped sums are taken as normal; where more than SAMPLED do, the whole answer is
+Student's, from the noncentral t distribution. scripts/simulate_power.py compares all of this with the test.
+
+What would be if the true difference were another is answered by weighing the observed differences d by exp(θd), with
+the θ that gives that mean (exponential tilting; Efron 1981): the same kinds of differences, in other proportions. Ties
+remain ties, no query differs by more than any has, and normal differences are only shifted.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+REPEATS = 3000  # samples; power then has a standard error of 0.007
+FLIPS = 1000  # of the signs of a sample
+EXACT = 11  # differing queries up to which all ways to flip are counted
+FLIPPED = 150
+SAMPLED = 3000
+MOST = 10_000_000  # queries; what needs more is not told
+_ENOUGH = 0.004  # a search ends where power is as close to what is wanted,
+_CLOSE = 0.003  # or where its bracket has this relative width
+_CELLS = 1 << 21  # sums in memory at once
+_TIE = 1e-12
+_ROUNDING = 1e-5  # of the sum of absolute differences: sums of float32 that differ by less are equal
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What the differences of queries are drawn from.
+
+    values: float64 [V], those that occur beside 0, ascending. shares: float64 [V], of the queries; the others tie.
+    """
+
+    values: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, differences: np.ndarray) -> Population:
+        """The observed differences as a population. differences: float64 [n], none of them NaN."""
+        values, counts = np.unique(differences.round(12), return_counts=True)
+        differ = values != 0
+        return cls(values[differ], counts[differ] / len(differences))
+
+    @property
+    def differ(self) -> float:
+        """The share of queries that do not tie."""
+        return float(self.shares.sum())
+
+    @property
+    def mean(self) -> float:
+        return float(self.shares @ self.values)
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(max(float(self.shares @ self.values**2) - self.mean**2, 0.0))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the greatest difference: no mean reaches beyond them."""
+        occur = [*self.values[[0, -1]].tolist(), *([0.0] if self.differ < 1 - _TIE else [])]
+        return min(occur), max(occur)
+
+    def with_mean(self, mean: float) -> Population:
+        """The population tilted to another mean. ValueError unless it lies between the ends."""
+        from scipy.optimize import brentq
+
+        low, high = self.ends
+        if not low < mean < high:
+            raise ValueError(f"{mean} is not between {low} and {high}")
+        values, shares = np.append(self.values, 0.0), np.append(self.shares, max(1 - self.differ, 0.0))
+
+        def weights(tilt: float) -> np.ndarray:
+            weighed: np.ndarray = shares * np.exp(tilt * values - np.max(tilt * values))
+            return weighed / weighed.sum()
+
+        reach = 1.0
+        while weights(reach) @ values < mean or weights(-reach) @ values > mean:
+            reach *= 2
+        tilt = brentq(lambda tilt: float(weights(tilt) @ values) - mean, -reach, reach, xtol=1e-12)
+        return Population(self.values, weights(tilt)[:-1])
+
+
+@dataclass(frozen=True)
+class FlipTest:
+    """The two-sided paired randomisation test. alpha: it finds a difference up to this p. seed: of the samples."""
+
+    alpha: float = 0.05
+    seed: int = 0
+
+    def power(self, population: Population, queries: int) -> float:
+        """The share of samples of so many queries in which the test finds a difference, 0 to 1."""
+        if queries * population.differ > SAMPLED:
+            return self.students(population.mean / population.sd, queries)
+        samples = self._samples(population, queries)
+        sums = np.abs(samples.sum(axis=1))
+        if samples.shape[1] > FLIPPED:
+            from scipy.special import ndtri
+
+            found = sums >= -ndtri(self.alpha / 2) * np.sqrt((samples**2).sum(axis=1))
+            return float((found & (sums > 0)).mean())
+        few = (samples != 0).sum(axis=1) <= EXACT
+        found = np.zeros(len(samples), bool)
+        for rows, signs in ((few, self._all_signs), (~few, self._signs)):
+            width = min(samples.shape[1], signs.shape[1])
+            found[rows] = self._found(samples[rows][:, :width], sums[rows], signs[:, :width])
+        return float(found.mean())
+
+    def students(self, effect: float, queries: float) -> float:
+        """The power of Student's paired test for normal differences. effect: their mean / standard deviation."""
+        from scipy.special import nctdtr, stdtrit
+
+        if queries < 2:
+            return 0.0
+        limit, centre = float(stdtrit(queries - 1, 1 - self.alpha / 2)), abs(effect) * math.sqrt(queries)
+        missed: float = nctdtr(queries - 1, centre, limit) - nctdtr(queries - 1, centre, -limit)
+        return 1 - missed if missed == missed else 1.0
+
+    def queries_needed(self, population: Population, power: float) -> int | None:
+        """How many queries have this power; None for a mean of 0, and if it is more than MOST."""
+        if abs(population.mean) <= _TIE:
+            return None
+        effect = abs(population.mean) / population.sd if population.sd else math.inf
+        powers = functools.cache(functools.partial(self.power, population))
+        start = min(max(2.0, self._distance(power) / effect), math.sqrt(MOST))  # power goes by the square root
+        root = self._crossing(lambda root: powers(round(root**2)), power, start, math.sqrt(2), math.sqrt(MOST))
+        return None if root is None else round(root**2)
+
+    def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
+        """The mean difference, in the direction of the observed one, that so many queries show with this power.
+
+        None if they show none that these differences can have.
+        """
+        side = 1 if population.mean >= 0 else -1
+        mirrored = Population(side * population.values[::side], population.shares[::side])
+        least, most = max(0.0, mirrored.ends[0]), (1 - 1e-6) * mirrored.ends[1]
+        start = self._distance(power) * mirrored.sd / math.sqrt(queries)
+        found = None
+        if least < most:
+            start = min(max(start, least + 0.01 * (most - least)), (least + most) / 2)
+            found = self._crossing(
+                lambda mean: self.power(mirrored.with_mean(mean), queries), power, start, least, most
+            )
+        return None if found is None else side * found
+
+    def _distance(self, power: float) -> float:
+        """By how many standard errors a mean differs from 0 if the test finds that with this power, roughly."""
+        from scipy.special import ndtri
+
+        return float(ndtri(min(max(power, 0.02), 0.98)) - ndtri(self.alpha / 2))
+
+    def _crossing(
+        self, power_at: Callable[[float], float], power: float, start: float, least: float, most: float
+    ) -> float | None:
+        """Where `power_at`, which rises about as a normal distribution does, has this power; None if it is not between.
+
+        start: a guess. least, most: it does not lie beyond; `most` is looked at only if all below is too little.
+        """
+        low, high, place = least, most, start
+        while high - low > _CLOSE * high:
+            found = power_at(place)
+            if abs(found - power) <= _ENOUGH:
+                return place
+            low, high = (low, place) if found > power else (place, high)
+            guess = place * self._distance(power) / max(self._distance(found), 0.3)
+            room = 0.1 * (high - low) if high < most else 0.0
+            place = min(max(guess, low + room), high - room)
+            if place in (low, high):
+                place = (low + high) / 2
+        return high if high < most or power_at(most) >= power else None
+
+    def _samples(self, population: Population, queries: int) -> np.ndarray:
+        """float32 [REPEATS, K], what differs in each sample, before it zeros; a larger sample begins as a smaller."""
+        from scipy.stats import binom
+
+        generator = np.random.default_rng(self.seed)
+        shares = population.shares / population.differ
+        counts = binom.ppf(generator.random(REPEATS), queries, min(population.differ, 1.0)).astype(np.intp)
+        drawn = generator.random((max(int(counts.max()), 1), REPEATS)).T
+        places = np.minimum(np.searchsorted(np.cumsum(shares), drawn, side="right"), len(shares) - 1)
+        values = population.values.astype(np.float32)
+        return np.where(np.arange(drawn.shape[1]) < counts[:, None], values[places], np.float32(0))
+
+    def _found(self, samples: np.ndarray, sums: np.ndarray, signs: np.ndarray) -> np.ndarray:
+        """bool [R], whether p is at most alpha. signs: float32 [F, K], all ways to flip, or drawn ones."""
+        least = sums - _ROUNDING * np.abs(samples).sum(axis=1)
+        step = max(1, _CELLS // len(signs))
+        as_far = np.zeros(len(samples))
+        for start in range(0, len(samples), step):
+            some = slice(start, start + step)
+            flipped = samples[some] @ signs.T
+            as_far[some] = (np.abs(flipped, out=flipped) >= least[some, None]).sum(axis=1)
+        return as_far <= self.alpha * len(signs)
+
+    @cached_property
+    def _all_signs(self) -> np.ndarray:
+        """All ways to flip EXACT signs but the first, float32 [F, EXACT]: flipping all changes no distance from 0."""
+        flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
+        return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        generator = np.random.default_rng([self.seed, 1])
+        return 1 - 2 * generator.integers(0, 2, (FLIPS, FLIPPED)).astype(np.float32)

@@ -1,0 +1,150 @@
+"""`harness power`: what is said of two runs, which two they are, and what is refused."""
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+
+from harness.data.tables import csv_text
+from harness.evaluation.objective import Objective
+from harness.tracking.retrieval_run import CHECKED
+from harness.tracking.tracker import RunRecord
+
+POWER = ("power", "experiment_name=e")
+QUERIES = 60
+
+
+def values(wins=0, losses=0, n=QUERIES):
+    """Values of modified_map@3: 0.5 on each query but the first ones, which are 1, and the next, which are 0."""
+    return np.repeat([1.0, 0.0, 0.5], [wins, losses, n - wins - losses])
+
+
+@pytest.fixture
+def record(tracker, tmp_path):
+    """Log a finished run with these values by query: record(name, values) -> its id."""
+
+    def call(name, own, status="FINISHED", public=24, **tags):
+        folder = tmp_path / f"files-{name}"
+        folder.mkdir()
+        ids = [f"q{number:03d}" for number in range(len(own))]
+        some = [number < public for number in range(len(own))]
+        columns = {"query_id": ids, "needs": [1] * len(own), "multi_turn": [0] * len(own), "public": map(int, some)}
+        columns |= {"modified_map@3": [None if np.isnan(one) else one for one in own]}
+        (folder / "scores.csv").write_text(csv_text({name: [*cells] for name, cells in columns.items()}), "utf-8")
+        known = np.asarray(own)[~np.isnan(own)]
+        mean = float(known.mean()) if len(known) else 0.0
+        given = {"harness.verb": "run", "task": "retrieval", "data.qrels": "q", "trial_key": name}
+        one = RunRecord(
+            "e",
+            name,
+            params={"retriever": name},
+            tags=given | {key.replace("__", "."): value for key, value in tags.items()},
+            metrics={"modified_map@3": mean, "public/modified_map@3": mean, "queries/scored": float(len(own))},
+            objective=Objective("modified_map@3", mean, mean - 0.1, mean + 0.1),
+            folder=folder,
+        )
+        run_id = tracker.begin(one)
+        tracker.finish(run_id, one, status)
+        return run_id
+
+    return call
+
+
+def test_the_best_two_runs_and_what_tells_them_apart(harness, record):
+    worst, best, second = record("w", values(0, 20)), record("a", values(9, 2)), record("b", values())
+    found = harness(*POWER, "format=json").json
+    assert [(run["label"], run["run_id"]) for run in found["runs"]] == [("A", best), ("B", second)]
+    # 9 queries better by .5, 2 worse: a mean of 3.5 / 60.
+    assert (found["n"], found["wins"], found["ties"], found["losses"]) == (60, 9, 49, 2)
+    assert found["mean_difference"] == pytest.approx(3.5 / 60)
+    assert found["sd"] == pytest.approx((values(9, 2) - 0.5).std(ddof=1))
+    low, high = found["queries_needed_interval"]
+    assert low < found["queries_needed"] < (high or np.inf)
+    assert found["queries_needed"] > found["n"]  # p is 0.065 for 9 of 11
+    assert 0.3 < found["power_now"] < 0.8
+    assert found["smallest_difference"] > found["mean_difference"]
+    assert any("best two of 3 runs" in note for note in found["notes"])
+    assert any("Only 11 of 60 queries differ" in note for note in found["notes"])
+
+    said = harness(*POWER, f"runs=[{worst[:8]},{best[:8]}]").out
+    assert "A is better on 18, B on 0, 42 tie." in said.replace("\n", " ")
+    assert re.search(r"Queries needed to find this difference with 80 % power: \d+ \(95 %: \d+ to \d+\)\.", said)
+    assert f"harness compare experiment_name=e 'runs=[{best[:8]},{worst[:8]}]'" in said
+    assert "harness testset draft" not in said  # 60 queries are enough
+
+
+def test_the_table_to_paste(harness, record):
+    record("a", values(9, 2)), record("b", values())
+    found = harness(*POWER, "format=json").json
+    rows = list(csv.DictReader(io.StringIO(harness(*POWER, "format=csv").out)))
+    assert [int(row["queries"]) for row in rows] == [one["queries"] for one in found["curve"]]
+    assert [float(row["power"]) for row in rows] == [one["power"] for one in found["curve"]]
+    assert harness(*POWER, "format=latex").out.startswith("% \\usepackage{booktabs,graphicx}\n\\begin{table}")
+
+
+def test_where_the_public_queries_choose_the_private_ones_count(harness, record):
+    record("a", values(9, 2)[::-1]), record("b", values())
+    found = harness(*POWER, "select_on=public", "format=json").json
+    assert (found["judged_on"], found["n"], found["wins"]) == ("private", 36, 9)
+
+
+def test_a_measure_that_applies_to_some_queries(harness, record):
+    some = np.where(np.arange(QUERIES) < 50, 1.0, np.nan)
+    record("a", values(9, 2) * some), record("b", values() * some)
+    found = harness(*POWER, "format=json").json
+    assert found["n"] == 50
+    assert any("modified_map@3 applies to 50 of 60 labelled queries" in note for note in found["notes"])
+
+
+def test_what_cannot_be_told_is_refused(harness, record):
+    nan = np.full(QUERIES, np.nan)
+    one_query, other_query = nan.copy(), nan.copy()
+    one_query[0], other_query[0] = 1.0, 0.5
+    half = np.where(np.arange(QUERIES) < 30, 0.5, np.nan)
+    ids = {
+        "a": record("a", values(9, 2)),
+        "b": record("b", values()),
+        "same": record("same", values(9, 2)),
+        "one": record("one", one_query),
+        "other": record("other", other_query),
+        "half": record("half", half),
+        "fewer": record("fewer", values(9, 2, n=40)),
+        "labels": record("labels", values(3), data__qrels="x"),
+        "running": record("running", values(3), status="RUNNING"),
+        "checked": record("checked", values(3), **{CHECKED: "20"}),
+        "task": record("task", values(3), task="answers"),
+    }
+    refused = {
+        ("a", "same"): r"have the same modified_map@3 on each of 60 queries: no number",
+        ("one", "other"): r"applies to 1 query of these runs: at least two",
+        ("a", "half"): r"counts other queries in each run",
+        ("a", "fewer"): r"number of scored queries|different queries",
+        ("a", "labels"): r"has other labels than run",
+        ("a", "running"): r"is RUNNING: only finished",
+        ("a", "checked"): r"come partly from a model.*harness testset audit",
+        ("a", "task"): r"is of task=answers.*harness compare task=answers",
+        ("a",): r"runs names 1 run\. Name the two",
+        ("a", "b", "half"): r"runs names 3 runs",
+        ("a", "a"): r"twice",
+    }
+    for names, expected in refused.items():
+        done = harness(*POWER, f"runs=[{','.join(ids[name] for name in names)}]")
+        assert done.code == 2, (names, done.out)
+        assert re.search(expected, done.err, re.S), (names, done.err)
+
+
+def test_what_no_config_can_have_is_refused(harness, tmp_path):
+    for word, expected in {
+        "power=1": "power=1 is too large: the most is 0.99",
+        "power=0.1": "power=0.1 is too small",
+        "alpha=0": "alpha=0 is too small",
+        "task=answers": "task=answers: harness power goes by values of each query.*harness compare task=answers",
+        "format=cvs": "format='cvs' is not one of.*Did you mean 'csv'",
+        "experiment_name=none_such": "no such experiment",
+        "metric=abstention_f1": "is no mean over queries",
+    }.items():
+        done = harness("power", word)
+        assert done.code == 2, word
+        assert re.search(expected, done.err, re.S), (word, done.err)
