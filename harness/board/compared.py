@@ -39,7 +39,7 @@ class Level:
     high: float
 
     def to_json(self) -> dict[str, Any]:
-        numbers = {name: finite(round(getattr(self, name), 5)) for name in ("best", "mean", "low", "high")}
+        numbers = {name: finite(getattr(self, name)) for name in ("best", "mean", "low", "high")}
         return {"value": self.value, "runs": self.runs, **numbers}
 
 

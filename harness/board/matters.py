@@ -38,7 +38,7 @@ class Map:
     means: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
-        means = [[finite(round(float(one), 5)) for one in row] for row in self.means]
+        means = [[finite(one) for one in row] for row in self.means]
         return {"first": self.first, "second": self.second, "means": means}
 
 

@@ -5,10 +5,11 @@ from boards import made_runs
 
 from harness.board.board import Board
 from harness.board.leaderboard import leaderboard
+from harness.board.matters import matters
 
 
 def made_board(runs=None, details=None, **parts):
     """parts: further fields of a Board."""
     runs = runs or made_runs()
-    empty = {"experiment": "made", "matters": None}
+    empty = {"experiment": "made", "matters": matters(runs)}
     return Board(**{**empty, **parts}, runs=runs, leaderboard=leaderboard(runs), details=details or made_details(runs))
