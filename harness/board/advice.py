@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from harness.board.advice_costs import Cost, Costs
 from harness.board.advice_evidence import Evidence
 from harness.board.advice_ideas import Ground, Idea, expected, ideas, perfect_gate, ranked
-from harness.board.advice_words import Words
+from harness.board.advice_words import Words, plain_value
 from harness.config.messages import explain
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
@@ -95,11 +95,12 @@ class Situation:
     tried: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
-    """A configuration that an idea stands for. values: those of the idea's changes."""
+    """A configuration that an idea stands for. values: those of the idea's changes. words: its command line."""
 
     values: tuple[str, ...]
+    words: Words
     config: RunConfig
     key: str
 
@@ -107,26 +108,30 @@ class Trial:
 def advise(situation: Situation, top: int) -> list[Advice]:
     """At most `top` things to try, one of each kind, what is likely to bring most first; [] if nothing is worth it."""
     found: dict[str, Advice] = {}
-    if situation.ground is None:
-        return []
-    for idea in ideas(situation.ground):
-        if len(found) == top or expected(idea, situation.ground) < LEAST:
+    for idea, trials in proposed(situation, found):
+        found[idea.kind] = _advice(situation, idea, trials)
+        if len(found) == top:
             break
-        if idea.kind not in found and (one := _advice(situation, idea)):
-            found[idea.kind] = one
     return list(found.values())
 
 
-def _advice(situation: Situation, idea: Idea) -> Advice | None:
-    """None where nothing is left to try, or this machine cannot."""
-    trials = list(open_trials(situation, idea))
-    if not trials or situation.words is None or situation.ground is None or situation.costs is None:
-        return None
+def proposed(situation: Situation, kinds: Collection[str] = ()) -> Iterator[tuple[Idea, list[Trial]]]:
+    """(an idea, what it has to try), the likeliest gain first. kinds: which are left out; it may grow meanwhile."""
+    if situation.ground is None:
+        return
+    for idea in ideas(situation.ground):
+        if expected(idea, situation.ground) < LEAST:
+            return
+        if idea.kind not in kinds and (trials := list(open_trials(situation, idea))):
+            yield idea, trials
+
+
+def _advice(situation: Situation, idea: Idea, trials: Sequence[Trial]) -> Advice:
+    assert situation.ground is not None
+    assert situation.costs is not None
     values = {key: list(dict.fromkeys(one.values[place] for one in trials)) for place, key in enumerate(idea.changes)}
-    verb = "run" if len(trials) == 1 else "sweep"
-    first = situation.words.changed({key: several[0] for key, several in values.items()})
     swept = {key: several for key, several in values.items() if len(several) > 1}
-    said = [word for word in first.texts if word.partition("=")[0] not in swept]
+    said = [word for word in trials[0].words.texts if word.partition("=")[0] not in swept]
     return Advice(
         kind=idea.kind,
         title=idea.title,
@@ -135,7 +140,7 @@ def _advice(situation: Situation, idea: Idea) -> Advice | None:
         expected=expected(idea, situation.ground),
         exact=idea.exact,
         cost=situation.costs.of([one.config for one in trials]),
-        verb=verb,
+        verb="sweep" if swept else "run",
         words=(*said, *(f"{key}={','.join(several)}" for key, several in swept.items())),
     )
 
@@ -163,7 +168,7 @@ def open_trials(situation: Situation, idea: Idea) -> Iterator[Trial]:
             except BadInput:
                 continue
             if key not in situation.tried:
-                yield Trial(tuple(given[name] for name in idea.changes), config, key)
+                yield Trial(tuple(given[name] for name in idea.changes), situation.words.changed(given), config, key)
 
 
 def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
@@ -174,14 +179,5 @@ def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
         node = made
         for group in groups:
             node = node.setdefault(group, {})
-        node[name] = _number(text)
+        node[name] = plain_value(text)
     return made
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

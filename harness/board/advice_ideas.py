@@ -27,7 +27,7 @@ OTHER_BIGRAMS = -0.05  # where spaces part words: McNamee and Mayfield (2004) fo
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # added to BM25
 MODEL = 0.3  # a large model that is on this machine, as an encoder or a reranker
 LEARNED_FUSION, WEIGHTS, FUSIONS, PASSAGES, BM25 = 0.08, 0.03, 0.02, 0.03, 0.03
-DEEPER, LAST_TURN, REWRITTEN = 0.05, 0.05, 0.3
+DEEPER, LAST_TURN, REWRITTEN, BEYOND = 0.05, 0.05, 0.3, 0.04
 STALE = 0.6  # of a share, for each run with another value of the same key that is not the best one
 
 STEMMERS = {"HANGUL": "kiwi", "LATIN": "snowball"}  # script of the documents -> the tokenizer that knows its language
@@ -50,12 +50,22 @@ class Idea:
     exact: bool = False
 
 
+@dataclass(frozen=True)
+class Beyond:
+    """A number whose best value is the least or the greatest that was tried. value: one just beyond it, as text."""
+
+    key: str
+    value: str
+    why: str
+
+
 @dataclass(frozen=True, eq=False)
 class Ground:
     """What ideas rest on.
 
     config, choices: of the run, resolved. script: of most letters of the documents. documents: how many there are.
     encoders, rerankers: choices whose models are on this machine. varied: key -> how many other values were tried.
+    beyond: where runs got better up to the end of what was tried.
     """
 
     config: RunConfig
@@ -66,23 +76,24 @@ class Ground:
     encoders: Sequence[str] = ()
     rerankers: Sequence[str] = ()
     varied: Mapping[str, int] = field(default_factory=dict)
+    beyond: Sequence[Beyond] = ()
 
 
 def ideas(ground: Ground) -> list[Idea]:
-    """What may be tried, what is likely to bring most first; without what can add nothing."""
-    found = [*_gates(ground), *_fewer(ground), *_rankings(ground), *_orders(ground), *_queries(ground)]
-    found = [one for one in found if one.bound > 0 and one.share > 0]
-    return sorted(found, key=lambda one: -one.bound * _fresh(one, ground))
+    """What may be tried, what is likely to bring most first; without what can add nothing, or hardly ever does."""
+    found = [one for one in catalogue(ground) if one.bound > 0 and one.share > 0]
+    return sorted(found, key=lambda one: -expected(one, ground))
 
 
-def _fresh(one: Idea, ground: Ground) -> float:
-    """An idea's share, less where other values of its keys have been tried in vain."""
-    return one.share * STALE ** max((ground.varied.get(key, 0) for key in one.changes), default=0)
+def catalogue(ground: Ground) -> list[Idea]:
+    """All that may be tried, in no order of worth."""
+    return [*_gates(ground), *_fewer(ground), *_rankings(ground), *_orders(ground), *_queries(ground), *_edges(ground)]
 
 
 def expected(one: Idea, ground: Ground) -> float:
-    """What an idea is likely to add: its bound times its share."""
-    return one.bound * _fresh(one, ground)
+    """What an idea is likely to add: its bound times its share, less where other values have been tried in vain."""
+    tried = 0 if one.kind.startswith("beyond") else max((ground.varied.get(key, 0) for key in one.changes), default=0)
+    return one.bound * one.share * STALE**tried
 
 
 def _gates(ground: Ground) -> Iterator[Idea]:
@@ -94,7 +105,9 @@ def _gates(ground: Ground) -> Iterator[Idea]:
     if gate != "none":
         all_shown = _gain(evidence.shown[:, -1], evidence)
         why = f"The gate costs {all_shown:.4f}: without it, every query would have its documents."
-        yield Idea("gate", "No gate", why, {"gate": ["none"]}, all_shown, 1.0, exact=True)
+        yield Idea(
+            "gate", "No gate", why, {"gate": ["none"]}, all_shown, 1.0, exact=ground.choices.get("fusion") != "learned"
+        )
     if not needless or not np.nan_to_num(evidence.shown[~evidence.needs, 0]).any():
         return  # withholding documents earns nothing
     wrong = int(evidence.kept[~evidence.needs].sum().round())
@@ -118,11 +131,21 @@ def _gates(ground: Ground) -> Iterator[Idea]:
                        share * apart * left)  # fmt: skip
 
 
+def _edges(ground: Ground) -> Iterator[Idea]:
+    """Values beyond the end of what was tried, where the best lies there."""
+    rankings = ranked(ground.evidence.perfect, ground.evidence)
+    for one in ground.beyond:
+        bound = perfect_gate(ground.evidence) if one.key.startswith("gate.") else rankings
+        yield Idea(f"beyond {one.key}", f"Beyond what was tried: {one.key}", one.why, {one.key: [one.value]}, bound,
+                   BEYOND)  # fmt: skip
+
+
 def perfect_gate(evidence: Evidence) -> float:
     """What a gate that is always right would add to the run's value."""
     if evidence.shown is None:
         return 0.0
-    return _gain(np.maximum(evidence.shown[:, 0], evidence.shown[:, -1]), evidence)
+    changes = ~evidence.needs | (evidence.kept < 1)
+    return _gain(np.where(changes, np.maximum(evidence.shown[:, 0], evidence.shown[:, -1]), evidence.values), evidence)
 
 
 def _signal_name(ground: Ground) -> str:
@@ -132,7 +155,7 @@ def _signal_name(ground: Ground) -> str:
 def _fewer(ground: Ground) -> Iterator[Idea]:
     """Other values of top_k, whose effect is known."""
     evidence = ground.evidence
-    if evidence.shown is None or not evidence.reads_shown:
+    if evidence.shown is None or not evidence.reads_shown or ground.choices.get("fusion") == "learned":
         return
     for k in range(1, evidence.top_k):
         kept = evidence.kept * evidence.shown[:, k] + (1 - evidence.kept) * evidence.shown[:, 0]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
+from harness.board import advice_others as others
 from harness.board import advice_words
 from harness.board.advice import Situation
 from harness.board.advice_costs import Costs
 from harness.board.advice_evidence import Evidence, Lists
 from harness.board.advice_ideas import ENCODERS, Ground
+from harness.board.advice_others import Others
 from harness.board.advice_words import Composed, Words
 from harness.config import manual, yaml_files
 from harness.config.components import identity
@@ -35,9 +35,10 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
 from retrievers.base import BadInput, Ranking
 from retrievers.dense.models import ModelSource, is_here
 
-MOST = 50  # other runs whose scores by query are read
 LETTERS = 200  # documents whose script is looked at
+ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
 NOT_CACHED = "The run's rankings are not in the cache (store.path), so that its component rankings are unknown."
+NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,8 @@ class Read:
 
     run: LoggedRun
     situation: Situation
-    others: Sequence[LoggedRun]
-    notes: Sequence[str]
+    others: Others
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,27 @@ class Where:
 def read(tracker: Tracker, where: Where) -> Read:
     """The run that is named, or the best of the experiment. BadInput for a run that nothing can be said of."""
     run = _chosen(tracker, where)
-    others = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
-    others = [one for one in others if compares(one, run)]
-    if run.tags["harness.verb"] == "score":
-        note = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
-        labels = load_unchanged(run, logged_config(tracker, run)["dataset"], ("qrels",))
-        return Read(run, Situation(_of_files(tracker, run, where, labels)), others, [note])
+    peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
+    peers = [one for one in peers if compares(one, run)]
+    situation, notes = _situation(tracker, run, where)
+    found = others.read(tracker, peers, situation.evidence)
+    if situation.ground is None:
+        return Read(run, situation, found, notes)
+    ground = replace(
+        situation.ground,
+        varied=others.tried_values(run.params, (one.params for one in peers)),
+        beyond=others.edges(run.params, situation.evidence, found),
+    )
+    tried = frozenset(one.tags.get("trial_key", "") for one in (run, *peers))
+    return Read(run, replace(situation, ground=ground, tried=tried), found, notes)
+
+
+def _situation(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[Situation, list[str]]:
+    """(where a run stands, notes on what is not known of it)."""
     logged = logged_config(tracker, run)
+    if run.tags["harness.verb"] == "score":
+        labels = load_unchanged(run, logged["dataset"], ("qrels",))
+        return Situation(_of_files(tracker, run, where, labels)), [ELSEWHERE_MADE]
     dataset = load_unchanged(run, logged["dataset"], ("documents", "queries", "qrels"))
     try:
         words = advice_words.of_run(run.params, logged, where.config_dir)
@@ -85,15 +100,12 @@ def read(tracker: Tracker, where: Where) -> Read:
         if (why := explain(error, "run", ())) is None:
             raise
         note = f"No command can be given that builds on this run: {why}"
-        return Read(run, Situation(_of_files(tracker, run, where, dataset)), others, [note])
-    tried = frozenset(one.tags.get("trial_key", "") for one in (run, *others))
-    built = Built(composed, words, dataset, Cache(where.cache), tried, varied(run, others))
+        return Situation(_of_files(tracker, run, where, dataset)), [note]
+    built = Built(composed, words, dataset, Cache(where.cache))
     if built.cached:
-        return Read(run, built.situation(), others, [])
-    evidence, note = _of_files(tracker, run, where, dataset), NOT_CACHED
-    if evidence.lists is None:
-        note = f"{note} It has logged no lists either, as no trial of a sweep has: bounds are those of its scores."
-    return Read(run, built.situation(evidence), others, [note])
+        return built.situation(), []
+    evidence = _of_files(tracker, run, where, dataset)
+    return built.situation(evidence), [NOT_CACHED if evidence.lists else f"{NOT_CACHED} {NO_LISTS}"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,31 +187,6 @@ def script_of(dataset: Dataset) -> str:
     """The script of most letters of the documents, from some of them."""
     step = max(1, len(dataset.documents) // LETTERS)
     return scripts.main(" ".join(document.indexed_text[:500] for document in dataset.documents[::step]))
-
-
-def varied(run: LoggedRun, others: Sequence[LoggedRun]) -> dict[str, int]:
-    """Group or key -> how many other values of it have been tried than the run's, which is the best."""
-    found: dict[str, set[str]] = {}
-    for other in others:
-        for key in {*other.params, *run.params}:
-            if other.params.get(key) not in (None, run.params.get(key)):
-                found.setdefault(key, set()).add(other.params[key])
-    return {key: len(values) for key, values in found.items()}
-
-
-def best_elsewhere(tracker: Tracker, others: Sequence[LoggedRun], evidence: Evidence) -> np.ndarray | None:
-    """The best value of each query of the evidence in other runs, float64 [Q]; None where there are none.
-
-    NaN for a query that none has scored.
-    """
-    name, found = evidence.measure.name, []
-    for run in sorted(others, key=lambda one: -one.objective.value if one.objective else 0.0)[:MOST]:
-        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadInput):  # a run of an earlier version
-            table = read_table(tracker.download(run.run_id, "scores.csv", Path(folder)), name)
-            if name in table.values:
-                values = dict(zip(table.query_ids, (table.oof or table.values)[name].tolist(), strict=True))
-                found.append([values.get(query_id, np.nan) for query_id in evidence.query_ids])
-    return np.fmax.reduce(np.array(found)) if found else None
 
 
 def _local(group: str) -> tuple[str, ...]:

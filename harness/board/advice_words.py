@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ from harness.tracking.retrieval_run import ELSEWHERE, FILE_KEYS, OPTIONAL, absol
 from retrievers.base import BadInput
 
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate", "llm", "answer")
+NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # a text that Hydra's lexer reads as one
+NOT_TEXTS = ("null", "true", "false", "nan", "inf", "infinity")
 FIRST = ("dataset", "retriever")  # whose choices may bring others
 
 
@@ -45,7 +49,7 @@ class Words:
     @property
     def texts(self) -> list[str]:
         """As they are typed."""
-        values = (typed(override_of(Setting(key, value, str(value), ""))) for key, value in self.values.items())
+        values = (_word(key, value) for key, value in self.values.items())
         return [*(f"{group}={choice}" for group, choice in self.choices.items()), *values]
 
     def composed(self) -> Composed:
@@ -60,12 +64,27 @@ class Words:
         """
         groups = {key: value for key, value in changes.items() if key in GROUPS}
         choices = {**self.choices, **groups}
-        plain = {key: value for key, value in changes.items() if key not in GROUPS}
+        plain = {key: plain_value(value) for key, value in changes.items() if key not in GROUPS}
         kept = {key: value for key, value in self.values.items() if key.partition(".")[0] not in groups}
         if groups and kept:
             known = flatten(Words(choices, {}, self.config_dir).composed().config)
             kept = {key: value for key, value in kept.items() if key.startswith("+") or key in known}
         return Words(choices, {**kept, **plain}, self.config_dir)
+
+
+def _word(key: str, value: Any) -> str:
+    """An override; its value in quotation marks where it would be read as something else than this text."""
+    if isinstance(value, str) and NAME.fullmatch(value) and value.lower() not in NOT_TEXTS:
+        return f"{key}={value}"
+    return typed(override_of(Setting(key, value, str(value), "")))
+
+
+def plain_value(text: str) -> int | float | str:
+    """A number where the text is one."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> Words:

@@ -38,13 +38,12 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             config_dir=invocation.config_dir,
         )
         read = advice_reading.read(tracker, where)
-        elsewhere = advice_reading.best_elsewhere(tracker, read.others, read.situation.evidence)
     with stage("looking for what to try"):
         found = advise(read.situation, config["top"])
     place = next_steps.Place.of(config, invocation)
     commands = [place.command(one.verb, *one.words) for one in found]
     evidence = read.situation.evidence
-    limits, stand = ceilings(evidence, elsewhere), places(evidence)
+    limits, stand = ceilings(evidence, read.others.best), places(evidence)
     document = {
         "run_id": read.run.run_id,
         "metric": evidence.measure.name,

@@ -1,0 +1,92 @@
+"""The other runs that compare with one: their settings, and their values on its queries."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.board.advice_evidence import Evidence
+from harness.board.advice_ideas import Beyond
+from harness.board.plateau import plateau
+from harness.board.varied import varied
+from harness.evaluation.score_table import read_table
+from harness.evaluation.significance import sign_flip_test
+from harness.tracking.tracker import LoggedRun, Tracker
+from retrievers.base import BadInput
+
+MOST = 100  # runs whose scores by query are read, the best first
+FLIPS = 10_000  # of the randomisation test
+KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
+
+
+@dataclass(frozen=True, eq=False)
+class Others:
+    """Runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN for those not scored."""
+
+    runs: Sequence[LoggedRun]
+    values: np.ndarray
+
+    @property
+    def best(self) -> np.ndarray | None:
+        """The best value of each query, float64 [Q]; None without runs."""
+        return np.fmax.reduce(self.values) if len(self.runs) else None
+
+
+def read(tracker: Tracker, runs: Sequence[LoggedRun], evidence: Evidence) -> Others:
+    """The runs with scores by query, the best first."""
+    name, found, values = evidence.measure.name, [], []
+    for run in sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)[:MOST]:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadInput):  # a run of an earlier version
+            table = read_table(tracker.download(run.run_id, "scores.csv", Path(folder)), name)
+            if name in table.values:
+                of = dict(zip(table.query_ids, (table.oof or table.values)[name].tolist(), strict=True))
+                found.append(run)
+                values.append([of.get(query_id, np.nan) for query_id in evidence.query_ids])
+    return Others(found, np.array(values).reshape(len(found), len(evidence.query_ids)))
+
+
+def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Group or key -> how many other values of it have been tried. own: params of the best run. others: of the rest."""
+    found: dict[str, set[str]] = {}
+    for params in others:
+        for key, value in params.items():
+            if value != own.get(key, value):
+                found.setdefault(key, set()).add(value)
+    return {key: len(values) for key, values in found.items()}
+
+
+def edges(own: Mapping[str, str], evidence: Evidence, others: Others) -> list[Beyond]:
+    """The numbers whose best value lies at the end of what was tried, with one step beyond it."""
+    whole = ~np.isnan(others.values).any(axis=1)
+    rows = np.vstack([evidence.values[None], others.values[whole]])
+    keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
+    found = []
+    for key in keys:
+        shape = plateau(key, keys, rows, None) if key.places[0] >= 0 and key.name not in KNOWN else None
+        if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
+            beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
+            found.append(Beyond(key.name, _beyond(shape.values[shape.best], beside), shape.sentence(key.name)))
+    return found
+
+
+def untold(evidence: Evidence, others: Others) -> LoggedRun | None:
+    """The best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
+    for run, values in zip(others.runs, others.values, strict=True):
+        gaps = np.nan_to_num(evidence.values - values)
+        if gaps.any():
+            (p,), _ = sign_flip_test(gaps[None], 0, FLIPS)
+            return run if p > 0.05 else None
+    return None
+
+
+def _beyond(best: str, beside: str) -> str:
+    """One more step from the value beside the best: by the same factor where both are above 0, else by as much."""
+    last, before = float(best), float(beside)
+    if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
+        return str(int(2 * last - before))
+    return f"{last * last / before if last > 0 and before > 0 else 2 * last - before:.4g}"
