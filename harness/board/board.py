@@ -31,8 +31,14 @@ class Board:
     figures: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def assembled(runs: BoardRuns, tracker: Tracker, folder: Path) -> Board:
-    """The board of the runs. folder: for downloads."""
+def assembled(
+    runs: BoardRuns,
+    tracker: Tracker,
+    folder: Path,
+    sections: Sequence[Section] = (),
+    figures: Mapping[str, bytes] | None = None,
+) -> Board:
+    """The board of the runs. folder: for downloads. sections, figures: as in `Board`."""
     experiment = runs.runs[0].run.experiment
     return Board(
         experiment=experiment,
@@ -40,4 +46,6 @@ def assembled(runs: BoardRuns, tracker: Tracker, folder: Path) -> Board:
         leaderboard=leaderboard(runs),
         matters=matters(runs),
         details=details(runs, tracker, folder),
+        sections=sections,
+        figures=figures or {},
     )

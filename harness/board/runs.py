@@ -70,19 +70,32 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
     found = chosen(tracker, asked)
     runs = [one.run for one in found.runs]
     tables = _tables(tracker, runs, asked.metric, folder)
-    first, derived = tables[0], Derived(tracker, folder)
-    losses = [_losses(run, table, derived) for run, table in zip(runs, tables, strict=True)]
+    placed = [BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)]
+    derived = Derived(tracker, folder)
+    return of_tables(asked.metric, found.select_on, list(zip(placed, tables, strict=True)), derived, found.notes)
+
+
+def of_tables(
+    metric: str,
+    select_on: str,
+    scored: Sequence[tuple[BoardRun, Table]],
+    derived: Derived,
+    notes: Sequence[str] = (),
+) -> BoardRuns:
+    """The runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
+    first = scored[0][1]
+    losses = [_losses(one.run, table, derived) for one, table in scored]
     return BoardRuns(
-        metric=asked.metric,
-        select_on=found.select_on,
-        runs=tuple(BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)),
+        metric=metric,
+        select_on=select_on,
+        runs=tuple(one for one, _ in scored),
         query_ids=first.query_ids,
         needs=first.needs,
         multi_turn=first.multi_turn,
         public=first.public,
-        values=np.stack([table.oof.get(asked.metric, table.values[asked.metric]) for table in tables]),
+        values=np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored]),
         losses=np.stack(losses),
-        notes=(*found.notes, *derived.notes),
+        notes=(*notes, *derived.notes),
     )
 
 

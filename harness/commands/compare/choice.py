@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.board.choice import same_queries
 from harness.config.text import counted
-from harness.data.files import some
 from harness.evaluation.measures import SPAN_MEASURES, of_spans
 from harness.tracking.logged_run import recommended
-from harness.tracking.ranking import SCORED_QUERIES, RankedRun, Wanted, distinct, rank
-from harness.tracking.retrieval_run import SCORED_IDS
+from harness.tracking.ranking import RankedRun, Wanted, distinct, rank
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
@@ -76,7 +75,7 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
         notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
-    ranked, left_out = _comparable(ranked)
+    ranked, left_out = same_queries(ranked)
     notes += left_out
     best = [one.run for one in ranked[: config["top"]]]
     if len(best) < 2:
@@ -92,37 +91,6 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
         )
     return Choice(best, ranking.select_on, notes)
-
-
-def _comparable(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """(the runs without the scored files whose queries are not those of the others, a note on these).
-
-    A file that lacks difficult queries would rank first. The queries are those of the retrieval runs; among files alone
-    those that most of them have, of equally many the larger set.
-    """
-    files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
-    if not files:
-        return list(ranked), []
-    ids = {run.run_id for run in files}
-    taken = {_scored_on(one.run) for one in ranked if one.run.run_id not in ids}
-    if not taken:
-        sizes = Counter({_scored_on(run): run.metrics.get(SCORED_QUERIES, 0) for run in files})
-        often = Counter(_scored_on(run) for run in files)
-        taken = {max(often, key=lambda queries: (often[queries], sizes[queries]))}
-    left = {run.run_id: run.name for run in files if not any(_same_queries(_scored_on(run), one) for one in taken)}
-    names = some(left.values())
-    note = f"Left out, since they were scored on other queries: {names}. With missing=zero a file is scored on all."
-    return [one for one in ranked if one.run.run_id not in left], [note] if left else []
-
-
-def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
-    """sha256 of a run's labels, and of the ids of the queries that it is scored on; None where it does not say."""
-    return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
-
-
-def _same_queries(first: tuple[str | None, str | None], second: tuple[str | None, str | None]) -> bool:
-    """Runs of earlier versions do not name their queries; what is compared in the end is checked query by query."""
-    return first[0] == second[0] and (first[1] == second[1] or None in (first[1], second[1]))
 
 
 def _kinds(ranked: Sequence[RankedRun]) -> str:

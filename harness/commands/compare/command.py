@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.commands.compare import page, pasted, retrieval_runs, task_runs, web_page
+from harness.commands.compare import on_board, page, pasted, retrieval_runs, task_runs, web_page
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
@@ -51,9 +51,10 @@ class RetrievalComparer:
         measures.parse(metric)
 
     def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
-        comparison = retrieval_runs.comparison(retrieval_runs.read(tracker, choice.labelled, folder), settings)
-        comparison = comparison.with_notes(choice.notes)
-        return Report(comparison, partial(page.run_sections, comparison), partial(web_page.of_runs, comparison))
+        runs = retrieval_runs.read(tracker, choice.labelled, folder)
+        comparison = retrieval_runs.comparison(runs, settings).with_notes(choice.notes)
+        html = on_board.html(comparison, runs, tracker, folder, settings)  # while its downloads are there
+        return Report(comparison, partial(page.run_sections, comparison), lambda: html)
 
 
 class TaskComparer:
@@ -63,7 +64,7 @@ class TaskComparer:
     def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
         comparison = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
         comparison = comparison.with_notes(choice.notes)
-        return Report(comparison, partial(page.file_sections, comparison), partial(web_page.of_files, comparison))
+        return Report(comparison, partial(page.file_sections, comparison), partial(web_page.html, comparison))
 
 
 def comparer_of(kind: RunKind) -> Comparer:

@@ -1,64 +1,30 @@
-"""A comparison as one HTML page: the tables, and every query or item with what each run made of it.
+"""The page of compared submissions to a text task: the tables, and every item with what each submission made of it.
 
-The page is the template `comparison.html` filled with the comparison's data.
+The page is the template `comparison.html` filled with the comparison's data. Retrieval runs have a board: on_board.py.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from harness.commands.compare import figures, page
-from harness.commands.compare.comparison import (
-    LISTED,
-    ComparedItem,
-    ComparedQuery,
-    Comparison,
-    RetrievalComparison,
-    TaskComparison,
-)
+from harness.commands.compare.comparison import ComparedItem, TaskComparison
 from harness.reports.markup import finite
 from harness.reports.page import TEMPLATES, filled
-from harness.reports.sections import Section
 
 TEMPLATE = TEMPLATES / "comparison.html"
 
 
-def of_runs(comparison: RetrievalComparison) -> str:
-    """The page of retrieval runs, with the LISTED queries on which they differ most."""
-    values = comparison.by_query
-    order = np.argsort(-np.nan_to_num(values.max(axis=0) - values.min(axis=0)), kind="stable")[:LISTED]
-    rows = [_query(comparison.queries[row]) for row in order.tolist()]
-    honest = ", ".join(run.label for run in comparison.runs if run.out_of_fold)
-    note = f"Values of {honest} are out of fold; the documents are those of the lists as written." if honest else ""
-    return _page(comparison, page.run_tables(comparison), figures.run_figures(comparison), rows, note)
-
-
-def of_files(comparison: TaskComparison) -> str:
-    """The page of submissions to a text task, with the LISTED items on which they differ most."""
-    rows = [_item(one) for one in comparison.items]
-    return _page(comparison, page.file_tables(comparison), figures.file_figures(comparison), rows)
-
-
-def _page(
-    comparison: Comparison,
-    sections: Sequence[Section],
-    drawn: Mapping[str, bytes],
-    rows: Sequence[dict[str, Any]],
-    note: str = "",
-) -> str:
-    """rows: the queries or items. note: what to know about their values."""
-    unit = comparison.unit
+def html(comparison: TaskComparison) -> str:
+    """The page, with the items on which the submissions differ most."""
+    drawn = figures.file_figures(comparison)
     return filled(
         TEMPLATE,
         {
             "title": page.title(comparison),
             "metric": comparison.metric,
-            "unit": unit,
-            "nouns": [{"queries": "query", "items": "item"}[unit], unit],
+            "nouns": ["item", "items"],
             "total": comparison.count,
             "runs": [{"label": run.label, "name": run.run.name} for run in comparison.runs],
             "sections": [
@@ -69,23 +35,12 @@ def _page(
                     "rows": [[*row] for row in one.rows],
                     "figures": [name for name in one.figures if name in drawn],
                 }
-                for one in sections
+                for one in page.file_tables(comparison)
             ],
             "figures": {name: base64.b64encode(png).decode() for name, png in drawn.items()},
-            "rows": rows,
-            "note": note,
+            "rows": [_item(one) for one in comparison.items],
         },
     )
-
-
-def _query(one: ComparedQuery) -> dict[str, Any]:
-    """documents: for each run [id, snippet or null, relevant or null] of each document."""
-    return {
-        "id": one.query_id,
-        "texts": [["", one.text]] if one.text else [],
-        "values": [finite(value) for value in one.values.values()],
-        "documents": [[[doc.doc_id, doc.snippet, doc.relevant] for doc in docs] for docs in one.documents.values()],
-    }
 
 
 def _item(one: ComparedItem) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from html_pages import Parts, data_of
 
+from harness.board.packing import unpacked_places
 from harness.commands.compare.comparison import Pair, verdict
 from harness.evaluation import measures
 from harness.evaluation.significance import Difference, differences
@@ -106,15 +107,20 @@ def test_changed_queries_have_their_texts(harness, runs):
     }  # fmt: skip
 
 
-def test_the_page_has_every_query_with_the_documents_of_all_runs(harness, runs):
-    page = data_of(Path(harness(*COMPARE).json["files"]["html"]).read_text("utf-8"))
-    rows = {row["id"]: row for row in page["rows"]}
-    assert list(rows) == ["3", "7", "5"]  # the greatest differences first
-    assert rows["3"]["texts"] == [["", "물은 몇 도에서 끓어?"]]
-    assert rows["3"]["values"] == [1, 0]
-    assert rows["3"]["documents"][0][0] == ["d2", "물은 섭씨 100도에서 끓는다", True]
-    assert rows["5"]["documents"] == [[], []]
+def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(harness, runs):
+    page = data_of(
+        Path(harness("compare", f"runs=[{','.join(runs)}]", "format=json").json["files"]["html"]).read_text()
+    )
+    # The best first, and its label is that of the comparison, whose order was given.
+    assert [run["short"] for run in page["runs"]] == ["B: bm25 · none", "A: bm25 · score"]
+    assert [run["value"] for run in page["runs"]] == [1, pytest.approx(1 / 3, abs=1e-6)]
+    assert page["queries"]["ids"] == ["3", "5", "7"]
+    kinds = unpacked_places(page["queries"]["matrix"]["cells"]).reshape(3, 2)
+    table = page["queries"]["matrix"]["table"]
+    lost = [[page["queries"]["kinds"][table[cell][1]] for cell in query] for query in kinds]
+    assert lost == [["", "wrongly_withheld"], ["", ""], ["", "wrongly_withheld"]]
     assert [section["title"] for section in page["sections"]][:3] == ["Runs", "What differs", "Verdict"]
+    assert page["leaderboard"]["rows"][1]["p"] == 0.5  # as the comparison's own test
 
 
 def test_the_settings_that_differ_come_first(harness, runs):
