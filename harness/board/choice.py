@@ -138,16 +138,23 @@ def _named(tracker: Tracker, asked: Asked) -> Chosen:
                 f"Run {run.named} is of task={task}, whose measures have no value for each query. To compare them: "
                 f"harness compare task={task} 'runs=[ID,ID]'"
             )
-    select_on = asked.select_on or ("public" if all(run.select_on == "public" for run in found.values()) else "all")
+    return of_runs(tracker, list(found.values()), asked.metric, asked.select_on, notes)
+
+
+def of_runs(
+    tracker: Tracker, runs: Sequence[LoggedRun], metric: str, select_on: str | None, notes: Sequence[str] = ()
+) -> Chosen:
+    """These finished runs, the best first. BadInput unless all have the measure, and their scores compare."""
+    select_on = select_on or ("public" if all(run.select_on == "public" for run in runs) else "all")
     ranked = []
-    for run in found.values():
-        score = score_of(tracker, run, asked.metric, select_on)
+    for run in runs:
+        score = score_of(tracker, run, metric, select_on)
         if score is None:
             over = " over the public queries" if select_on == "public" else ""
-            raise BadInput(f"Run {run.named} has no {asked.metric}{over}. Choose other runs, or metric=NAME.")
+            raise BadInput(f"Run {run.named} has no {metric}{over}. Choose other runs, or metric=NAME.")
         ranked.append(RankedRun(run, score))
     for one in ranked[1:]:
-        if name := differ(ranked[0].run, one.run, asked.metric, select_on):
+        if name := differ(ranked[0].run, one.run, metric, select_on):
             raise BadInput(
                 f"Run {one.run.named} has other {MEANING[name]} than run {ranked[0].run.named} ({name}): such scores "
                 "do not compare. Name runs of the same data and measures."

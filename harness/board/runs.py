@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.board.choice import Asked, chosen
+from harness.board.choice import Asked, Chosen, chosen
 from harness.board.losses import Derived
 from harness.board.settings import short_names
 from harness.data.files import some
@@ -67,12 +67,16 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
     BadInput if the measure is no mean over queries, if the runs do not compare, and if a run has no scores by query.
     """
     check_measure(asked.metric)
-    found = chosen(tracker, asked)
+    return of_chosen(tracker, chosen(tracker, asked), asked.metric, folder)
+
+
+def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
+    """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read`."""
     runs = [one.run for one in found.runs]
-    tables = _tables(tracker, runs, asked.metric, folder)
+    tables = _tables(tracker, runs, metric, folder)
     placed = [BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)]
     derived = Derived(tracker, folder)
-    return of_tables(asked.metric, found.select_on, list(zip(placed, tables, strict=True)), derived, found.notes)
+    return of_tables(metric, found.select_on, list(zip(placed, tables, strict=True)), derived, found.notes)
 
 
 def of_tables(

@@ -1,0 +1,49 @@
+"""The board of a sweep's trials, which its parent run keeps."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from harness.board import page
+from harness.board.board import assembled
+from harness.board.choice import of_runs
+from harness.board.runs import of_chosen
+from harness.commands.sweep.execution import Execution, tell
+from harness.commands.sweep.summary import Summary
+from harness.data.files import write_text
+from harness.tracking.mlflow_client import Unreachable
+from harness.tracking.run_kind import Retrieval
+from retrievers.base import BadInput
+
+
+def write_boards(execution: Execution, summary: Summary, folder: Path) -> int:
+    """Write `board.html`, and `board-0.html` … of groups of trials that do not compare; returns how many.
+
+    There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials.
+    """
+    kind, objective = execution.sweep.kind, execution.sweep.settings["objective"]
+    if not (isinstance(kind, Retrieval) and execution.tracker.keeps_files and kind.is_query_mean(objective)):
+        return 0
+    count = 0
+    for place, part in enumerate(summary.parts):
+        ids = {result.key: result.run_id for result in part.results.values() if result.status == "FINISHED"}
+        wanted = set(filter(None, ids.values()))
+        if len(wanted) < 2:
+            continue
+        try:
+            write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", _board(execution, wanted, objective))
+            count += 1
+        except (BadInput, Unreachable) as error:
+            tell([f"There is no board of the trials: {error}"])
+    return count
+
+
+def _board(execution: Execution, wanted: set[str], objective: str) -> str:
+    tracker, settings = execution.tracker, execution.sweep.settings
+    logged = tracker.runs(settings["experiment_name"], {}, "FINISHED")  # the latest first
+    trials = [run for run in reversed(logged) if run.run_id in wanted]
+    chosen = of_runs(tracker, trials, objective, settings["select_on"])
+    with tempfile.TemporaryDirectory() as downloads:
+        runs = of_chosen(tracker, chosen, objective, Path(downloads))
+        return page.html(assembled(runs, tracker, Path(downloads)))
