@@ -17,32 +17,33 @@ from harness.tracking.run_kind import Retrieval
 from retrievers.base import BadInput
 
 
-def write_boards(execution: Execution, summary: Summary, folder: Path) -> int:
-    """Write `board.html`, and `board-0.html` … of groups of trials that do not compare; returns how many.
+def write_boards(execution: Execution, summary: Summary, folder: Path) -> None:
+    """Write `board.html`, and `board-0.html` … of groups of trials that do not compare.
 
-    There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials.
+    There is none of a text task, of an objective that is no mean over queries, and of fewer than two different trials;
+    and none where the public part chooses, since it would show the private scores of all trials.
     """
-    kind, objective = execution.sweep.kind, execution.sweep.settings["objective"]
-    if not (isinstance(kind, Retrieval) and execution.tracker.keeps_files and kind.is_query_mean(objective)):
-        return 0
-    count = 0
+    kind, settings = execution.sweep.kind, execution.sweep.settings
+    shown = isinstance(kind, Retrieval) and execution.tracker.keeps_files and settings["select_on"] == "all"
+    if not shown or not kind.is_query_mean(settings["objective"]):
+        return
     for place, part in enumerate(summary.parts):
         ids = {result.key: result.run_id for result in part.results.values() if result.status == "FINISHED"}
         wanted = set(filter(None, ids.values()))
         if len(wanted) < 2:
             continue
         try:
-            write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", _board(execution, wanted, objective))
-            count += 1
+            write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", _board(execution, wanted))
         except (BadInput, Unreachable) as error:
             tell([f"There is no board of the trials: {error}"])
-    return count
 
 
-def _board(execution: Execution, wanted: set[str], objective: str) -> str:
+def _board(execution: Execution, wanted: set[str]) -> str:
+    """The page. wanted: ids of runs."""
     tracker, settings = execution.tracker, execution.sweep.settings
     logged = tracker.runs(settings["experiment_name"], {}, "FINISHED")  # the latest first
     trials = [run for run in reversed(logged) if run.run_id in wanted]
+    objective = settings["objective"]
     chosen = of_runs(tracker, trials, objective, settings["select_on"])
     with tempfile.TemporaryDirectory() as downloads:
         runs = of_chosen(tracker, chosen, objective, Path(downloads))

@@ -56,15 +56,14 @@ class Ending:
                 folder = self.execution.context.folder / (f"best-{place}" if part.apart else "best")
                 best[part.label], numbers = folder, self._log_best_in_full(part, folder)
         failed = any(result.status == "FAILED" for result in summary.results.values())
-        boards = self._close_parent(
+        self._close_parent(
             summary,
             {} if summary.groups else numbers,
             "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED",
         )
         context = self.execution.context
         unsent = [*context.folder.glob("trials/*.unsent"), *([self.record.unsent] if self.record.unsent else [])]
-        shown = boards if summary.select_on == "public" else 0  # else private scores of the trials count already
-        document = self._document(summary, best, len(unsent), summary.private_views + shown)
+        document = self._document(summary, best, len(unsent))
         style = self.execution.sweep.settings["format"]
         there = Place(self.execution.sweep.settings, {}, self.execution.sweep.launcher.config_dir)
         terminal.emit(style, document, lambda console: show(console, summary, document, there))
@@ -128,17 +127,17 @@ class Ending:
                 tell([f"The best trial is not logged in full, since {error}. Its files: {folder}"])
         return record.metrics
 
-    def _close_parent(self, summary: Summary, numbers: Mapping[str, float], status: str) -> int:
-        """Returns how many boards were written. numbers: metrics of the best trial in full."""
+    def _close_parent(self, summary: Summary, numbers: Mapping[str, float], status: str) -> None:
+        """numbers: metrics of the best trial in full."""
         tracker, folder = self.execution.tracker, self.execution.context.folder
         files = write_files(summary, folder / "summary")
-        boards = write_boards(self.execution, summary, files) if status == "FINISHED" else 0
+        if status == "FINISHED":
+            write_boards(self.execution, summary, files)
         self.record.metrics = dict(numbers) | summary.parent_metrics()
         self.record.objective = summary.ranked_by
         self.record.tables = {"trials.json": summary.table()}
         self.record.end_tags = summary.parent_tags(self._pages(summary))
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
-        return boards
 
     def _pages(self, summary: Summary) -> dict[str, str]:
         """Label of each group of trials that compare -> where the tracker's pages list them, best first."""
@@ -161,14 +160,13 @@ class Ending:
         shown = [*OBJECTIVE_METRICS, *(objective.name for objective in part.objectives[1:])]
         return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, list(sweep.swept))
 
-    def _document(self, summary: Summary, best: Mapping[str, Path], unsent: int, peeks: int) -> dict[str, Any]:
+    def _document(self, summary: Summary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
         """The JSON document of the command.
 
-        best: label of a group -> folder of its best trial. unsent: runs that are not logged yet. peeks: how often
-        private scores are shown.
+        best: label of a group -> folder of its best trial. unsent: runs that are not logged yet.
         """
         execution, record = self.execution, self.record
-        views = 0 if record.unsent else execution.tracker.count_private_view(record.experiment, peeks)
+        views = 0 if record.unsent else execution.tracker.count_private_view(record.experiment, summary.private_views)
         return summary.to_json() | {
             "plan": execution.forecast(list(execution.trials.values())),
             "files": {
