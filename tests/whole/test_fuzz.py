@@ -26,7 +26,7 @@ SHIPPED, VERIFIED, SAME = "a file of this package", "its checksum is verified fi
 APART = "in a process of its own"
 ELSEWHERE = {  # functions that open or parse something, and why no valid input reaches them
     "api.py:_called": "format `config`, through the command line",
-    "commands/compare/settings.py:_brought": SHIPPED,
+    "board/settings.py:_values": SHIPPED,
     "cli.py:_drop_output": "opens /dev/null",
     "commands/export/history.py:_refuse": "names the file that a refusal is about",
     "commands/export/ledger.py:_exported": "takes a damaged file for a foreign one",
