@@ -70,7 +70,7 @@ def made_lists(runs, dataset, place):
         relevant = list(dataset.qrels.grades[query.query_id])
         others = [f"d{number:03}" for number in rng.choice(DOCUMENTS, 12, replace=False)]
         docs = [one for one in others if one not in relevant]
-        lost = round(6 * (1 - runs.values[place, row]))
+        lost = round(6 * (1 - np.nan_to_num(runs.values[place, row])))
         for step, one in enumerate(relevant):
             docs.insert(lost + step, one)
         scores = np.sort(rng.gamma(4, 3, 10))[::-1]

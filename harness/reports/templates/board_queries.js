@@ -32,7 +32,7 @@
     }
     for (let q = 0; q < Q; q += 1) {
       mean[q] = count[q] ? mean[q] / count[q] : NaN;
-      spread[q] = count[q] ? Math.max(squares[q] / count[q] - mean[q] ** 2, 0) : -1;
+      spread[q] = count[q] ? Math.round(1e6 * (squares[q] / count[q] - mean[q] ** 2)) : -1; // rounded: equal ones stay in order
     }
     return { mean, spread, best, solvers, count };
   }

@@ -1,6 +1,6 @@
 // One query opened: its turns, and side by side what the selected runs searched, returned and decided.
 
-let queryPanel;
+let queryPanel, queryMarks;
 {
   // The words of a text as they are compared.
   const WORD = /[\p{L}\p{N}]+/gu;
@@ -31,6 +31,8 @@ let queryPanel;
     }
     return [...pieces, text.slice(at)].filter((piece) => piece !== "");
   }
+
+  queryMarks = { wordsOf, markedText };
 
   // The panel of a query. place: of the query; data: what `matrix()` gives; tools: buttons beside its title.
   queryPanel = async (place, data, tools) => {
