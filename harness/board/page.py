@@ -6,10 +6,12 @@ The page is the template `board.html`, filled; `board.js` says what a tab's file
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from harness.board.runs import BoardRun
+import numpy as np
+
+from harness.board.runs import LOSSES, BoardRuns
 from harness.board.settings import changed_settings
 from harness.reports.markup import finite
 from harness.reports.page import TEMPLATES, filled
@@ -19,12 +21,6 @@ if TYPE_CHECKING:
     from harness.board.board import Board
 
 TEMPLATE = TEMPLATES / "board.html"
-
-
-class Part(Protocol):
-    """What one tab shows."""
-
-    def to_json(self) -> dict[str, Any]: ...
 
 
 def html(board: Board) -> str:
@@ -44,7 +40,7 @@ def document(board: Board) -> dict[str, Any]:
             "queries": len(runs.query_ids),
             "notes": [*runs.notes],
         },
-        "runs": _runs(runs.runs),
+        "runs": _runs(runs),
         "leaderboard": board.leaderboard.to_json(),
         "matters": board.matters and board.matters.to_json(),
         "queries": board.details.to_json(),
@@ -53,9 +49,9 @@ def document(board: Board) -> dict[str, Any]:
     }
 
 
-def _runs(runs: Sequence[BoardRun]) -> list[dict[str, Any]]:
-    """params: the settings in which the runs differ; null where a run has none."""
-    changed = changed_settings([one.run.params for one in runs])
+def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
+    """params: the settings in which the runs differ; null where a run has none. losses: kind -> number of queries."""
+    changed = changed_settings([one.run.params for one in runs.runs])
     return [
         {
             "id": one.run.run_id,
@@ -66,8 +62,11 @@ def _runs(runs: Sequence[BoardRun]) -> list[dict[str, Any]]:
             "high": finite(one.score.high),
             "kind": one.score.kind,
             "params": {key: values[place] for key, values in changed.items()},
+            "losses": {
+                LOSSES[kind]: count for kind, count in enumerate(np.bincount(losses).tolist()) if LOSSES[kind] and count
+            },
         }
-        for place, one in enumerate(runs)
+        for place, (one, losses) in enumerate(zip(runs.runs, runs.losses, strict=True))
     ]
 
 

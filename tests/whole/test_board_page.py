@@ -249,7 +249,7 @@ def test_a_sweep_of_the_sample_has_a_board(opened, sample):
     assert tab.locator("tr.run").count() == len(sample["rows"]) == 12
     assert tab.locator(".pick h2").inner_text() == sample["rows"][0]["short_name"]
     seen = [*names(tab)]
-    assert {"leaderboard", "queries", "pair"} <= {*seen}
+    assert {"leaderboard", "matters", "queries", "pair"} <= {*seen}
     tab.evaluate("selection.set([0, 11])")
     tab.locator(".verdict").wait_for()
     for name in ("leaderboard", "pair"):

@@ -69,7 +69,19 @@
     return make("div", { class: "changes" }, ...said, found.length > LISTED ? make("span", { class: "soft" }, `+${found.length - LISTED}`) : null);
   }
 
-  function line(row, above, again) {
+  // Of how many queries each kind of loss is
+  function lost(run) {
+    const words = ([name, count]) => `${say(LOSS[name].words)}: ${grouped(count)}`, counts = Object.entries(run.losses);
+    const right = DATA.head.queries - counts.reduce((sum, [, count]) => sum + count, 0), all = [...counts, ["", right]];
+    return make("div", { class: "stack", role: "img", "aria-label": all.map(words).join(", "), ...tip(all.map(words).join("\n")) },
+      ...all.map(([name, count]) => make("span", { style: { flex: `${count} 0 0`, background: name ? LOSS[name].colour : "var(--line)", display: count ? "" : "none" } })));
+  }
+  function legend() {
+    const kinds = Object.keys(LOSS).filter((name) => name && DATA.runs.some((run) => run.losses[name]));
+    return make("div", { class: "keys" }, ...kinds.map((name) => make("span", {}, dot(LOSS[name].colour), say(LOSS[name].words))));
+  }
+
+  function line(row, above) {
     const run = runOf(row), chosen = selection.includes(row.run);
     const box = make("input", { type: "checkbox", "aria-label": say({ en: `Select ${run.short}`, ko: `${run.short} 선택` }),
       onclick: (event) => event.stopPropagation(), onchange: () => { selection.toggle(row.run); box.checked = selection.includes(row.run); } });
@@ -78,13 +90,13 @@
       run.short, row.run === PICK?.run ? make("span", { class: "badge" }, say({ en: "recommended", ko: "추천" })) : null);
     const shown = make("tr", { class: `run ${isSame(row) ? "same" : ""} ${chosen ? "is-chosen" : ""}`, "data-run": row.run },
       make("td", { class: "box" }, box), make("td", { class: "place number" }, String(row.run + 1)),
-      make("th", { scope: "row" }, name, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))),
+      make("th", { scope: "row" }, name, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))), make("td", { class: "lost" }, lost(run)),
       ...COLUMNS.map((one) => make("td", { class: "number " + one.name, "data-head": one.title() }, ...[one.cell(row)].flat())));
     return shown;
   }
   function open(row, shown, name) {
     const next = shown.nextSibling, there = next?.dataset.of;
-    if (there) next.remove(); else shown.after(make("tr", { "data-of": row.run }, make("td", { colspan: 4 + COLUMNS.length }, detail(row))));
+    if (there) next.remove(); else shown.after(make("tr", { "data-of": row.run }, make("td", { colspan: 5 + COLUMNS.length }, detail(row))));
     name.setAttribute("aria-expanded", !there);
   }
   function detail(row) {
@@ -133,14 +145,14 @@
       "다른 모든 실행은 가장 좋은 실행과 구별됩니다(짝지은 무작위화 검정, Holm 보정, 5 %)."] } :
       { en: ["Worse than the best", runsOf(count)], ko: ["가장 좋은 실행보다 나쁨", runsOf(count)] };
     const [title, sentence] = say(words);
-    return make("tr", { class: `group ${group ? "same" : ""}` }, make("td", { colspan: 4 + COLUMNS.length }, make("b", {}, title), " ", make("span", { class: "soft" }, sentence)));
+    return make("tr", { class: `group ${group ? "same" : ""}` }, make("td", { colspan: 5 + COLUMNS.length }, make("b", {}, title), " ", make("span", { class: "soft" }, sentence)));
   }
 
   function table(root) {
     const body = make("tbody"), head = make("tr"), found = make("span", { class: "soft", role: "status" });
     const more = make("button", { class: "plain more", onclick: () => { state.limit += 10 * PART; list(); } },
       say({ en: "Show more", ko: "더 보기" }));
-    const sorter = (name, title, down) => make("th", { scope: "col", class: name, "aria-sort": state.sort === name ? (state.down ? "descending" : "ascending") : null },
+    const sorter = (name, title, down) => make("th", { scope: "col", class: name === "name" ? name : "number-head", "aria-sort": state.sort === name ? (state.down ? "descending" : "ascending") : null },
       make("button", { class: state.sort === name ? "on" : null, onclick: () => {
         state.down = state.sort === name ? !state.down : Boolean(down);
         state.sort = name;
@@ -151,7 +163,8 @@
       const mine = listed();
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
         make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
-        make("th", { class: "picture" }, make("span", { class: "spoken" }, say({ en: "95 % interval", ko: "95 % 신뢰구간" })), axis()), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
+        make("th", { class: "picture" }, make("span", { class: "spoken" }, say({ en: "95 % interval", ko: "95 % 신뢰구간" })), axis()),
+        make("th", { class: "lost" }, say({ en: "what goes wrong", ko: "잘못된 질의" })), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
       const rows = [];
       mine.slice(0, state.limit).forEach((row, i) => {
         if (banded() && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));
@@ -173,7 +186,7 @@
     root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
       say({ en: "dots are values, lines their 95 % intervals; the dashed line is the best", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
       make("div", { class: "tools" }, filter, TESTED ? same : null, found),
-      make("table", { class: "board" }, make("thead", {}, head), body), more));
+      make("table", { class: "board" }, make("thead", {}, head), body), more, legend()));
     body.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step || !event.target.closest("tr.run")) return;

@@ -6,7 +6,7 @@ if (DATA.runs.length > 1) {
   let part = DATA.head.select_on === "public" ? "private" : "all";
 
   const mark = (i) => make("span", { class: "slot", style: { background: NAMES[i], borderColor: NAMES[i] } });
-  const p3 = (p) => (p < .0001 ? "p < 0.0001" : `p = ${number(p, p < .01 ? 4 : 3)}`);
+  const p3 = (p) => (p < .0001 ? "p < 0.0001" : `p\u00a0=\u00a0${number(p, p < .01 ? 4 : 3)}`);
 
   // ---- The pair: the first two selected runs
   function pair() {
@@ -17,7 +17,7 @@ if (DATA.runs.length > 1) {
 
   function heading(places, parts) {
     const [first, second] = places, label = [{ en: "First run", ko: "첫째 실행" }, { en: "Second run", ko: "둘째 실행" }];
-    const choice = (i) => make("label", { class: "side" }, mark(i),
+    const choice = (i) => make("label", { class: "one" }, mark(i),
       runChoice(say(label[i]), places[i], (place) => {
         if (place === places[1 - i]) choosePair(second, first);
         else if (i) choosePair(first, place); else choosePair(place, second);
