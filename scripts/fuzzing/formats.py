@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.board import runs as board_runs
+from harness.board.choice import Chosen
 from harness.commands.compare import retrieval_runs, task_runs
 from harness.commands.compare.comparison import Settings
 from harness.commands.export.ledger import Ledger
@@ -40,6 +42,7 @@ from harness.tasks.corrections import Corrections
 from harness.tracking import provenance, task_run
 from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.logged_run import in_full, read_config
+from harness.tracking.ranking import RankedRun
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, NoTracker
 from retrievers.base import BadInput, Predictions, Qrels, Query, Ranking
@@ -365,10 +368,15 @@ TRIALS = {
 }
 
 
-@reads("scores.csv", {"scores.csv": SCORES})
+LOSSES = SCORES.replace(b"public,m", b"public,loss,m").replace(b",1,1.0", b",1,,1.0")
+LOSSES = LOSSES.replace(b",0,0.5", b",0,not_found,0.5").replace(b",1,0.25", b",1,misranked,0.25")
+
+
+@reads("scores.csv", {"scores.csv": LOSSES, "old.csv": SCORES})
 def _scores(folder: Path) -> None:
     read_table(folder / "scores.csv")
     read_table(folder / "scores.csv", "mrr")
+    read_table(folder / "old.csv")
 
 
 @reads("trials.csv", {"trials.csv": tables.csv_text(TRIALS).encode(), "items.csv": tables.csv_text(ITEMS).encode()})
@@ -478,6 +486,8 @@ def _retrieval(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         runs = retrieval_runs.read(tracker, {"A": a, "B": b}, Path(name))  # type: ignore[arg-type]
         retrieval_runs.comparison(runs, Settings("modified_map@3", 100, 0))
+        ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
+        board_runs.of_chosen(tracker, Chosen("all", ranked, ()), "mrr", Path(name))  # type: ignore[arg-type]
 
 
 def _task_files() -> Files:
