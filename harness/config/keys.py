@@ -80,6 +80,7 @@ KEYS: dict[str, Key] = {
     "query": Key(str, lines=True),
     "dry_run": Key(bool),
     "objectives": Key(list[str] | None),
+    "budget": Key(str | None),
     "trace": Key(Literal["none", "errors", "all"]),
     "sweep.trace": Key(Literal["none"]),
     "verify_only": Key(bool),

@@ -72,23 +72,28 @@ class Learner:
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         if payoff is None:
             raise ValueError("a gate that learns needs a payoff")
+        rule, out_of_fold, folds = self.learn(inputs, payoff)
+        known, signal = payoff.within(np.ones(len(payoff.rows), bool)), rule.signal(inputs)
+        return Decision(
+            rule.shown(signal),
+            signal,
+            fitted=self._summary(rule, known, signal),
+            out_of_fold=out_of_fold,
+            folds=folds,
+            curve=self._curve(rule, known, signal),
+        )
+
+    def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
+        """(the rule learnt from the queries `payoff.rows`, `out_of_fold` and `folds` of `Decision`)."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         inner = [_split(payoff, INNER, repeat) for repeat in range(self.repeats)]
         folds = [_split(payoff, self.folds, self.repeats + repeat) for repeat in range(self.repeats)]
-        known = payoff.within(everything[0] > 0)
-        rule = self.rules(inputs, known, everything, inner)[0]
-        signal = rule.signal(inputs)
-        shown = rule.shown(signal)
-        held_out = len(payoff.rows) > 1
-        return Decision(
-            shown,
-            signal,
-            fitted=self._summary(rule, known, signal),
-            out_of_fold=self._out_of_fold(inputs, payoff, inner, folds, shown) if held_out else None,
-            folds=np.stack(folds) if held_out else None,
-            curve=self._curve(rule, known, signal),
-        )
+        rule = self.rules(inputs, payoff.within(everything[0] > 0), everything, inner)[0]
+        if len(payoff.rows) < 2:
+            return rule, None, None
+        shown = rule.shown(rule.signal(inputs))
+        return rule, self._out_of_fold(inputs, payoff, inner, folds, shown), np.stack(folds)
 
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         """One rule per row of `weights`, learnt only from the queries with a weight above 0.

@@ -167,13 +167,18 @@ def decide(config: RunConfig, rankings: Mapping[str, Ranking], ordered: Ordered,
     payoff = payoff_of(config, config.objective, ordered.candidates, session.dataset) if gate.learns else None
     if payoff and ordered.learnt:
         payoff = replace(payoff, unseen=ordered.learnt.unseen)
+    return gate.decide(gate_inputs(config, rankings, session), payoff)
+
+
+def gate_inputs(config: RunConfig, rankings: Mapping[str, Ranking], session: Session) -> CachedInputs:
+    """What the gate reads, computed when it asks for it."""
 
     def search(source: str, queries: Sequence[Query]) -> Ranking:
         require_search(source, config.retriever[source], "The signal background searches for random queries")
         elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never")
         return retrieve({source: config.retriever[source]}, elsewhere, 1)[source]
 
-    return gate.decide(CachedInputs(config, rankings, session, search), payoff)
+    return CachedInputs(config, rankings, session, search)
 
 
 def payoff_of(config: RunConfig, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:

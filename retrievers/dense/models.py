@@ -140,6 +140,14 @@ def locate(source: ModelSource) -> Path:
     return folder
 
 
+def here(source: ModelSource) -> Path | None:
+    """The folder of a model on this machine; None where there is none. No hub is asked."""
+    if source.path is not None:
+        folder = Path(source.path).expanduser()
+        return folder if _is_model(folder) else None
+    return _cached(source.model or "", source.revision)
+
+
 def require(source: ModelSource) -> None:
     """BadInput, with remedies, where there is no model. Downloads nothing: the hub only says whether it has it."""
     if source.path is not None:
@@ -150,9 +158,7 @@ def require(source: ModelSource) -> None:
 
 def is_here(source: ModelSource) -> bool:
     """Whether a model is on this machine; no hub is asked."""
-    if source.path is not None:
-        return _is_model(Path(source.path).expanduser())
-    return _cached(source.model or "", source.revision) is not None
+    return here(source) is not None
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:

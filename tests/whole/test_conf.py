@@ -128,14 +128,15 @@ def test_every_experiment_runs(harness, toy, models, choice):
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "sweep"])
 def test_every_named_sweep_runs(harness, toy, choice):
-    few = ["retriever.bm25.k1=0.9,1.5"] if choice == "bm25_k1_b" else []  # each needs its own index
-    found = harness("sweep", *QUIET, *TOY[: 2 if choice == "tokenizer" else 3], f"sweep={choice}", *few).json
+    few = {"bm25_k1_b": ["retriever.bm25.k1=0.9,1.5"], "auto": ["retriever=hybrid_lexical", "gate=none"]}
+    words = [*TOY[: 2 if choice == "tokenizer" else 3], f"sweep={choice}", *few.get(choice, [])]
+    found = harness("sweep", *QUIET, *words).json
     assert found["trials"]["finished"] == found["trials"]["asked"] > 3
     assert found["best"]["value"] > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "search"])
+@pytest.mark.parametrize("choice", [choice for group, choice in CHOICES if group == "search" and choice != "auto"])
 def test_every_sampler_searches(harness, toy, choice):
     few = [] if choice == "grid" else ["search.trials=3", "search.batch=2"]
     found = harness("sweep", *QUIET, *TOY, f"search={choice}", *few, "gate=score", "gate.threshold=1,2,3").json

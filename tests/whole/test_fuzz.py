@@ -36,7 +36,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "commands/sweep/optimism.py:_scores": "format `scores.csv`",
     "commands/sweep/trials.py:Jobs.__call__": SAME,
     "commands/sweep/trials.py:run_job": SAME,
-    "commands/sweep/work.py:_dataset": "parses an argument",
+    "commands/sweep/work.py:dataset_of": "parses an argument",
     "commands/ui.py:_announce": "opens a browser",
     "config/check.py:shipped_keys": SHIPPED,
     "config/components.py:_recorded_classes": SHIPPED,

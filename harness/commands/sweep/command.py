@@ -8,15 +8,18 @@ skipped. At the end (ending.py), the parent run gets the best trial's metrics, a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from harness.commands.sweep import plan
+from harness.commands.sweep.auto.course import AutoCourse, planned
+from harness.commands.sweep.auto.settings import Auto
+from harness.commands.sweep.courses import GridCourse, SearchCourse
 from harness.commands.sweep.definition import HydraLauncher, Sweep, define
 from harness.commands.sweep.ending import Ending
-from harness.commands.sweep.execution import Execution, Forecast, finished_trials, search_counts
+from harness.commands.sweep.execution import Course, Execution, Forecast, finished_trials, search_counts
 from harness.commands.sweep.trials import Context, Result, sweep_lock
 from harness.config.canonical import digest
 from harness.config.check import Invocation
@@ -53,7 +56,11 @@ def show_plan(sweep: Sweep) -> None:
     if tracker.exists(outputs):
         tracker.connect(outputs)
         finished = finished_trials(sweep, tracker)
-    if sweep.points:
+    counts: dict[str, Any]
+    lines: Iterable[str]
+    if isinstance(sweep.way, Auto):
+        counts, lines = planned(sweep, sweep.way.seconds)
+    elif sweep.points:
         counts = Forecast(sweep, finished)(sweep.points)
         lines = plan.plan_lines(counts)
     else:
@@ -83,12 +90,12 @@ def run(sweep: Sweep, began: float) -> None:
         finished = finished_trials(sweep, tracker)
         record = RunRecord(
             settings["experiment_name"],
-            f"sweep {' '.join(sweep.swept) or sweep.sweep_id}",
+            f"sweep {sweep.name}",
             params={f"sweep.{key}": plan.value_text(override) for key, override in sweep.swept.items()},
             tags=sweep.tags,
         )
         earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": sweep.sweep_id})
-        study = sweep.open_study(folder)
+        course = course_of(sweep, folder)
         claim = recording.claim_run(tracker, record, None)
         parent = tracker.begin(record, earlier[0] if earlier else None)
         context = Context(
@@ -101,8 +108,16 @@ def run(sweep: Sweep, began: float) -> None:
         )
         execution = Execution(sweep, tracker, context, finished)
         with _ended(tracker, parent, record, claim):
-            raised = execution.run(study)
-            Ending(execution, parent, record, began).finish(raised)
+            raised = execution.run(course)
+            Ending(execution, parent, record, began, course).finish(raised)
+
+
+def course_of(sweep: Sweep, folder: Path) -> Course:
+    """The way through the sweep's trials. folder: of the sweep. BadInput where it cannot begin."""
+    if isinstance(sweep.way, Auto):
+        return AutoCourse(sweep, folder, sweep.way.seconds)
+    study = sweep.open_study(folder)
+    return SearchCourse(study) if study else GridCourse()
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.sweep import plan
+from harness.commands.sweep.auto.catalogue import check_request
+from harness.commands.sweep.auto.settings import Auto
 from harness.commands.sweep.axes import Interval, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.groups import cut_in_different_ways
@@ -77,13 +79,24 @@ class Sweep:
         return self.planner.settings
 
     @cached_property
+    def way(self) -> Grid | Search | Auto:
+        """How it chooses its trials."""
+        made: Grid | Search | Auto = build(self.settings["search"], where="search")
+        return made
+
+    @property
+    def name(self) -> str:
+        """What its parent run is called by."""
+        return "auto" if isinstance(self.way, Auto) else " ".join(self.swept) or self.sweep_id
+
+    @cached_property
     def kind(self) -> RunKind:
         return kind_of(self.settings)
 
     @property
     def trials_per_job(self) -> int | None:
         """At most so many trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
-        in_parallel = PER_JOB if self.points else 1
+        in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
         return self.launcher.trials_per_job or (None if self.launcher.serial else in_parallel)
 
     @cached_property
@@ -116,7 +129,7 @@ class Sweep:
         if self.points:
             identity: list[Any] = sorted(trial.key or " ".join(trial.overrides) for trial in self.points)
         else:
-            search = {k: v for k, v in self.settings["search"].items() if k not in ("trials", "batch")}
+            search = {k: v for k, v in self.settings["search"].items() if k not in ("trials", "batch", "budget")}
             identity = [search, [override.input_line for override in self.swept.values()], self.anchor]
         return digest([identity, self.objectives])[:12]
 
@@ -135,16 +148,15 @@ class Sweep:
         return tracker
 
     def open_study(self, folder: Path) -> Study | None:
-        """The study of a search, in the sweep's folder; None for a grid."""
-        if self.points:
+        """The study of a search, in the sweep's folder; None for other sweeps."""
+        if not isinstance(self.way, Search):
             return None
         axes = {key: axis_of(override) for key, override in self.swept.items()}
-        search: Search = build(self.settings["search"], where="search")
-        return search.open(folder / "study.db", axes, self.objectives, self.sweep_id)
+        return self.way.open(folder / "study.db", axes, self.objectives, self.sweep_id)
 
 
 def define(launcher: HydraLauncher) -> Sweep:
-    """Compose and check every trial of a grid, or the two corners of a search space.
+    """Compose and check every trial of a grid, the two corners of a search space, or the one trial of a base.
 
     A key inside a group applies to the trials whose choices have it. BadInput if no trial can run, and for keys that
     cannot be swept. Hydra's errors are raised as they are.
@@ -157,7 +169,12 @@ def define(launcher: HydraLauncher) -> Sweep:
     ends = [[plan.endpoint(override, last) for override in swept.values()] for last in (False, True)]
     tried = [planner.trial(0, overrides) for overrides in ends]
     points: list[Trial] = []
-    if isinstance(build(planner.settings["search"], where="search"), Grid):
+    way = build(planner.settings["search"], where="search")
+    if isinstance(way, Auto):
+        check_request(planner.settings, swept, fixed)
+    elif planner.settings["budget"] is not None:
+        raise BadInput(f"budget={planner.settings['budget']} is read with sweep=auto alone: leave it out.")
+    if isinstance(way, Grid):
         points = tried = [planner.trial(n, overrides) for n, overrides in enumerate(plan.points(swept, planner))]
     else:
         _refuse_groups(planner, some)

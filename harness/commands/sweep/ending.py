@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.commands.sweep import plan
 from harness.commands.sweep.boards import write_boards
-from harness.commands.sweep.execution import Execution, tell
+from harness.commands.sweep.execution import Course, Execution, tell
 from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import show, write_files
@@ -30,13 +30,14 @@ from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, member_tag
 class Ending:
     """execution: of the sweep, whose trials are over. parent: id of the parent run. record: the parent's.
 
-    began: time.perf_counter() at the start of the sweep.
+    began: time.perf_counter() at the start of the sweep. course: that the sweep has taken.
     """
 
     execution: Execution
     parent: str | None
     record: RunRecord
     began: float
+    course: Course
 
     def finish(self, raised: BaseException | None) -> None:
         """Sum up, close the parent run and show the result.
@@ -89,6 +90,7 @@ class Ending:
             skipped=set(execution.finished),
             objectives=sweep.objectives,
             select_on=sweep.settings["select_on"],
+            automatic=self.course.automatic,
         ).grouped()
         if not complete:
             return summary
@@ -102,7 +104,9 @@ class Ending:
         if best is None:
             return summary
         sweep, context = execution.sweep, execution.context
-        luck = optimism_of(summary.results, execution.tracker, context, sweep.settings, best)
+        luck = None
+        if not summary.automatic:  # its score on unseen queries says more, and counts what its own choices have seen
+            luck = optimism_of(summary.results, execution.tracker, context, sweep.settings, best)
         beyond = [edge for edge in edges(summary.points, best, sweep.intervals) if self._possible(summary, edge)]
         return replace(summary, optimism=luck, edges=beyond)
 
@@ -158,7 +162,8 @@ class Ending:
             for run_id in {result.run_id for result in part.results.values() if result.run_id}:
                 tracker.tag(run_id, {f"{member}.group": tags[f"{member}.group"] or ""})
         shown = [*OBJECTIVE_METRICS, *(objective.name for objective in part.objectives[1:])]
-        return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, list(sweep.swept))
+        keys = list(sweep.swept or part.axes())
+        return tracker.view(part.experiment, f"sweep-{sweep.sweep_id}{suffix}", tags, shown, keys)
 
     def _document(self, summary: Summary, best: Mapping[str, Path], unsent: int) -> dict[str, Any]:
         """The JSON document of the command.

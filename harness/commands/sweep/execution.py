@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from harness.commands.sweep import plan
+from harness.commands.sweep.auto.outcome import Automatic
 from harness.commands.sweep.definition import Sweep
 from harness.commands.sweep.plan import Trial
-from harness.commands.sweep.report import best_value, watch
+from harness.commands.sweep.report import watch
 from harness.commands.sweep.search import Study
-from harness.commands.sweep.summary import objective_values
 from harness.commands.sweep.trials import (
     COMPUTED,
     REUSED,
@@ -25,11 +24,9 @@ from harness.commands.sweep.trials import (
     read_journal,
     refused,
 )
-from harness.config.text import counted
 from harness.pipeline import timing
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, member_tag
-from retrievers.base import BadInput
 
 
 class Forecast:
@@ -74,6 +71,17 @@ class Forecast:
         return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
+class Course(Protocol):
+    """A way through a sweep's trials."""
+
+    @property
+    def automatic(self) -> Automatic | None:
+        """What an automatic sweep found beside its trials; None for other sweeps, and before it is over."""
+
+    def run(self, execution: Execution) -> None:
+        """Run the trials, in one batch or several."""
+
+
 class Execution:
     """A sweep in progress.
 
@@ -88,14 +96,10 @@ class Execution:
         self.results: dict[int, Result] = {}
         self._launched = 0  # jobs
 
-    def run(self, study: Study | None) -> BaseException | None:
-        """Run every trial; returns the error that ended the sweep early, if any."""
+    def run(self, course: Course) -> BaseException | None:
+        """Run the trials; returns the error that ended the sweep early, if any."""
         try:
-            if study is None:
-                tell(plan.plan_lines(self.forecast(self.sweep.points)))
-                self._batch(self.sweep.points)
-            else:
-                self._search(study)
+            course.run(self)
         except (Exception, KeyboardInterrupt) as error:
             return error
         return None
@@ -119,42 +123,11 @@ class Execution:
         except Unreachable as error:
             tell([f"The view of this sweep will lack the runs that it reused, since {error}. To add them, repeat it."])
 
-    def _search(self, study: Study) -> None:
-        """Propose points, run them and report their values to the study, until there are enough."""
-        settings, planner = self.sweep.settings["search"], self.sweep.planner
-        tell(plan.search_lines(search_counts(self.sweep, self.finished, study), self.sweep.swept))
-        if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
-            self._batch([planner.trial(point.number, point.overrides) for point in earlier])
-            tell([self._so_far()])
-        while (count := len(study.finished)) < settings["trials"]:
-            proposals = study.ask(min(settings["batch"], settings["trials"] - count))
-            if not proposals:
-                tell([f"The search space is exhausted after {counted(count, 'trial')}."])
-                break
-            planned = [planner.trial(proposal.number, proposal.overrides) for proposal in proposals]
-            if compute := self.forecast.more_retrievals(planned):
-                tell([f"{counted(compute, 'retrieval')} to compute"])
-            self._batch(planned)
-            for proposal in proposals:
-                study.tell(proposal.number, self._values(self.results[proposal.number]))
-            tell([self._so_far()])
+    def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
+        """Run the trials whose results are not known yet, and collect the results of all of them.
 
-    def _so_far(self) -> str:
-        """How far a search is, such as `20/60, best so far 0.7394`."""
-        best = best_value(self.results.values())
-        done = f"{len(self.results)}/{self.sweep.settings['search']['trials']}"
-        return f"{done}, best so far {best:.4f}" if math.isfinite(best) else f"{done}, none has a score yet"
-
-    def _values(self, result: Result) -> list[float]:
-        """The objectives of a trial; NaN where it failed."""
-        objectives = self.sweep.objectives
-        values = objective_values(result, objectives, self.sweep.settings["select_on"])
-        if result.status == "FINISHED" and not all(map(math.isfinite, values)):
-            raise BadInput(f"objectives={[one.name for one in objectives]}: a trial finished without one of them.")
-        return values
-
-    def _batch(self, trials: Sequence[Trial]) -> None:
-        """Run the trials whose results are not known yet, and collect the results of all of them."""
+        total: how many trials there will be; None: no more than these.
+        """
         self.trials |= {trial.number: trial for trial in trials}
         known = {result.key: result for result in self.results.values() if result.status == "FINISHED"} | dict(
             self.finished
@@ -167,8 +140,8 @@ class Execution:
         error: Exception | None = None
         try:
             if waiting:
-                before = list(self.results.values()) if not self.sweep.points else []
-                total = self.sweep.settings["search"]["trials"] if not self.sweep.points else len(waiting)
+                before = list(self.results.values())
+                total = total or len(before) + len(waiting)
                 with watch(self.context, total, self.trials, self.sweep.objectives[0].name, before=before):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # such as a dead worker: its trials have failed, the others continue

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 NOT_SWEPT = (
     *retrieval_run.ELSEWHERE,
+    "budget",
     "dry_run",
     "objective",
     "objectives",

@@ -67,7 +67,8 @@ def _show_ranking(console: Console, summary: Summary) -> None:
         console.print(f"{more:,} more in trials.csv")
     if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
         console.print("* reused: a run that was there before")
-    for text in [*summary.notes, *([summary.optimism.sentence()] if summary.optimism else [])]:
+    luck = [summary.optimism.sentence()] if summary.optimism else []
+    for text in [*summary.notes, *luck, *(summary.automatic.lines() if summary.automatic else [])]:
         console.print(text)
     if len(summary.objectives) > 1:
         console.print("Pareto front:", style="bold")
@@ -89,10 +90,12 @@ def _systems(summary: Summary) -> Table:
 
 
 def _best_trials(summary: Summary) -> Table:
-    keys = list(summary.axes())
+    # The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
+    keys = [] if summary.automatic else list(summary.axes())
     several = len(summary.kinds(SHOWN)) > 1
     names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
     headers = [key.replace(".", ".\n") for key in keys]  # a narrow terminal breaks them there, and no number
+    headers += ["configuration"] if summary.automatic else []
     header = ("", *names, "95 % interval", *(["kind"] if several else []), *headers, "run")
     table = bare_table(header, left=("kind", *headers, "run"), folded=headers)
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
@@ -103,6 +106,7 @@ def _best_trials(summary: Summary) -> Table:
             markup.interval(*summary.interval(number), absent=""),
             *([summary.kind(number)] if several else []),
             *(values.get(key, "") for key in keys),
+            *([" ".join(summary.trials[number].overrides)] if summary.automatic else []),
             (short_id(result.run_id) if result.run_id else f"trial {number}") + (" *" if result.reused else ""),
         )
     return table

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.board.optimism import Optimism
+from harness.commands.sweep.auto.outcome import Automatic
 from harness.commands.sweep.groups import System, best_by_mean, cut_in_different_ways, split, systems
 from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.recommendation import Edge, Points, Recommendation, recommend
@@ -38,6 +39,7 @@ class Summary:
     objectives: the first one ranks the trials, by the objective of their runs: out of fold if a gate was fitted, over
         the public part with select_on=public.
     optimism: how much of the best score is luck, if that is known.
+    automatic: of an automatic sweep that is over: how its procedure does on queries that it has not seen.
     """
 
     sweep_id: str
@@ -49,6 +51,7 @@ class Summary:
     objectives: Sequence[Objective]
     select_on: str = "all"
     optimism: Optimism | None = None
+    automatic: Automatic | None = None
     apart: Mapping[str, str] = field(default_factory=dict)
     groups: Sequence[Summary] = ()
     edges: Sequence[Edge] = ()
@@ -245,6 +248,8 @@ class Summary:
         metrics = dict(self.results[self.best].metrics) if self.best is not None else {}
         if self.optimism:
             metrics |= {f"optimism/{name}": getattr(self.optimism, name) for name in ("luck", "unseen")}
+        if self.automatic:
+            metrics |= self.automatic.metrics()
         if system := best_by_mean(self.systems):
             metrics[f"mean/{self.objectives[0].name}"] = system.mean
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
@@ -284,7 +289,7 @@ class Summary:
             f"run {short_id(self.results[best].run_id or '')}."
         )
         listed = f"[The runs, best first]({page})." if page else ""
-        luck = self.optimism.sentence() if self.optimism else ""
+        luck = self.optimism.sentence() if self.optimism else self.automatic.note() if self.automatic else ""
         return " ".join(filter(None, [note, listed, *self.notes, luck]))
 
     def to_json(self) -> dict[str, Any]:
@@ -296,6 +301,7 @@ class Summary:
             "objective": self.objectives[0].name,
             "trials": self.counts(),
             **self._ranked(),
+            **(self.automatic.to_json() if self.automatic else {}),
             "groups": [{"apart": dict(one.apart), "trials": len(one.trials), **one._ranked()} for one in self.groups],
             "systems": [system.to_json() for system in self.systems],
             "failed": [

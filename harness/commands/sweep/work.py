@@ -64,7 +64,7 @@ class RetrievalTrials:
         first = job.trials[0]
         config = RunConfig.of(first.config)
         expected = json.dumps([config.dataset, dict(first.fingerprints)])
-        dataset = _dataset(expected, first.choices["dataset"] or "")
+        dataset = dataset_of(expected, first.choices["dataset"] or "")
         session = open_session(config, dataset)
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(config.retriever.values())), dataset)
@@ -121,7 +121,7 @@ def trial_runner(job: Job) -> TrialRunner:
 
 
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
-def _dataset(expected: str, name: str) -> Dataset:
+def dataset_of(expected: str, name: str) -> Dataset:
     """The dataset, read once per process. expected: JSON of [its config, its fingerprints]. name: as logs call it."""
     node, fingerprints = json.loads(expected)
     dataset = load(build(node, where="dataset"), name)

@@ -394,6 +394,7 @@ def test_the_shipped_searches(monkeypatch):
     for path in sorted((components.conf_folder() / "search").glob("*.yaml")):
         node = yaml.safe_load(path.read_text("utf-8"))
         assert node.get("seed", "${seed}") == "${seed}"
-        made = components.build({**node, "seed": 7} if "seed" in node else node, where="search")
-        assert path.stem == getattr(made, "sampler", "grid")
+        given = {name: value for name, value in {"seed": 7, "budget": None}.items() if name in node}
+        made = components.build(node | given, where="search")
+        assert path.stem == getattr(made, "sampler", made.recorded_as.removeprefix("search/"))
         assert getattr(made, "seed", 7) == 7
