@@ -296,20 +296,21 @@ def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
     rows.first.wait_for()
 
 
-def test_the_page_of_a_comparison_shows_every_query(tab, work):
+def test_the_page_of_a_comparison_of_runs_is_their_board_with_a_report(tab, work):
     ids = ",".join(one["run_id"] for one in work[2:])
     [found] = told(work[0], f"compare runs=[{ids}]")
     tab.goto(Path(found["files"]["html"]).as_uri())
-    rows = tab.locator("#all tr.row")
-    assert rows.count() == found["queries"] == 60
-    tab.get_by_label("filter").fill(rows.first.locator(".id").inner_text())
-    rows.first.press("Enter")
-    documents = tab.locator("#all tr[data-of] ol").first
-    assert documents.locator("li").count() == 3
-    assert tab.locator("#all .relevant").first.is_visible()
-    tab.emulate_media(color_scheme="dark")
-    ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert max(map(int, re.findall(r"\d+", ground))) < 60
+    assert tab.locator("tr.run").count() == 2
+    tab.get_by_role("tab", name="Two runs").click()
+    assert tab.locator("#panel-pair h2 small").first.inner_text() == f"{found['queries']} queries"
+    tab.get_by_role("tab", name="Report").click()
+    images = tab.locator("#panel-report img")
+    assert images.count() > 0
+    assert all(one.evaluate("one => one.complete && one.naturalWidth") > 500 for one in images.all())
+    for verdict in found["verdicts"]:
+        assert tab.get_by_text(verdict, exact=True).count() == 1
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert narrow(tab)
 
 
 def experiment(pages):

@@ -43,6 +43,7 @@
     say({ en: `95 % interval ${number(low, 3)} – ${number(high, 3)}`, ko: `95 % 신뢰구간 ${number(low, 3)} – ${number(high, 3)}` });
 
   function picture(run, same) {
+    if (run.value === null) return "–";
     const ink = same ? "var(--curve)" : "var(--soft)", middle = "50%";
     return draw("svg", { class: "interval", role: "img", "aria-label": `${number(run.value)}, ${interval(run)}`,
       ...tip(`${run.short}\n${DATA.head.metric} ${number(run.value)}, ${say(KINDS[run.kind])}\n${interval(run)}`) },
