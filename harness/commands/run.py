@@ -36,7 +36,8 @@ class Result(Evaluation):
 
     run_id: None with another tracking than mlflow, or if the tracking server was down.
     folder: of the run's files. predictions: the documents returned, by query.
-    gate: what the gate learnt from labels, as in `gate.json`; None if nothing. measured: as in `Outcome`.
+    gate, fusion: what they learnt from labels, as in `gate.json` and `fusion.json`; None if nothing. measured: as in
+    `Outcome`.
     data_notes: sentences about unusual data. best_before: the best finished run so far that compares.
     private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
     untraced: why the tracking server does not have all of them; "" if it has.
@@ -49,6 +50,7 @@ class Result(Evaluation):
     folder: Path
     predictions: Ranking
     gate: Mapping[str, Any] | None
+    fusion: Mapping[str, Any] | None
     measured: Mapping[str, float]
     data_notes: Sequence[str]
     best_before: LoggedRun | None
@@ -91,6 +93,7 @@ class Result(Evaluation):
             "metrics": self.metrics if self.scores else None,
             "out_of_fold": self.out_of_fold if self.held_out else None,
             "gate": self.gate,
+            "fusion": self.fusion,
             "measured": self.measured,
             "losses": plain(self.losses) if self.scores else None,
             UNANSWERABLE: plain(asdict(found)) if self.scores and (found := self.scores.unanswerable) else None,
@@ -148,6 +151,7 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         folder=live.folder,
         predictions=outcome.final,
         gate=outcome.decision.fitted,
+        fusion=outcome.fusion,
         measured=outcome.measured,
         data_notes=session.dataset.notes,
         best_before=leader(tracker, record, logged) if logged else None,
@@ -213,6 +217,8 @@ def show(console: Console, result: Result) -> None:
         console.print(f"Data: {note}")
     if result.scores:
         terminal.show_scores(console, result.scores, result.held_out, result.objective)
+        if result.fusion:
+            terminal.show_fusion(console, result.fusion)
         if result.gate:
             terminal.show_gate(console, result.gate)
     else:

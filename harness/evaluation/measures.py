@@ -22,7 +22,7 @@ from harness.evaluation.judged import Judged
 from harness.evaluation.losses import SHOWN
 from retrievers.base import BadInput, Qrels, did_you_mean
 
-OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate that was fitted to labels
+OOF = "oof/"  # prefix of the name of an out-of-fold number, from a gate or a fusion that was fitted to labels
 LONGEST = 100_000  # cut-off, as of `depth`
 OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`

@@ -21,7 +21,7 @@ class Objective:
 
     low, high: ends of the 95 % interval, NaN if there is none.
     kind: "in sample": the mean over all scored queries, with the lists as they were written.
-        "out of fold": the same, each query decided by a gate that has not seen its label.
+        "out of fold": the same, each query fused and decided by what was learnt without its label.
         "public", "public, out of fold": the same two over the public part alone, which chooses with select_on=public.
         "held out": over queries whose labels had no part in any choice, as the private ones after select_on=public.
     estimate: of the same mean as people would have labelled all queries, where labels come partly from a model. `value`
@@ -63,7 +63,7 @@ class Objective:
 
 
 def kind_of(out_of_fold: bool, select_on: str) -> Kind:
-    """The kind of a score. out_of_fold: whether a gate that learnt from labels decided without the query's own."""
+    """The kind of a score. out_of_fold: whether gate or fusion learnt from labels, for each query without its own."""
     if select_on == "public":
         return "public, out of fold" if out_of_fold else "public"
     return "out of fold" if out_of_fold else "in sample"
@@ -75,7 +75,8 @@ def logged_name(name: str, kind: Kind) -> str:
 
 
 def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
-    """What ranks a run: out of fold where a gate learnt from labels, over the public part with select_on="public".
+    """What ranks a run: out of fold where a gate or a fusion learnt from labels,
+    over the public part with select_on="public".
 
     None without labels, and where the measure is undefined.
 

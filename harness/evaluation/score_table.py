@@ -28,7 +28,7 @@ class Table:
     multi_turn: bool [Q], whether it has several user turns.
     public:     bool [Q], whether it is in the public part.
     values:     measure -> float64 [Q], NaN where it does not apply.
-    oof:        like values, out of fold; empty unless the run's gate was fitted to labels.
+    oof:        like values, out of fold; empty unless the run learnt from labels.
     loss:       the kind of loss of each query's list as written, one of `losses.KINDS`; None in files of versions
                 before 0.7.
     """
@@ -64,7 +64,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
     """Column -> cells, one for each scored query: ids, flags as 0 and 1, the kind of loss of the list as written, and
     the measures that are means over queries.
 
-    oof: out-of-fold scores of the same queries, if a gate was fitted to labels.
+    oof: out-of-fold scores of the same queries, if the run learnt from labels.
     """
     columns: dict[str, list[Any]] = {"query_id": list(scores.query_ids)}
     flags = (scores.needs, scores.multi_turn, scores.in_public)

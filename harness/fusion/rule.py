@@ -60,9 +60,9 @@ class FusionRule:
         lacking = [name for name in self.rankings if name not in names]
         if lacking or len(names) != len(self.rankings):
             more = [name for name in names if name not in self.rankings]
-            what = [f"lacks {', '.join(lacking)}"] * bool(lacking) + [f"has also {', '.join(more)}"] * bool(more)
+            what = [f"lacks {', '.join(lacking):.300}"] * bool(lacking) + [f"has also {', '.join(more)}"] * bool(more)
             raise BadInput(
-                f"the fusion was learnt for the component rankings {', '.join(self.rankings)}, and the retriever "
+                f"the fusion was learnt for the component rankings {', '.join(self.rankings):.300}, and the retriever "
                 f"{' and '.join(what)}. Choose the retriever that it was learnt with."
             )
 
@@ -89,7 +89,7 @@ class FusionRule:
         for number, row in enumerate(field(content, "features", list, where)):
             feature, weight = _feature(row, rankings, f"{where}.features[{number}]")
             if feature in weights:
-                raise BadInput(f"{where}.features[{number}] repeats {feature[1]} of {feature[0]}.")
+                raise BadInput(f"{where}.features[{number}] repeats {feature[1]} of {feature[0]:.60}.")
             weights[feature] = weight
         if not any(weights.values()):
             raise BadInput(f"{where}.features is empty, or all its weights are 0: then no document is above another.")
@@ -177,7 +177,7 @@ def _feature(row: Any, rankings: Collection[str], where: str) -> tuple[tuple[str
     for value, known, key in ((ranking, rankings, "ranking"), (name, FEATURES, "feature")):
         if value not in known:
             hint = did_you_mean(value, known)
-            raise BadInput(f"{where}.{key} is {value!r:.60}: choose one of {', '.join(known)}.{hint}")
+            raise BadInput(f"{where}.{key} is {value!r:.60}: choose one of {', '.join(known):.300}.{hint:.100}")
     weight = required(row, "weight", where)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= LARGEST:
         raise BadInput(f"{where}.weight is {weight!r:.60}: give a number from -{LARGEST:,.0f} to {LARGEST:,.0f}.")

@@ -28,7 +28,7 @@ class Evaluation:
     """What ranked lists score. Without labels, mappings and tables are empty.
 
     scores: of the lists as they are; None without labels. `Scores` has all of it as NumPy arrays.
-    held_out: the same out of fold, where a gate was fitted to labels; else None.
+    held_out: the same out of fold, where a gate or a fusion learnt from labels; else None.
     objective: the measure that ranks, with its interval and what it rests on; None where it has no value.
     """
 
@@ -43,7 +43,7 @@ class Evaluation:
 
     @property
     def out_of_fold(self) -> dict[str, float | None]:
-        """As `metrics`, with each query decided by a gate that has not seen its label; empty if none has learnt."""
+        """As `metrics`, each query fused and decided by what was learnt without its label; empty if nothing was."""
         return _means(self.held_out)
 
     @property
@@ -54,7 +54,7 @@ class Evaluation:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> its estimate, if labels come partly from a model; out of fold where a gate has learnt."""
+        """Measure -> its estimate, if labels come partly from a model; out of fold where something was learnt."""
         scores = self.held_out or self.scores
         return dict(scores.estimates) if scores else {}
 

@@ -27,7 +27,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 
     decision:  the gate's: right, wrongly_returned, wrongly_withheld, not labelled.
     loss:      the kind of loss of 1 - modified_map@3, "" for a query without loss.
-    objective: under its own name, then out of fold if a gate was fitted on labels.
+    objective: under its own name, then out of fold if the run learnt from labels.
     signal:    what the gate decided by.
     needs:     whether the query needs retrieval.
     kept:      whether the gate returns documents.

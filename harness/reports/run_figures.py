@@ -15,7 +15,7 @@ BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
     """Left: rank of the first relevant document before the gate. Right: the score and where the rest of it is lost.
 
-    held_out: the out-of-fold scores; None where no gate was fitted.
+    held_out: the out-of-fold scores; None where nothing was learnt.
     """
     figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))

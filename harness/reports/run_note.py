@@ -37,6 +37,7 @@ FILES = {
     "overview.png": "rank of the first relevant document, and where the score is lost",
     "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
     "gate.json": "the rule that the gate learned from labels",
+    "fusion.json": "the rule that the fusion learned from labels, and what it was chosen from",
     "predictions.jsonl": "the rows of the submission",
     "metrics.json": "every number of this run",
     "scores.csv": "every measure for every query, at full precision",
@@ -69,7 +70,7 @@ class RunScores:
     """The scores of a run.
 
     overall: None without labels.
-    held_out: the out-of-fold scores; None where no gate was fitted.
+    held_out: the out-of-fold scores; None where nothing was learnt.
     objective: the measure listed first.
     ranked_by: what ranks the run; None where it has no value.
     """
@@ -136,8 +137,14 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
     return description([*parts, bullets(f"`{name}`: {content}" for name, content in FILES.items() if name in others)])
 
 
-def facts_of(config: RunConfig, dataset: Dataset, scores: Scores | None, view: GateView | None) -> Facts:
-    """What was run, as (name, text) pairs."""
+def facts_of(
+    config: RunConfig,
+    dataset: Dataset,
+    scores: Scores | None,
+    view: GateView | None,
+    fusion: Mapping[str, Any] | None = None,
+) -> Facts:
+    """What was run, as (name, text) pairs. fusion: what it learnt, as in `fusion.json`."""
     labelled = "no labels"
     if scores:
         counts = scores.counts
@@ -146,12 +153,19 @@ def facts_of(config: RunConfig, dataset: Dataset, scores: Scores | None, view: G
     data = f"{dataset.name}: {sizes}, {labelled}"
     facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in config.retriever.items()]
     if len(config.retriever) > 1:
-        facts.append(("Fusion", _component(config.fusion)))
+        facts.append(("Fusion", fusion_text(fusion) if fusion else _component(config.fusion)))
     if config.rerank.get("depth"):
         facts.append(("Reranker", _component(config.rerank)))
     facts.append(("Gate", gate_text(view) if view else _component(config.gate)))
     selection = ", selected on the public part" if config.split.select_on == "public" else ""
     return [*facts, ("Shown", f"top {config.top_k} of {config.depth}; objective {config.objective}{selection}")]
+
+
+def fusion_text(fitted: Mapping[str, Any]) -> str:
+    """`weights: 0.9 bm25 z_score, 0.1 bigram z_score; fitted on labels of 110 queries`."""
+    terms = [f"{one['weight']:.4g} {one['ranking']} {one['feature']}" for one in fitted["rule"]["features"]]
+    learnt = counted(fitted["learnt_from"]["queries"], "query")
+    return f"{fitted['chosen']}: {', '.join(terms)}; fitted on labels of {learnt}"
 
 
 def gate_text(view: GateView) -> str:
@@ -193,7 +207,7 @@ def _headline(scores: RunScores) -> str:
     if scores.overall and (said := checked_notes(scores.overall)):
         text += f"\n\n{' '.join(map(marked, said))}"
     if scores.held_out:
-        text += f"\n\n`{OOF}` is out of fold: each query was decided by a gate that had not seen its label."
+        text += f"\n\n`{OOF}` is out of fold: what was learnt from labels had not seen the query's own."
     return text
 
 

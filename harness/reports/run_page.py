@@ -72,7 +72,7 @@ def write(
     view = gate_view(outcome, config, view_payoff(outcome, config, dataset))
     _write_figures(folder, outcome, view)
     table = query_table(outcome, dataset, config.objective)
-    run = RunSummary(facts_of(config, dataset, outcome.scores, view), dataset.notes, run_id)
+    run = RunSummary(facts_of(config, dataset, outcome.scores, view, outcome.fusion), dataset.notes, run_id)
     scores = RunScores(outcome.scores, outcome.held_out, config.objective, outcome.objective)
     documents = _documents(outcome, dataset, config.top_k)
     page = {

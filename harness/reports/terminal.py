@@ -105,7 +105,7 @@ def show_scores(
 ) -> None:
     """Measures with intervals and splits, what ranks the run, the losses, and what was left out.
 
-    held_out: the same out of fold, if a gate was fitted on labels.
+    held_out: the same out of fold, if a gate or a fusion was fitted on labels.
     """
     table = bare_table(score_header(scores), left=SCORE_HEADER[:1])
     for row in score_rows(scores, held_out):
@@ -113,8 +113,8 @@ def show_scores(
     console.print(table)
     if held_out:
         console.print(
-            f"The gate was fitted on labels of these queries: {OOF}NAME is the score when each query's label had no "
-            "part in it."
+            f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part "
+            "in it."
         )
     if objective:
         console.print(ranked_by(objective), style="bold")
@@ -214,6 +214,27 @@ def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
     for name, meaning in RANGES.items():
         if name in fitted and (ends := _ends(*map(float, fitted[name]))):
             console.print(f"  {meaning}: {ends}")
+    for note in fitted["notes"]:
+        console.print(f"  Note: {note}.")
+
+
+def show_fusion(console: Console, fitted: Mapping[str, Any]) -> None:
+    """What a fusion learnt from labels. fitted: the contents of `fusion.json`."""
+    learnt = fitted["learnt_from"]
+    queries = counted(learnt["queries"], "query")
+    console.print()
+    console.print(
+        f"Fusion, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval): {fitted['chosen']}."
+    )
+    by_ranking: dict[str, list[str]] = {}
+    for one in fitted["rule"]["features"]:
+        by_ranking.setdefault(one["ranking"], []).append(f"{one['weight']:.4g} {one['feature']}")
+    for name, terms in by_ranking.items():
+        console.print(f"  {name}: {', '.join(terms)}")
+    console.print(f"  {fitted['why']}")
+    if held_out := fitted["held_out"]:
+        values = ", ".join(f"{name} {number(value)}" for name, value in held_out.items())
+        console.print(f"  {fitted['objective']} on held-out queries: {values}")
     for note in fitted["notes"]:
         console.print(f"  Note: {note}.")
 

@@ -59,7 +59,7 @@ def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
     """The finished runs of an experiment that have the measure; BadInput if there are none.
 
     A run is ranked by its own objective where that is the measure, else by the score of the same kind: out of fold
-    where a gate learnt from labels.
+    where a gate or a fusion learnt from labels.
     """
     runs = [run for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED")) if _is_wanted(run, wanted)]
     select_on = wanted.select_on or _shared_choice(wanted, runs)

@@ -195,6 +195,9 @@ def numbers(outcome: steps.Outcome) -> dict[str, float]:
         found |= {f"{measures.OOF}{name}": value for name, value in held_out.items()}
     if fitted := outcome.decision.fitted:
         found |= {f"gate/{name}": value for name, value in _learnt(fitted).items()}
+    if outcome.fusion:
+        terms = outcome.fusion["rule"]["features"]
+        found |= {f"fusion/weight/{one['ranking']}.{one['feature']}": one["weight"] for one in terms}
     return found | outcome.measured
 
 
@@ -304,7 +307,8 @@ def _rows(outcome: steps.Outcome, dataset: Dataset, contents: bool) -> Iterator[
 def write_files(
     folder: Path, config: RunConfig, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """Write a run's files (resolved config, submission rows, scores by query, learned gate, TREC run); return its tags.
+    """Write a run's files (resolved config, submission rows, scores by query, what was learnt, TREC run); return its
+    tags.
 
     light: no TREC run, and submission rows without document texts, which `export` adds again.
     """

@@ -41,7 +41,7 @@ def mlflow_name(name: str) -> str:
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
     """A run's score by a measure, of the kind that ranks runs; None if the run does not have it.
 
-    Out of fold if a gate was fitted on labels; with select_on="public" over the public part.
+    Out of fold if a gate or a fusion learnt from labels; with select_on="public" over the public part.
 
     logged: the run's metrics, by MLflow's names.
     name: a measure, such as `ndcg@10`, or another logged number.

@@ -34,6 +34,7 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import read_table
 from harness.evaluation.scores import ShownLists, score
+from harness.fusion.rule import FittedFusion, FusionRule
 from harness.gates.rule import FittedGate, Rule
 from harness.llm.prompts import read_prompt
 from harness.pipeline import cache as caches
@@ -421,6 +422,26 @@ def _gate(folder: Path) -> None:
     plain = dataclasses.replace(rule, embedding=(), embedding_centre=(), embedding_scale=())
     with np.errstate(over="ignore", invalid="ignore"):  # coefficients up to the largest number
         rule.shown(plain.signal(_Inputs()))  # type: ignore[arg-type]
+
+
+FUSION = {
+    "version": 1,
+    "rule": {
+        "rankings": ["bigram", "bm25"],
+        "features": [
+            {"ranking": "bm25", "feature": "z_score", "weight": 0.7},
+            {"ranking": "bigram", "feature": "returned", "weight": -1},
+        ],
+    },
+    "notes": [],
+}
+
+
+@reads("fusion.json", {"fusion.json": json.dumps(FUSION).encode()})
+def _fusion(folder: Path) -> None:
+    rule = FittedFusion(str(folder / "fusion.json")).rule
+    same(rule, FusionRule.from_json(json.loads(json.dumps(rule.to_json()))), "the rule")
+    rule.fuse(dict.fromkeys(rule.rankings, RANKING), 2)
 
 
 class Folder(NoTracker):

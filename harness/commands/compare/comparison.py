@@ -194,7 +194,7 @@ class RunScores:
 class RetrievalScores(RunScores):
     """A retrieval run in numbers.
 
-    out_of_fold: whether `metrics` and `losses` are out of fold, because the gate was fitted on the labels.
+    out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written:  measure -> mean over the lists as written.
     losses:      the parts of 1 - modified_map@3.
     estimates:   measure -> estimate over what judges, where labels come partly from a model: `metrics` are then raw.

@@ -74,7 +74,7 @@ class ComparedRun:
 
     @property
     def values(self) -> dict[str, np.ndarray]:
-        """measure -> float64 [Q]; all out of fold if the run's gate was fitted on the labels."""
+        """measure -> float64 [Q]; all out of fold if the run learnt from the labels."""
         return self.table.oof or self.table.values
 
     @property
@@ -246,7 +246,7 @@ def _judges(runs: Sequence[ComparedRun], settings: Settings) -> np.ndarray:
 
 
 def _kind(run: ComparedRun, settings: Settings) -> Kind:
-    """What a run's values rest on. The private queries are held out unless a gate learnt from their labels, too."""
+    """What a run's values rest on. The private queries are held out unless the run learnt from their labels, too."""
     learnt_from_them = bool(run.table.oof) and run.run.select_on == "all"
     return "held out" if settings.judges and not learnt_from_them else kind_of(bool(run.table.oof), "all")
 
@@ -268,7 +268,7 @@ def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str
         notes.append(f"Not compared, since they apply to no query or not every run has them: {', '.join(left)}.")
     if honest := [run.label for run in runs if run.table.oof]:
         notes.append(
-            f"The gate of {', '.join(honest)} was fitted on these labels: values and losses are out of "
+            f"{', '.join(honest)} learnt from these labels: values and losses are out of "
             "fold, decided without the query's own label; the documents shown are those of the lists as written."
         )
     return same, notes

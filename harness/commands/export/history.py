@@ -244,7 +244,7 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
     console.print(f"here: {document['metric']} over all labelled queries; own public: over the public part of them;")
     console.print("public, private: the leaderboard's scores; drift: its score − ours.")
     if any(_fitted(row) for row in rows):
-        console.print("out of fold: a gate was fitted on these labels; each query's own had no part in its decision.")
+        console.print("out of fold: gate or fusion learnt from these labels; each query's own had no part in its list.")
     if any(row["local"] is None for row in rows):
         console.print("A blank under `here`: the run has no such score, or used other queries.")
     if not any(row[part] is not None for row in rows for part in PARTS):

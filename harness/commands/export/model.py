@@ -1,8 +1,8 @@
 """A run as an MLflow model that can be served: packaged, registered, and loaded only if every file is unchanged.
 
-The package is one folder with a manifest: the run's config, the rule that its gate has learnt, the documents, the
-indexes, the random queries that the gate's signal `background` compares with, and the prompt of a language model that
-writes the queries: it is asked again for each request. The Searcher answers requests, as for `harness search`.
+The package is one folder with a manifest: the run's config, the rules that gate and fusion have learnt, the documents,
+the indexes, the random queries that the gate's signal `background` compares with, and the prompt of a language model
+that writes the queries: it is asked again for each request. The Searcher answers requests, as for `harness search`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from harness.gates.signals import random_queries
 from harness.pipeline import steps
 from harness.pipeline.cache import Cache, SealedCache, verify
 from harness.pipeline.cached_parts import link
+from harness.pipeline.ordering import learns
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 ALIAS = "champion"
 NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refuses in the name of a logged model
 COLUMNS = ("query", "messages", "query_id")  # of a request
+FITTED = {"gate": "gate/fitted", "fusion": "fusion/fitted"}  # group -> the component that applies a learnt rule
 PROMPT = "prompt.txt"  # of a language model that writes the queries
 UNASKED = "The model would be asked again for what the run searched for. Run the experiment again, and export that run."
 
@@ -58,7 +60,7 @@ class ServedRun:
     dataset: the run's data, unchanged.
     queries: those that the run searched for.
     cache: where the run's indexes are; missing ones are built there.
-    gate: file of the rule that the run's gate has learnt or been given; None for other gates.
+    rules: group, gate or fusion -> file of the rule that it has learnt in the run or been given.
     """
 
     run: LoggedRun
@@ -66,12 +68,12 @@ class ServedRun:
     dataset: Dataset
     queries: tuple[Query, ...]
     cache: Cache
-    gate: Path | None
+    rules: Mapping[str, Path]
 
     @property
     def served_config(self) -> Mapping[str, Any]:
-        """The config that answers: its gate applies the rule instead of learning it again."""
-        return _with_rule(self.config, self.gate) if self.gate else self.config
+        """The config that answers: gate and fusion apply their rules instead of learning them again."""
+        return _with_rules(self.config, self.rules)
 
 
 def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> None:
@@ -106,7 +108,7 @@ def log_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, n
     queries = _searched(config, dataset, cache)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        served = ServedRun(run, config, dataset, queries, cache, _gate_file(tracker, run, config, folder))
+        served = ServedRun(run, config, dataset, queries, cache, _rule_files(tracker, run, config, folder))
         packed = _pack(served, folder)
         logged = client.create_logged_model(
             client.get_run(run.run_id).info.experiment_id,
@@ -167,8 +169,7 @@ def load(folder: Path) -> Searcher:
     """The searcher of a package. BadInput, which names the file, if one has changed or is missing."""
     verify(folder)
     config: Mapping[str, Any] = read_config(folder / "config.yaml")
-    if (folder / "gate.json").exists():
-        config = _with_rule(config, folder / "gate.json")
+    config = _with_rules(config, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
     if (folder / PROMPT).exists():
         config = {**config, "query": {**config["query"], "prompt": str(folder / PROMPT)}}
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
@@ -262,8 +263,7 @@ def _pack(served: ServedRun, folder: Path) -> Path:
             ),
             "background.jsonl": json_text({"query_id": one.query_id, "text": one.text} for one in drawn),
         }
-        if served.gate:
-            files["gate.json"] = served.gate.read_text("utf-8")
+        files |= {f"{group}.json": file.read_text("utf-8") for group, file in served.rules.items()}
         if writer := QueryWriter.of(RunConfig.of(served.config)):
             files[PROMPT] = writer.prompt.text
         for name, text in files.items():
@@ -275,15 +275,21 @@ def _pack(served: ServedRun, folder: Path) -> Path:
     return made.rename(folder / "package")
 
 
-def _gate_file(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], folder: Path) -> Path | None:
-    """The rule of a gate that learnt it in this run, or reads it from a file; None for other gates."""
-    if build(config["gate"], where="gate").learns:
-        return tracker.download(run.run_id, "gate.json", folder)
-    return Path(config["gate"]["file"]) if "file" in config["gate"] else None
+def _rule_files(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """gate or fusion -> the rule that it learnt in this run, or reads from a file; without those that have none."""
+    learn = {"gate": build(config["gate"], where="gate").learns, "fusion": learns(RunConfig.of(config))}
+    found = {}
+    for group, learnt in learn.items():
+        if learnt:
+            found[group] = tracker.download(run.run_id, f"{group}.json", folder)
+        elif "file" in config[group]:
+            found[group] = Path(config[group]["file"])
+    return found
 
 
-def _with_rule(config: Mapping[str, Any], gate: Path) -> dict[str, Any]:
-    return {**config, "gate": {"_target_": "harness.gates.rule.FittedGate", "file": str(gate)}}
+def _with_rules(config: Mapping[str, Any], rules: Mapping[str, Path]) -> dict[str, Any]:
+    """The config with gate and fusion that apply rules. rules: as in `ServedRun`."""
+    return {**config, **{group: {"_target_": FITTED[group], "file": str(file)} for group, file in rules.items()}}
 
 
 def _linked(source: str, target: str) -> None:

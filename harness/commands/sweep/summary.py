@@ -36,8 +36,8 @@ class Summary:
     groups: a summary of each group of trials that compare; () if all do. Then nothing is the best of the whole.
     edges: the numeric keys whose best value is at the edge of what was tried.
     systems: what the groups were tried with, where there are groups.
-    objectives: the first one ranks the trials, by the objective of their runs: out of fold if a gate was fitted, over
-        the public part with select_on=public.
+    objectives: the first one ranks the trials, by the objective of their runs: out of fold if something was learnt,
+        over the public part with select_on=public.
     optimism: how much of the best score is luck, if that is known.
     automatic: of an automatic sweep that is over: how its procedure does on queries that it has not seen.
     """

@@ -1,0 +1,253 @@
+"""Fusions that learn: what they find, what they do not see, and what is left where there is little to learn."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from harness.evaluation.judged import judge
+from harness.evaluation.measures import parse
+from harness.evaluation.split import Split
+from harness.fusion.learned import FIXED, WEIGHTS, LearnedFusion
+from harness.fusion.pool import Labels, Pool
+from harness.fusion.ranker import regress
+from harness.fusion.weights import NORMALISATIONS, POINTS, Grid, simplex
+from harness.gates.payoff import payoffs
+from retrievers.base import BadInput, Qrels, Ranking
+from retrievers.combine.fusion import RRF, WeightedSum
+
+DOCS = [f"d{i:02}" for i in range(12)]
+
+
+def corpus(seed=0, n=40, skill=(2.0, 0.0), none=0.1):
+    """(rankings a and b, qrels): one relevant document per query, which a ranking scores higher by its skill."""
+    generator = np.random.default_rng(seed)
+    right = generator.integers(len(DOCS), size=n)
+    needs = np.arange(n) >= none * n
+    rankings = {}
+    for name, more in zip("ab", skill, strict=True):
+        scores = generator.normal(size=(n, len(DOCS)))
+        scores[np.arange(n), right] += more
+        rows = {f"q{i:02}": dict(zip(DOCS, row.tolist(), strict=True)) for i, row in enumerate(scores)}
+        rankings[name] = Ranking.from_scores(rows, 8)
+    return rankings, Qrels({f"q{i:02}": {DOCS[right[i]]: 1.0} if needs[i] else {} for i in range(n)})
+
+
+def learning(rankings, qrels, fusion=None, depth=8, **given):
+    labels = Labels(qrels, given.pop("objective", "modified_map@3"), 3, **given)
+    return (fusion or LearnedFusion()).learn(rankings, depth, labels)
+
+
+def mean(ranking, qrels, name="modified_map@3"):
+    return float(np.nanmean(parse(name).values(judge(ranking.top(3), qrels))))
+
+
+def test_a_ranking_that_knows_nothing_loses_its_weight():
+    rankings, qrels = corpus()
+    found = learning(rankings, qrels)
+    fixed, fused = WeightedSum().fuse(rankings, 8), found.fused()
+    assert mean(fused, qrels) > mean(fixed, qrels) + 0.1
+    said = found.to_json()
+    assert said["chosen"] != FIXED
+    assert said["learnt_from"] == {"queries": 40, "needs_no_retrieval": 4}
+    assert said["in_sample"] == pytest.approx({FIXED: mean(fixed, qrels), "chosen": mean(fused, qrels)})
+    assert said["held_out"][WEIGHTS] > said["held_out"][FIXED] == pytest.approx(mean(fixed, qrels))
+    # Held-out lists gain too, from rules that have not seen the queries' labels.
+    assert mean(found.crossed(found.split(5, 1)), qrels) > mean(fixed, qrels) + 0.05
+
+
+@pytest.mark.parametrize("weights", [None, {"a": 0.5, "b": 2}])
+def test_what_gains_nothing_is_left_as_it_was(weights):
+    """Labels that the fixed fusion meets best: the lists are exactly its own."""
+    rankings, _ = corpus(seed=3, skill=(1.0, 1.0))
+    fusion = LearnedFusion(weights)
+    best = WeightedSum(weights=weights).fuse(rankings, 1)
+    qrels = Qrels({query: {best.row(i)[0][0]: 1.0} for i, query in enumerate(best.query_ids)})
+    found = learning(rankings, qrels, fusion)
+    assert found.to_json()["chosen"] == FIXED
+    fixed = WeightedSum(weights=weights).fuse(rankings, 8)
+    np.testing.assert_array_equal(found.fused().docs, fixed.docs)
+    np.testing.assert_array_equal(found.fused().scores, fixed.scores)
+
+
+def test_no_list_knows_the_label_of_its_query():
+    """Other documents become relevant to one query: its own lists stay, and others change with it."""
+    rankings, qrels = corpus(skill=(1.0, 0.5))
+    fusion = LearnedFusion()
+    plain = learning(rankings, qrels, fusion)
+    fold = plain.split(4, 1)
+    used = fold != 0
+    seen, inner = plain.crossed(fold), plain.unseen(used)
+    outside = plain.learnt(used)
+    moved = 0
+    for row in np.flatnonzero(plain.pool.needs)[::9].tolist():
+        query = seen.query_ids[row]
+        turned = Qrels({**qrels.grades, query: dict.fromkeys(DOCS[:6], 1.0)})
+        other = learning(rankings, turned, fusion)
+        assert other.crossed(fold).row(row) == seen.row(row)
+        assert other.unseen(used).row(row) == inner.row(row)
+        if not used[row]:  # what the others teach
+            assert other.learnt(used) == outside
+            assert other.unseen(used).to_dict() == inner.to_dict()
+        else:
+            moved += other.learnt(used) != outside
+    assert moved  # labels do matter
+
+
+def test_lists_of_part_of_the_queries():
+    rankings, qrels = corpus()
+    found = learning(rankings, qrels)
+    used = np.arange(40) % 2 == 0
+    lists = found.unseen(used)
+    assert lists.lengths[used].min() > 0
+    assert lists.lengths[~used].max() == 0  # their labels are not to be learnt from
+    # Each is fused by the rule learnt from the other folds of those used.
+    fold = found.split(5, 0, used)
+    assert set(fold[~used]) == {-1}
+    rule = found.learnt(used & (fold != 2)).rule
+    for row in np.flatnonzero(fold == 2):
+        assert lists.row(row) == rule.fuse(rankings, 8).row(row)
+
+
+def test_unlabelled_and_private_queries_take_no_part_and_have_lists():
+    rankings, qrels = corpus()
+    labelled = dict(list(qrels.grades.items())[:30])
+    found = learning(rankings, Qrels(labelled), split=Split(public=0.5, select_on="public"))
+    assert len(found.pool.rows) == 15
+    others = np.setdiff1d(np.arange(40), found.pool.rows)
+    lists, last = found.crossed(found.split(5, 1)), found.fused()
+    assert all(lists.row(row) == last.row(row) for row in others)
+    # Labels of the private part change nothing.
+    private = [f"q{row:02}" for row in others if row < 30]
+    turned = {query: {DOCS[0]: 1.0} if grades and query in private else grades for query, grades in labelled.items()}
+    again = learning(rankings, Qrels(turned), split=Split(public=0.5, select_on="public"))
+    assert again.fused().to_dict() == last.to_dict()
+
+
+@pytest.mark.parametrize("objective", ["modified_map@3", "ndcg@10", "map", "mrr@2", "bpref", "ndcg_condensed@3"])
+def test_what_an_order_earns_is_what_the_gate_is_told(objective):
+    """The pool's values, and those of a ranking's payoff with all documents shown."""
+    rankings, qrels = corpus(n=15)
+    judged = {query: frozenset(DOCS[::2]) - grades.keys() for query, grades in qrels.grades.items()}
+    qrels = Qrels(qrels.grades, not_relevant=judged)
+    pool = Pool(rankings, 8, Labels(qrels, objective, 3))
+    every = np.arange(len(pool.rows))
+    for fused, feature in ((WeightedSum(), "z_score"), (RRF(60), "reciprocal_rank_60")):
+        found = pool.earned(pool.scores({("a", feature): 1.0, ("b", feature): 1.0}, every), every)
+        expected = payoffs(fused.fuse(rankings, 8), qrels, objective, 3)
+        np.testing.assert_array_equal(pool.rows, expected.rows)
+        np.testing.assert_allclose(found, expected.values[expected.rows, 3])
+        np.testing.assert_allclose(pool.earned(pool.scores({("b", feature): 1.0}, every[3:5]), every[3:5]).shape, 2)
+
+
+def test_the_order_of_rankings_and_repetition_change_nothing():
+    rankings, qrels = corpus(skill=(1.0, 0.5))
+    first = learning(rankings, qrels)
+    other = learning(dict(reversed(rankings.items())), qrels)
+    assert other.to_json() == first.to_json()
+    assert other.unseen(other.every).to_dict() == first.unseen(first.every).to_dict()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_queries(n):
+    rankings, qrels = corpus(n=n, none=0)
+    found = learning(rankings, qrels)
+    said = found.to_json()
+    assert said["learnt_from"]["queries"] == n
+    assert (said["chosen"] == FIXED and said["notes"] != []) if n == 1 else said["held_out"]
+    assert found.unseen(found.every).lengths.min() == 8
+
+
+def test_where_nothing_was_found_the_fixed_fusion_stays():
+    rankings, qrels = corpus()
+    nowhere = Qrels({query: {"elsewhere": 1.0} if grades else {} for query, grades in qrels.grades.items()})
+    said = learning(rankings, nowhere).to_json()
+    assert said["chosen"] == FIXED
+    assert said["notes"] == ["no relevant document is among the candidates: every fusion is as good"]
+    empty = {name: Ranking.from_scores({query: {} for query in qrels.grades}) for name in "ab"}
+    assert learning(empty, qrels).to_json()["chosen"] == FIXED
+
+
+def test_labels_drawn_at_random_give_no_gain():
+    """Rankings that know nothing of the labels: learnt in sample they seem to gain, out of fold they do not."""
+    inside, outside = [], []
+    for seed in range(16):
+        rankings, qrels = corpus(seed, n=30, skill=(0.0, 0.0))
+        found = learning(rankings, qrels)
+        fixed = mean(WeightedSum().fuse(rankings, 8), qrels)
+        values = found._grid.values
+        inside.append(values.mean(axis=1).max() - fixed)
+        outside.append(mean(found.crossed(found.split(5, 1)), qrels) - fixed)
+    error = np.std(outside, ddof=1) / math.sqrt(len(outside))
+    assert np.mean(inside) > 0.05
+    assert np.mean(outside) < 2 * error + 0.005
+
+
+def test_the_nearest_of_those_within_a_standard_error_is_picked():
+    """Hand-made values of the grid's points, for three queries in use and one that is not."""
+    rankings, qrels = corpus(n=4, none=0)
+    grid = Grid(Pool(rankings, 8, Labels(qrels, "modified_map@3", 3)), {"a": 1.0, "b": 1.0})
+    grid.values = np.zeros_like(grid.values)
+    best, near = (
+        grid.points.index({("a", "z_score"): 1.0}),
+        grid.points.index({("a", "z_score"): 0.75, ("b", "z_score"): 0.25}),
+    )
+    used = np.array([True, True, True, False])
+    # The best earns 1 more than the start for each query, without any spread: it is picked.
+    grid.values[best] = [1, 1, 1, 0]
+    grid._squares = grid.values**2
+    assert grid.pick(used) == best
+    # A nearer point loses 1 on one of three queries: mean 1/3, standard error sqrt(2/9 / 2) = 1/3. It is within.
+    grid.values[near] = [1, 1, 0, 0]
+    grid._squares = grid.values**2
+    assert grid.pick(used) == near
+    # What the unused query earns does not matter, and a single query decides nothing.
+    grid.values[0, 3] = 100
+    grid._squares = grid.values**2
+    assert grid.pick(used) == near
+    assert grid.pick(np.array([True, False, False, False])) == 0
+
+
+@pytest.mark.parametrize(("size", "steps"), [(2, 20), (3, 12), (4, 6), (5, 4), (30, 1)])
+def test_the_grid_of_weights(size, steps):
+    found = np.array(list(simplex(size)))
+    assert len(found) == len(np.unique(found, axis=0)) == math.comb(steps + size - 1, size - 1) <= POINTS
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    assert np.isclose(found * steps, np.round(found * steps)).all()
+    assert found.min() == 0
+    assert found.max() == 1
+    assert len(NORMALISATIONS) == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_regression_is_that_of_scikit_learn(seed):
+    generator = np.random.default_rng(seed)
+    columns = generator.normal(size=(80, 4)) * [1, 10, 0.1, 0]
+    labels = (columns[:, 0] + generator.normal(size=80) > (0, 1, 20)[seed] * 0.1).astype(float)
+    share = generator.random(80) * 3
+    model = LogisticRegression(C=1.0, tol=1e-12, max_iter=10_000, solver="newton-cholesky")
+    model.fit(columns, labels, sample_weight=share)
+    np.testing.assert_allclose(regress(columns, labels, share), model.coef_[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "message"),
+    [
+        ({"folds": 1}, "ab", "folds=1: at least 2"),
+        ({"repeats": 0}, "ab", "repeats=0: at least 1"),
+        ({}, "a", "learns how to fuse several rankings, and the retriever has only a"),
+        ({"weights": {"c": 1}}, "ab", r"fusion\.weights\.c names no ranking"),
+        ({"weights": {"a": 0, "b": 0}}, "ab", "all rankings have weight 0"),
+        ({"weights": {"a": -1}}, "ab", r"weights\.a is -1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, names, message):
+    with pytest.raises(BadInput, match=message):
+        LearnedFusion(**arguments).check(list(names))
+
+
+def test_without_a_query_to_learn_from():
+    rankings, qrels = corpus()
+    with pytest.raises(BadInput, match="no query to learn from"):
+        learning(rankings, qrels, split=Split(public=0, select_on="public"))

@@ -1,0 +1,146 @@
+"""The rule of a fusion: by hand, like the fixed fusions that it can stand for, refused where its file is damaged."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.fusion.rule import FEATURES, FittedFusion, FusionRule
+from retrievers.base import BadInput, Ranking
+from retrievers.combine.fusion import RRF, WeightedSum
+
+A = Ranking.from_scores({"q1": {"d1": 4.0, "d2": 3.0, "d3": 2.0}, "q2": {}})
+B = Ranking.from_scores({"q1": {"d3": 9.0, "d4": 7.0}, "q2": {"d1": 1.0}})
+PLAIN = {
+    "version": 1,
+    "rule": {
+        "rankings": ["a", "b"],
+        "features": [
+            {"ranking": "a", "feature": "min_max", "weight": 1.0},
+            {"ranking": "b", "feature": "min_max", "weight": 0.25},
+            {"ranking": "b", "feature": "returned", "weight": 0.5},
+        ],
+    },
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(content):
+        file = tmp_path / "fusion.json"
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        return str(file)
+
+    return write
+
+
+def test_by_hand(written):
+    found = FittedFusion(written(PLAIN)).fuse({"a": A, "b": B}, 10)
+    # min_max of a: d1 1, d2 .5, d3 0. Of b: d3 1, d4 0, weighted .25; b gives .5 to each that it returned.
+    assert found.to_dict() == {
+        "q1": {"d1": 1.0, "d3": 0.75, "d2": 0.5, "d4": 0.5},
+        "q2": {"d1": 0.75},  # all scores of b are equal: min_max 1
+    }
+    assert FittedFusion(written(PLAIN)).fuse({"b": B, "a": A}, 2).to_dict()["q1"] == {"d1": 1.0, "d3": 0.75}
+
+
+SCORES = st.dictionaries(st.sampled_from("abcdef"), st.floats(-5, 5, allow_subnormal=False), max_size=6)
+WEIGHTS = st.floats(0.125, 4)
+
+
+@given(st.lists(st.tuples(SCORES, WEIGHTS), min_size=2, max_size=3))
+def test_it_is_the_fixed_fusion_of_the_same_weights(drawn):
+    rankings = {f"r{i}": Ranking.from_scores({"q": scores}) for i, (scores, _) in enumerate(drawn)}
+    weights = {name: weight for name, (_, weight) in zip(rankings, drawn, strict=True)}
+    for feature, fixed in {
+        "z_score": WeightedSum("z_score", weights),
+        "min_max": WeightedSum("min_max", weights),
+        "reciprocal_rank_60": RRF(60, weights),
+        "reciprocal_rank_10": RRF(10, weights),
+    }.items():
+        rule = FusionRule.of(rankings, {(name, feature): weight for name, weight in weights.items()})
+        found, expected = rule.fuse(rankings, 4), fixed.fuse(rankings, 4)
+        assert found.doc_ids == expected.doc_ids
+        np.testing.assert_array_equal(found.docs, expected.docs)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+FOUND = st.tuples(st.sampled_from("ab"), st.sampled_from(list(FEATURES)))
+
+
+@given(st.dictionaries(FOUND, st.floats(-1e9, 1e9).filter(bool), min_size=1))
+def test_what_is_written_is_read(weights):
+    rule = FusionRule.of("ba", weights)
+    assert FusionRule.from_json(json.loads(json.dumps(rule.to_json(), allow_nan=False))) == rule
+
+
+def test_its_identity_is_what_it_says(written, tmp_path):
+    file = written(PLAIN)
+    (tmp_path / "other.json").write_text(json.dumps(PLAIN | {"notes": ["other"]}))
+    assert FittedFusion.identify(file) == FittedFusion.identify(str(tmp_path / "other.json"), {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a"], "learnt for the component rankings a, b, and the retriever lacks b"),
+        (["a", "b", "c"], "and the retriever has also c"),
+        (["a", "c"], "lacks b and has also c"),
+    ],
+)
+def test_other_rankings_are_refused(written, names, message):
+    with pytest.raises(BadInput, match=message):
+        FittedFusion(written(PLAIN)).check(names)
+
+
+def test_weights_beside_those_of_the_file_are_refused(written):
+    FittedFusion(written(PLAIN), {"a": 1.0, "b": 1})  # as hybrid retrievers give them
+    with pytest.raises(BadInput, match=r"weights\.b=2: the weights are those of .*fusion\.json"):
+        FittedFusion(written(PLAIN), {"b": 2})
+
+
+def changed(**rule):
+    return PLAIN | {"rule": PLAIN["rule"] | rule}
+
+
+ONE = PLAIN["rule"]["features"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"fusion\.json:1: broken JSON"),
+        ("[]", "must be one JSON object"),
+        ({"rule": {}}, r"version is missing"),
+        (PLAIN | {"version": 2}, r"version is 2, and this program reads version 1"),
+        (PLAIN | {"version": True}, r"version is True"),
+        ({"version": 1}, r"rule is missing"),
+        (PLAIN | {"rule": 3}, r"rule is 3, but must be an object"),
+        (changed(feature=[]), r"rule\.feature is unknown\. Did you mean 'features'"),
+        (changed(rankings=["a", "a"]), r"rule\.rankings must name each component ranking once"),
+        (changed(rankings=["a", 1]), r"rule\.rankings must name each component ranking once"),
+        (changed(rankings=["a"]), r"rule\.rankings must name two or more"),
+        (changed(features=3), r"rule: features is 3, but must be a list"),
+        (changed(features=[]), r"rule\.features is empty, or all its weights are 0"),
+        (changed(features=[ONE | {"weight": 0}]), r"rule\.features is empty, or all its weights are 0"),
+        (changed(features=[3]), r"rule\.features\[0\] is 3, but must be an object"),
+        (changed(features=[ONE, ONE]), r"rule\.features\[1\] repeats min_max of a"),
+        (changed(features=[ONE | {"ranking": "c"}]), r"features\[0\]\.ranking is 'c': choose one of a, b"),
+        (changed(features=[ONE | {"feature": "z_scor"}]), r"features\[0\]\.feature is 'z_scor'.*'z_score'"),
+        (changed(features=[ONE | {"weight": "1"}]), r"features\[0\]\.weight is '1': give a number from -1,000,000,000"),
+        (changed(features=[ONE | {"weight": True}]), r"features\[0\]\.weight is True"),
+        (changed(features=[ONE | {"weight": 2e9}]), r"features\[0\]\.weight is 2000000000"),
+        (changed(features=[ONE | {"wieght": 1}]), r"features\[0\]\.wieght is unknown\. Did you mean 'weight'"),
+        (changed(features=[{"ranking": "a", "feature": "min_max"}]), r"features\[0\]: weight is missing"),
+    ],
+)
+def test_damaged_files_are_refused(written, content, message):
+    with pytest.raises(BadInput, match=rf"{message}.*fusion\.file needs the fusion\.json of a run"):
+        FittedFusion(written(content))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"there is no such file.*fusion\.file needs"):
+        FittedFusion(str(tmp_path / "fusion.json"))
