@@ -245,7 +245,7 @@ def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monk
     assert first["out_of_fold"]
     assert (first["metrics"]["modified_map@3"], first["as_written"]["modified_map@3"]) == (pytest.approx(2 / 3), 1)
     assert found["differences"][0]["mean"] == pytest.approx(1 / 3)
-    assert "The gate of A was fitted" in " ".join(found["notes"])
+    assert "A learnt from these labels" in " ".join(found["notes"])
     assert "as written" in harness("compare", "experiment_name=e").out
 
 
