@@ -98,6 +98,11 @@ class FlipTest:
     alpha: float = 0.05
     seed: int = 0
 
+    @property
+    def least(self) -> int:
+        """Queries that must differ at least: 2 of the 2^n ways to flip n equal differences are as far from 0."""
+        return math.ceil(1 - math.log2(self.alpha))
+
     def power(self, population: Population, queries: int) -> float:
         """The share of samples of so many queries in which the test finds a difference, 0 to 1."""
         if queries * population.differ > SAMPLED:
@@ -125,6 +130,20 @@ class FlipTest:
         limit, centre = float(stdtrit(queries - 1, 1 - self.alpha / 2)), abs(effect) * math.sqrt(queries)
         missed: float = nctdtr(queries - 1, centre, limit) - nctdtr(queries - 1, centre, -limit)
         return 1 - missed if missed == missed else 1.0
+
+    def students_needed(self, effect: float, power: float) -> float:
+        """How many queries Student's test needs for this power, not rounded; inf for an effect of 0."""
+        from scipy.optimize import brentq
+
+        if effect == 0:
+            return math.inf
+        if self.students(effect, 2) >= power:
+            return 2.0
+        most = 4.0
+        while self.students(effect, most) < power:
+            most *= 2
+        needed: float = brentq(lambda queries: self.students(effect, queries) - power, 2, most)
+        return needed
 
     def queries_needed(self, population: Population, power: float) -> int | None:
         """How many queries have this power; None for a mean of 0, and if it is more than MOST."""

@@ -12,6 +12,7 @@ from harness.evaluation.power import MOST, FlipTest, Population
 from harness.evaluation.significance import FEW, Difference, differences
 
 TIMES = (0.5, 1, 2, 4)  # how many times today's queries the table goes through
+_ROUNDING = 1e-12  # of the greatest difference: a spread up to it is none
 SEED, RESAMPLES = 0, 10_000  # of the test and the interval of the observed difference, as in `harness compare`
 
 
@@ -34,8 +35,8 @@ class TellingApart:
     wanted: the power, 0 to 1. alpha: the test finds a difference up to this p.
     queries_needed: to find the observed difference with the wanted power; None if it is 0 or so small that more than
         MOST are needed.
-    low, high: the same for the ends of the difference's 95 % interval, the fewer queries first. None: no number is
-        enough, since the interval holds 0, or more than MOST are needed.
+    low, high: its 95 % interval, from that of the effect (mean / sd). None: no number is enough, since the effect may
+        be 0, or more than MOST are needed.
     smallest_difference: that as many queries as there are find with the wanted power; None if there is none.
     power_now: the power of as many queries as there are for the observed difference.
     curve: what other numbers of queries would show.
@@ -66,7 +67,7 @@ def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) ->
     [found] = differences(np.stack([gaps, np.zeros(len(gaps))])[:, None], SEED, RESAMPLES)[0, 1]
     test, population = FlipTest(alpha), Population.of(known)
     needed = test.queries_needed(population, wanted)
-    low, high = needed_between(test, population, found, wanted)
+    low, high = needed_between(test, known, needed, wanted)
     n = len(known)
     return TellingApart(
         found=found,
@@ -83,28 +84,43 @@ def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) ->
     )
 
 
-def needed_between(
-    test: FlipTest, population: Population, found: Difference, wanted: float
-) -> tuple[int | None, int | None]:
-    """(the fewer, the more) queries that are needed if the true difference is at one end of its interval.
+def effect_interval(known: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the mean / standard deviation of differences [n]; NaN where all are equal.
 
-    None: no number is enough, or more than MOST are needed.
+    By the delta method, which takes skewness g and kurtosis k into account: the variance of the effect e is
+    (1 - g e + (k - 1) e² / 4) / n (Mertens 2002, of the Sharpe ratio, which is the same number).
     """
-    counts = sorted(_needed(test, population, mean, wanted) for mean in (found.low, found.high))
-    if found.low <= 0 <= found.high:
-        counts[1] = math.inf
-    fewer, more = (None if math.isinf(one) else int(one) for one in counts)
-    return fewer, more
+    from scipy.special import stdtrit
+
+    n, spread = len(known), known.std()
+    if spread <= _ROUNDING * np.abs(known).max():
+        return math.nan, math.nan
+    scaled, effect = (known - known.mean()) / spread, float(known.mean() / known.std(ddof=1))
+    skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
+    variance = max(1 - skewness * effect + (kurtosis - 1) * effect**2 / 4, 0.0) / n
+    margin = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance)
+    return effect - margin, effect + margin
 
 
-def _needed(test: FlipTest, population: Population, mean: float, wanted: float) -> float:
-    """Queries that are needed if the population has this mean; inf for None."""
-    least, most = population.ends
-    if least < mean < most:
-        number = test.queries_needed(population.with_mean(mean), wanted)
-    else:  # the end of an interval is the greatest difference itself: only in few queries
-        number = test.queries_needed(Population(np.array([mean]), np.ones(1)), wanted)
-    return math.inf if number is None else number
+def needed_between(
+    test: FlipTest, known: np.ndarray, needed: int | None, wanted: float
+) -> tuple[int | None, int | None]:
+    """The ends of the 95 % interval of the queries needed, the fewer first; None: no number is enough, or over MOST.
+
+    What Student's test needs for the ends of the effect's interval, multiplied by what the randomisation test needs
+    more or less than it for the observed effect. needed: of the observed differences [n].
+    """
+    low, high = effect_interval(known)
+    if math.isnan(low):
+        return needed, needed
+    effect = abs(float(known.mean() / known.std(ddof=1)))
+    factor = needed / test.students_needed(effect, wanted) if needed else 1.0
+    least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    fewer, more = (factor * test.students_needed(end, wanted) for end in (max(abs(low), abs(high)), least))
+    return (
+        None if fewer > MOST else max(round(fewer), test.least),
+        None if more > MOST else max(round(more), test.least),
+    )
 
 
 def _curve(test: FlipTest, population: Population, n: int, needed: int | None, wanted: float) -> Iterator[Planned]:
@@ -125,8 +141,8 @@ def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[
         yield f"The observed difference is 0 or so small that even {MOST:,} queries are too few to find it."
     elif high is None:
         yield (
-            "The interval of the difference holds 0: if the runs are as good as each other, no number of queries tells "
-            "them apart, so that the queries needed have no upper limit."
+            "By these queries the runs may be as good as each other, and then no number of queries tells them apart: "
+            "the queries needed have no upper limit."
         )
     yield (
         "All of this takes further queries to be like these: drawn from the same, and labelled in the same way. The "

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from harness.evaluation.power import FlipTest, Population
 from harness.evaluation.significance import sign_flip_test
-from harness.evaluation.telling_apart import telling_apart
+from harness.evaluation.telling_apart import effect_interval, telling_apart
 
 TEST = FlipTest()
 CONTEST = np.repeat([1, 0.5, 1 / 3, 0, -1 / 3, -0.5], [4, 5, 6, 91, 2, 2])  # as rankings differ: most queries tie
@@ -144,6 +144,16 @@ def test_an_interval_with_0_has_no_upper_limit():
     none = telling_apart(np.array([1.0, -1.0] * 15))
     assert (none.queries_needed, none.high) == (None, None)
     assert none.smallest_difference > 0
+
+
+def test_the_interval_of_the_effect_is_that_of_the_noncentral_t():
+    """For normal differences; the exact ends are the noncentralities with 2.5 % and 97.5 % below the observed t."""
+    values = stats.norm.ppf(np.arange(0.5, 400) / 400)
+    low, high = effect_interval(0.5 + values / values.std(ddof=1))
+    observed = 0.5 * math.sqrt(400)
+    ends = [optimize.brentq(lambda one, q=q: stats.nct.cdf(observed, 399, one) - q, 0, 30) for q in (0.975, 0.025)]
+    assert (low, high) == pytest.approx([end / math.sqrt(400) for end in ends], abs=0.004)
+    assert all(map(math.isnan, effect_interval(np.full(5, 0.5))))
 
 
 def test_too_few_queries_show_nothing():
