@@ -27,7 +27,7 @@ def opened(board, tmp_path_factory):
             tab.on("pageerror", lambda error: errors.append(str(error)))
             tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
             tab.goto(f"{path.as_uri()}#matters")
-            tab.locator(".parallel").wait_for()
+            tab.locator(".over").wait_for()
             return tab
 
         yield call
@@ -69,16 +69,16 @@ def test_means_plateaus_and_maps_are_those_of_python(opened, board):
 def test_a_range_of_a_key_keeps_its_runs(opened, board):
     tab = opened()
     tab.locator(".brushes label", has_text="gate").locator("select").select_option(label="none")
-    assert "12 runs of 24" in tab.locator("section", has=tab.locator(".parallel")).inner_text()
-    assert tab.locator(".parallel g").first.locator("path").count() == 12
+    assert "12 runs of 24" in tab.locator("section", has=tab.locator(".over")).inner_text()
+    assert tab.locator(".under path").count() == 12
     best = next(one for one in board.runs.runs if one.run.params["gate"] == "none")
     assert tab.locator(".passing button").first.inner_text() == best.name
-    tab.locator(".parallel").focus()
+    tab.locator(".over").focus()
     tab.keyboard.press("ArrowDown")
     tab.wait_for_timeout(100)
     assert best.name in tab.locator("#spoken").inner_text()
     tab.keyboard.press("Escape")
-    assert tab.locator(".parallel g").first.locator("path").count() == 24
+    assert tab.locator(".under path").count() == 24
 
 
 @pytest.mark.parametrize(("width", "scheme", "locale"), [(390, "dark", "ko"), (1500, "light", "en")])

@@ -172,13 +172,15 @@ if (DATA.matters) {
 
   function parallel(room) {
     step = Math.max(CLOSEST, Math.min(WIDEST, (room - 200) / (AXES.length - 1)));
-    const lines = draw("g", {}), over = draw("g", {}), ranges = draw("g", {}), passing = make("div", { "aria-live": "polite" });
+    const over = draw("g", {}), ranges = draw("g", {}), passing = make("div", { "aria-live": "polite" });
     let at = null, drag = null;
     const wide = X(AXES.length - 1) + 90;
-    const chart = draw("svg", { viewBox: `0 0 ${wide} ${TALL}`, class: "parallel", style: { width: wide + "px" }, tabindex: 0, role: "application", "aria-label": say({
+    // The lines are a layer of their own, which a moving highlight does not draw again.
+    const lines = draw("svg", { viewBox: `0 0 ${wide} ${TALL}`, class: "parallel under", "aria-hidden": "true" });
+    const chart = draw("svg", { viewBox: `0 0 ${wide} ${TALL}`, class: "parallel over", tabindex: 0, role: "application", "aria-label": say({
       en: "Parallel coordinates: a line for each run, an axis for each key. Arrow up and down go through the runs by score; Enter selects one.",
       ko: "평행좌표: 실행마다 선 하나, 키마다 축 하나입니다. 위아래 화살표로 점수 순서대로 실행을 옮겨 다니고 Enter로 고릅니다." }) },
-      lines, over, ranges, ...AXES.flatMap((axis, i) => [draw("line", { x1: X(i), x2: X(i), y1: Y(1), y2: Y(0), class: "axis" }), draw("text", { x: X(i), y: 12, "text-anchor": "middle", class: "name" }, axis.name.length > 20 ? "…" + axis.name.slice(-19) : axis.name),
+      over, ranges, ...AXES.flatMap((axis, i) => [draw("line", { x1: X(i), x2: X(i), y1: Y(1), y2: Y(0), class: "axis" }), draw("text", { x: X(i), y: 12, "text-anchor": "middle", class: "name" }, axis.name.length > 20 ? "…" + axis.name.slice(-19) : axis.name),
         ...axis.marks.map(([place, words]) => draw("text", { x: X(i) + 6, y: Y(place) + 4, stroke: "var(--card)", "stroke-width": 3, "paint-order": "stroke" }, words.length > 16 ? words.slice(0, 15) + "…" : words)),
         axis.places.includes(null) ? draw("text", { x: X(i) + 6, y: Y(null) + 4 }, "–") : null]));
     function highlight(run, said = false) {
@@ -245,7 +247,7 @@ if (DATA.matters) {
     return card(say({ en: "All keys together", ko: "모든 키 함께 보기" }), say({ en: "drag along an axis to keep a range, click it to drop it; click a line to select its run", ko: "축을 따라 끌면 그 범위만 남고, 축을 누르면 풀립니다. 선을 누르면 그 실행을 고릅니다" }),
       make("div", { class: "brushes" }, ...selects.map(([axis, select]) => make("label", {}, AXES[axis].name, select)),
         make("button", { class: "plain", onclick: () => { brushed.clear(); again(); } }, say({ en: "Keep all", ko: "모두 보기" }))),
-      make("div", { class: "wide" }, chart), passing);
+      make("div", { class: "wide" }, make("div", { class: "layers", style: { width: wide + "px" } }, lines, chart)), passing);
   }
 
   tab("matters", { en: "What matters", ko: "무엇이 중요한가" }, (root) => {
