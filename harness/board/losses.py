@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.config.text import counted
+from harness.data.files import some
 from harness.data.predictions import read_predictions
 from harness.evaluation.judged import judge
 from harness.evaluation.losses import kinds, losses
@@ -27,36 +28,40 @@ class Derived:
 
     tracker: Tracker
     folder: Path
-    _qrels: dict[str, Qrels] = field(default_factory=dict)  # by sha256
-    _unknown: dict[str, list[str]] = field(default_factory=dict)  # reason -> short ids
+    _qrels: dict[str, Qrels | str] = field(default_factory=dict)  # by sha256; why they are unknown
+    _unknown: dict[str, int] = field(default_factory=dict)  # reason -> runs
 
     def kinds(self, run: LoggedRun, query_ids: Sequence[str]) -> tuple[str, ...] | None:
         """One of `losses.KINDS` for each of the queries; None where files are gone, or labels have changed."""
-        try:
-            qrels = self._labels(run)
-            lists = read_predictions(self.tracker.download(run.run_id, Retrieval().predictions(run), self.folder))
-        except (BadInput, OSError) as error:
-            self._unknown.setdefault(str(error).replace(f"run {run.short_id}", "a run"), []).append(run.short_id)
-            return None
-        known: Mapping[str, object] = qrels.grades
-        if not all(query_id in known for query_id in query_ids):
-            self._unknown.setdefault("their labels lack scored queries.", []).append(run.short_id)
-            return None
-        return kinds(losses(judge(lists, qrels, query_ids)), cut=True)
+        qrels = self._labels(run)
+        if not isinstance(qrels, str):
+            try:
+                if unlabelled := [query_id for query_id in query_ids if query_id not in qrels.grades]:
+                    raise BadInput(f"scores.csv of run {run.short_id} has queries without labels: {some(unlabelled)}.")
+                lists = read_predictions(self.tracker.download(run.run_id, Retrieval().predictions(run), self.folder))
+                return kinds(losses(judge(lists, qrels, query_ids)), cut=True)
+            except (BadInput, OSError) as error:
+                qrels = str(error)
+        self._unknown[qrels] = self._unknown.get(qrels, 0) + 1
+        return None
 
     @property
     def notes(self) -> list[str]:
         """Which runs have no kinds of loss, and why."""
         return [
-            f"Of {counted(len(ids), 'run')} of an earlier version it is unknown how queries lose: {reason}"
-            for reason, ids in self._unknown.items()
+            f"Of {counted(count, 'run')} of an earlier version it is unknown how queries lose: {reason}"
+            for reason, count in self._unknown.items()
         ]
 
-    def _labels(self, run: LoggedRun) -> Qrels:
+    def _labels(self, run: LoggedRun) -> Qrels | str:
+        """The labels of a run, read once for all runs with the same; why they are unknown, if they are."""
         digest = run.tags["data.qrels"]
         if digest not in self._qrels:
-            source = logged_value(logged_config(self.tracker, run), "dataset", dict)
-            qrels = load_unchanged(run, source, ("qrels",)).qrels
-            assert qrels is not None  # its fingerprint is that of the run's
-            self._qrels[digest] = qrels
+            try:
+                source = logged_value(logged_config(self.tracker, run), "dataset", dict)
+                qrels = load_unchanged(run, source, ("qrels",)).qrels
+                assert qrels is not None  # its fingerprint is that of the run's
+                self._qrels[digest] = qrels
+            except (BadInput, OSError) as error:
+                self._qrels[digest] = str(error)
         return self._qrels[digest]

@@ -1,6 +1,9 @@
 """The settings in which runs differ, and the short names that say them."""
 
-from harness.board.settings import changed_settings
+import dataclasses
+
+from harness.board.settings import changed_settings, changes, short_names
+from harness.tracking.tracker import LoggedRun
 
 
 def test_what_follows_from_another_choice_is_no_difference_of_its_own():
@@ -23,3 +26,49 @@ def test_what_follows_from_another_choice_is_no_difference_of_its_own():
     }  # fmt: skip
     other = run(retriever="hybrid_lexical", fusion="rrf", fusion__k="10")
     assert changed_settings([plain, hybrid, other])["fusion.k"] == [None, "60", "10"]
+
+
+def run(number, **params):
+    named = {key.replace("__", "."): one for key, one in params.items()}
+    return LoggedRun(f"{number:032x}", f"run {number}", "e", "FINISHED", {}, named, {})
+
+
+def test_short_names_say_no_more_than_they_must():
+    runs = [
+        run(0, retriever="hybrid_light", gate="auto", top_k="3"),
+        run(1, retriever="hybrid_light", gate="none", top_k="3"),
+        run(2, retriever="bm25", gate="auto", top_k="1"),
+        run(3, retriever="bm25", gate="auto", top_k="2"),
+    ]
+    assert short_names(runs) == [
+        "hybrid_light · auto",
+        "hybrid_light · none",
+        "bm25 · auto · top 1",
+        "bm25 · auto · top 2",
+    ]
+
+
+def test_the_setting_that_splits_most_comes_first_and_choices_stand_alone():
+    grid = [(tokenizer, k1) for tokenizer in ("kiwi", "word") for k1 in ("0.5", "0.9", "1.2")]
+    runs = [
+        run(place, retriever="bm25", gate="none", tokenizer=tokenizer, retriever__bm25__k1=k1)
+        for place, (tokenizer, k1) in enumerate(grid)
+    ]
+    assert short_names(runs)[:2] == ["bm25 · none · k1 0.5 · kiwi", "bm25 · none · k1 0.9 · kiwi"]
+    two = [run(0, retriever__a__k1="1", retriever__b__k1="1"), run(1, retriever__a__k1="2", retriever__b__k1="2")]
+    assert short_names(two) == ["run 0", "run 1"]  # scored files have no retriever, and names of their own
+
+
+def test_what_nothing_says_is_told_apart_by_ids():
+    long = "x" * 40
+    same = [run(1, retriever="bm25", gate="none", tags=long), run(2, retriever="bm25", gate="none", tags=long + "y")]
+    same = [dataclasses.replace(one, run_id=f"{place}{one.run_id}") for place, one in enumerate(same)]
+    assert short_names(same) == ["bm25 · none · 00000000", "bm25 · none · 10000000"]
+
+
+def test_changes_from_run_to_run():
+    params = [{"retriever": "bm25", "top_k": "1"}, {"retriever": "bm25", "top_k": "2"}, {"retriever": "hybrid_lexical",
+              "top_k": "2", "fusion": "rrf", "fusion.k": "60"}]  # fmt: skip
+    assert changes(params) == [
+        {"top_k": ("1", "2")}, {"retriever": ("bm25", "hybrid_lexical"), "fusion": (None, "rrf")}
+    ]  # fmt: skip

@@ -1,0 +1,147 @@
+"""`harness board`: which runs stand on it, what is printed and written, what is refused."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from html_pages import data_of
+
+from harness.tracking.mlflow_tracker import MlflowTracker
+
+RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+BOARD = ("board", "experiment_name=e", "format=json")
+
+
+@pytest.fixture
+def runs(harness, toy):
+    """Two runs: the first withholds everything and scores 1/3, the second is right everywhere."""
+    worse = harness(*RUN, "gate=score", "gate.threshold=99").json
+    return worse["run_id"], harness(*RUN).json["run_id"]
+
+
+def tracker(tmp_path):
+    found = MlflowTracker()
+    found.connect(tmp_path / "outputs")
+    return found
+
+
+def test_the_board_of_an_experiment(harness, runs, tmp_path):
+    worse, better = runs
+    harness(*RUN)  # a repeated configuration stands there once
+    found = harness(*BOARD).json
+    assert [(row["run_id"], row["short_name"]) for row in found["rows"]] == [
+        (better, "bm25 · none"), (worse, "bm25 · score")
+    ]  # fmt: skip
+    assert found["notes"] == ["1 run more of the same configurations: each stands here once."]
+    assert (found["metric"], found["queries"], found["select_on"]) == ("modified_map@3", 3, "all")
+    first, second = found["rows"]
+    assert (first["group"], second["group"], second["p"], second["p_holm"]) == ("best", "same", 0.5, 0.5)
+    assert second["difference"] == pytest.approx(-2 / 3)
+    assert {"key": "gate", "above": "none", "here": "score"} in second["changed"]
+    assert first["mb"] > 0  # the index in the cache
+    assert found["recommended"]["run_id"] == better
+    assert found["not_told_apart"] == [better, worse]
+    assert found["private_peeks"] == 4  # those of the three runs, and this one
+    page = data_of(Path(found["files"]["html"]).read_text("utf-8"))
+    assert Path(found["files"]["html"]) == tmp_path / "outputs" / "board.html"
+    assert [run["id"] for run in page["runs"]] == [better, worse]
+    assert page["leaderboard"]["recommended"]["reason"]["en"] == found["recommended"]["reason"]
+    assert page["queries"]["ids"] == ["3", "5", "7"]
+    assert not list((tmp_path / "outputs").glob("*.tmp"))
+
+
+def test_what_people_and_papers_read(harness, runs):
+    said = harness("board", "experiment_name=e", f"runs=[{runs[0][:8]},{runs[1][:8]}]", "output=mine/b.html")
+    assert "Experiment 'e': 2 runs by modified_map@3, in sample, 3 queries" in said.out
+    assert "Recommended\n  bm25 · none has the highest modified_map@3 of 2 runs, 1.0000;" in said.out
+    assert f"harness export experiment_name=e run={runs[1][:8]}" in said.out
+    assert Path("mine/b.html").is_file()
+    table = harness("board", "experiment_name=e", "format=csv").out
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [(row["run"], float(row["modified_map@3"])) for row in rows] == [
+        ("bm25 · none", 1), ("bm25 · score", pytest.approx(1 / 3))
+    ]  # fmt: skip
+    assert "| bm25 · none |" in harness("board", "experiment_name=e", "format=markdown").out
+
+
+def test_a_sweep_stands_for_its_trials(harness, toy):
+    sweep = harness("sweep", *RUN[1:], "top_k=1,2", "gate=none").json
+    harness(*RUN, "top_k=3")
+    found = harness(*BOARD, f"runs=[{sweep['run_id']}]").json
+    assert {row["run_id"] for row in found["rows"]} == {row["run_id"] for row in sweep["top"]}
+    assert all(row["mb"] > 0 for row in found["rows"])
+    # Equal scores: the quickest or the first, and it says so.
+    assert "score" in found["recommended"]["reason"]
+
+
+def test_runs_of_earlier_versions_have_their_losses_derived(harness, runs, tmp_path):
+    """scores.csv without the column, and labels that have changed since."""
+    for file in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"):
+        rows = list(csv.reader(file.read_text("utf-8").splitlines()))
+        place = rows[0].index("loss")
+        file.write_text("".join(",".join(row[:place] + row[place + 1 :]) + "\n" for row in rows), "utf-8")
+    found = harness(*BOARD).json
+    page = data_of(Path(found["files"]["html"]).read_text("utf-8"))
+    pairs = page["queries"]["matrix"]["table"]
+    assert {page["queries"]["kinds"][kind] for _, kind in pairs} == {"", "wrongly_withheld"}
+    assert found["notes"] == []
+    labels = Path("toy/qrels.jsonl")
+    labels.write_text(labels.read_text("utf-8").replace("d2", "d1"), "utf-8")
+    [note] = harness(*BOARD).json["notes"]
+    assert note.startswith("Of 2 runs of an earlier version it is unknown how queries lose:")
+    assert "the labels have changed" in note
+
+
+def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_path):
+    labels = Path("toy/qrels.jsonl")
+    labels.write_text(labels.read_text("utf-8").replace("d2", "d1"), "utf-8")
+    other = harness(*RUN).json["run_id"]
+    assert harness(*BOARD).json["notes"] == [
+        "1 run of the experiment with other labels than the best one: not here, since scores do not compare."
+    ]
+    done = harness("board", f"runs=[{runs[0]},{other}]")
+    assert done.code == 2
+    assert "has other labels than run" in done.err
+    assert not (tmp_path / "outputs" / "board.html.tmp").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["metric=abstention_auroc"], "is no mean over queries"),
+        (["metric=mrr@99"], "no finished run of experiment 'e' has it"),
+        (["experiment_name=f"], "no such experiment"),
+        (["runs=[ffffffff]"], "no such run"),
+        (["output="], "output is empty"),
+        (["tracking=none"], "keeps no runs for a board"),
+    ],
+)
+def test_bad_input(harness, one_run, words, said):
+    done = harness("board", "experiment_name=e", *words)
+    assert done.code == 2
+    assert said in done.err
+
+
+@pytest.fixture
+def one_run(harness, toy):
+    return harness(*RUN).json["run_id"]
+
+
+def test_what_is_no_board(harness, one_run, tmp_path):
+    done = harness("board", "experiment_name=e")
+    assert (done.code, "at least two are needed" in done.err) == (2, True)
+    store = tracker(tmp_path)
+    running = store.client.create_run(store._experiment_id("e"), tags={"harness.verb": "run"}).info.run_id
+    done = harness("board", f"runs=[{one_run},{running}]")
+    assert (done.code, "only finished runs" in done.err) == (2, True)
+    store.client.delete_run(running)
+    done = harness("board", f"runs=[{one_run},{running}]")
+    assert (done.code, "was deleted" in done.err) == (2, True)
+    for file in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"):
+        file.unlink()
+    harness(*RUN, "gate=score", "gate.threshold=1")
+    done = harness("board", "experiment_name=e")
+    assert done.code == 2
+    assert "has no file 'scores.csv'" in done.err
+    assert json.loads(json.dumps(done.out)) == ""
