@@ -78,11 +78,6 @@ class StepLog:
         took = sum(self._steps[step] for step in told)
         return min(max(took / sum(told.values()), 1 / SWING), SWING) if told else 1.0
 
-    @property
-    def quickest(self) -> float:
-        """Seconds of the quickest step with an estimate: little more than the arithmetic; 0 if there is none."""
-        return min((self._steps[step] for step, estimate in self._estimates.items() if estimate), default=0.0)
-
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Measure a step and write it down once it is complete, unless it was before."""

@@ -18,7 +18,7 @@ from harness.commands.sweep.auto.ascent import LEADERS, Menu, Words, ascend
 from harness.commands.sweep.auto.bench import Bench
 from harness.commands.sweep.auto.budget import StepLog, seconds_text
 from harness.commands.sweep.auto.catalogue import Candidate, Catalogue, catalogue
-from harness.commands.sweep.auto.costs import Costs
+from harness.commands.sweep.auto.costs import TRIAL, Costs
 from harness.commands.sweep.auto.outcome import Automatic
 from harness.commands.sweep.auto.procedure import FOLDS, REPEATS, Replay, judged, replay
 from harness.commands.sweep.definition import Sweep
@@ -61,7 +61,7 @@ class AutoCourse:
         ran = self._systems(execution)
         if not ran:
             raise Failed("sweep=auto: the baseline failed, so that there is nothing to go by.")
-        menu = self._menu(ran)
+        menu = self._menu(ran, self._arithmetic(execution))
         winner = self._ascend(execution, menu)
         self.automatic = self._judge(execution, menu, winner)
 
@@ -99,10 +99,16 @@ class AutoCourse:
     def _affords(self, step: str, cost: float, limit: float) -> bool:
         return step in self._log or self._log.spent + cost <= limit
 
-    def _menu(self, ran: Sequence[Candidate]) -> Menu:
-        """What the procedure may choose from, without what would take too long with all replays."""
+    def _arithmetic(self, execution: Execution) -> float:
+        """Seconds to fuse, score and log a trial: of the quickest system, when it was first tried."""
+        if "trial" not in self._log:
+            took = [result.seconds for result in execution.results.values() if result.seconds > 0]
+            self._log.note("trial", min(took, default=TRIAL))  # a run that was there before took none
+        return self._log.seconds("trial")
+
+    def _menu(self, ran: Sequence[Candidate], trial: float) -> Menu:
+        """What the procedure may choose from, without what would take too long with all replays. trial: seconds."""
         found = self.catalogue
-        trial = max(self._log.quickest, 0.01)
         fusions, weigh = found.fusions, found.weigh
         if not self._allowed("fusions", ARITHMETIC * trial, "fusion, fusion.weights"):
             fusions, weigh = found.fusions[:1], False

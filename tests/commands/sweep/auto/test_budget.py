@@ -47,7 +47,6 @@ def test_a_ledger_is_read_again(tmp_path):
         assert "system c" not in one
         # Only the first step was expected to take a second or more: it took 3 instead of 2.
         assert one.pace == 1.5
-        assert one.quickest == 1.0  # of the steps with an estimate
 
 
 def test_one_strange_step_does_not_spoil_all_estimates(tmp_path):
