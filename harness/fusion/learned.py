@@ -187,16 +187,16 @@ class Learning:
                 earned[row, held_out] = self.pool.earned(self.pool.scores(weights, held_out), held_out)
         earned = earned[:, used]
         held = dict(zip(TRIED, earned.mean(axis=1).tolist(), strict=True))
-        best = 2 + int(earned[2:].mean(axis=1).argmax())
-        gain, error = _paired(earned[best] - earned[1])
+        gain, error = _paired(earned[1] - earned[0])
+        simple, why = 0, "On held-out queries, other weights and the ranker earn no more by over one standard error."
         if gain > error + CLOSE:
-            weights = self._correct(point, used)[best - 2]
-            return self._made(TRIED[best], weights, held, _because(gain, error, "the weights alone"))
-        if point:
-            why = "Within one standard error of the best weights, none are nearer to the fixed fusion."
-            return self._made(WEIGHTS, self._grid.points[point], held, why)
-        why = "The fixed fusion is within one standard error of the best weights, and the ranker gains no more."
-        return self._made(FIXED, self._grid.points[0], held, why)
+            simple, why = 1, _because(gain, error, "the fixed fusion")
+        best = 2 + int(earned[2:].mean(axis=1).argmax())
+        gain, error = _paired(earned[best] - earned[simple])
+        if gain > error + CLOSE:
+            why = _because(gain, error, ("the fixed fusion", "the weights alone")[simple])
+            return self._made(TRIED[best], self._correct(point, used)[best - 2], held, why)
+        return self._made(TRIED[simple], self._grid.points[point * simple], held, why)
 
     def _correct(self, point: int, used: np.ndarray) -> list[Weights]:
         """The weights of a point of the grid, corrected by the ranker with each of STRENGTHS."""
