@@ -59,6 +59,11 @@ class KeyMatters:
     plateau: Plateau | None
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the key may have no effect: the interval of its share, with pairs, begins at 0."""
+        return self.total is not None and self.total.low == 0
+
+    @property
     def best(self) -> Level:
         return max(self.levels, key=lambda level: level.mean)
 

@@ -148,4 +148,4 @@ def _group_lines(group: Group, runs: int) -> list[str]:
             lines.append(f"{one.key.name} stands for {', '.join(one.key.also)} as well, which it decides.")
     for pair in group.strong:
         lines.append(f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone.")
-    return lines + [one.plateau.sentence(one.key.name) for one in group.keys if one.plateau]
+    return lines + [one.plateau.sentence(one.key.name, doubtful=one.doubtful) for one in group.keys if one.plateau]

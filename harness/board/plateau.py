@@ -55,7 +55,8 @@ class Plateau:
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
-    def sentence(self, name: str) -> str:
+    def sentence(self, name: str, *, doubtful: bool = False) -> str:
+        """doubtful: whether the key may have no effect at all, so that the best run's value may be best by chance."""
         over = "" if self.along == "run" else ", on average over the other keys"
         first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
         if self.shape == "flat":
@@ -65,6 +66,8 @@ class Plateau:
         if self.shape == "spike":
             reach = f"spike, only {best} reaches it"
         beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
+        if doubtful:
+            beyond = " The key's share may be 0: this can be chance."
         return f"{name}: {reach}; {gap}{over}.{beyond}"
 
     def to_json(self) -> dict[str, Any]:

@@ -51,6 +51,9 @@ def test_the_best_at_an_end_asks_for_more(scores, end):
     found = shape(scores)
     assert found.at_end == end
     assert found.sentence("top_k").endswith(f"is the {end} value tried: go beyond it.")
+    assert found.sentence("top_k", doubtful=True).endswith(
+        "0.1000 below. The key's share may be 0: this can be chance."
+    )
 
 
 def test_only_runs_that_differ_in_nothing_else_are_compared():

@@ -103,7 +103,7 @@ if (DATA.matters) {
     const over = one.along === "average" ? say({ en: ", on average over the other keys", ko: "(다른 키에 대한 평균)" }) : say({ en: ", all else as in the best run", ko: "(나머지는 최고 실행과 같음)" });
     if (one.shape === "flat") return say({ en: `Flat: from ${at(one.low)} to ${at(one.high)} all values are within one standard error of the best, ${at(one.best)}${over}.`,
       ko: `평평함: ${at(one.low)}부터 ${at(one.high)}까지 모든 값이 가장 좋은 ${at(one.best)}의 표준오차 1 이내입니다${over}.` });
-    const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) : "";
+    const below = number(one.below[one.beside]), beyond = key.total?.low === 0 ? say({ en: " The key's share may be 0: this can be chance.", ko: " 이 키의 비율이 0일 수도 있으므로 우연일 수 있습니다." }) : one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) : "";
     return (one.shape === "spike" ? say({ en: `Spike: only ${at(one.best)} reaches it; ${at(one.beside)} is ${below} below${over}.`, ko: `뾰족함: ${at(one.best)}에서만 이 점수가 나옵니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` }) :
       say({ en: `Plateau from ${at(one.low)} to ${at(one.high)}, best at ${at(one.best)}; ${at(one.beside)} is ${below} below${over}.`,
         ko: `고원: ${at(one.low)}부터 ${at(one.high)}까지 비슷하며 ${at(one.best)}에서 가장 좋습니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` })) + beyond;
