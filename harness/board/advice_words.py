@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.config import manual
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
 from harness.config.components import SHARED, active_groups, recorded
@@ -67,9 +68,16 @@ class Words:
         plain = {key: plain_value(value) for key, value in changes.items() if key not in GROUPS}
         kept = {key: value for key, value in self.values.items() if key.partition(".")[0] not in groups}
         if groups and kept:
-            known = flatten(Words(choices, {}, self.config_dir).composed().config)
+            known = flatten(Words(choices, _required(choices, kept), self.config_dir).composed().config)
             kept = {key: value for key, value in kept.items() if key.startswith("+") or key in known}
         return Words(choices, {**kept, **plain}, self.config_dir)
+
+
+def _required(choices: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values without which the choices cannot be composed."""
+    entries = (manual.keys_of(group, choice) for group, choice in choices.items())
+    needed = {key for found in entries for key, entry in found.items() if entry.value == "???"}
+    return {key: value for key, value in values.items() if key in needed}
 
 
 def _word(key: str, value: Any) -> str:
@@ -95,11 +103,13 @@ def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str
     wanted = {name: params[name] for name in GROUPS if name in params}
     usual = chosen_defaults("run", flag(config_dir))
     first = {name: wanted[name] for name in FIRST if wanted[name] != usual.get(name)}
-    implied = Words(first, {}, config_dir).composed().invocation.choices
+    leaves = {key: _short(key, value) for key, value in flatten(config).items()}
+    implied = Words(first, _required(first, leaves), config_dir).composed().invocation.choices
     choices = {name: choice for name, choice in wanted.items() if name in first or choice != implied.get(name)}
-    known = Words(choices, {}, config_dir).composed()
+    needed = _required(choices, leaves)
+    known = Words(choices, needed, config_dir).composed()
     unused = {*ELSEWHERE, *OPTIONAL} - {*active_groups(config), *(name for name in OPTIONAL if name in wanted)}
-    values = _differences(_plain(config, unused), _plain(known.config, unused), SHARED)
+    values = needed | _differences(_plain(config, unused), _plain(known.config, unused), SHARED)
     if any(key.lstrip("+").partition(".")[0] in SHARED for key in values):  # components that refer to them follow
         known = Words(choices, values, config_dir).composed()
     values |= _differences(_plain(config, unused), _plain(known.config, unused))

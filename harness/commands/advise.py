@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.board import advice_reading
+from harness.board import advice_others, advice_reading
 from harness.board.advice import Advice, Ceiling, advise, ceilings
 from harness.board.advice_evidence import RANKS, Place, places
 from harness.board.advice_reading import Read, Where
@@ -44,6 +44,8 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     commands = [place.command(one.verb, *one.words) for one in found]
     evidence = read.situation.evidence
     limits, stand = ceilings(evidence, read.others.best), places(evidence)
+    if near := advice_others.untold(evidence, read.others):
+        labels = place.command("power", f"runs=[{read.run.short_id},{near.short_id}]", metric=evidence.measure.name)
     document = {
         "run_id": read.run.run_id,
         "metric": evidence.measure.name,
@@ -52,6 +54,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         "ceilings": [{"of": one.of, "bound": one.bound} for one in limits],
         "places": [_place_json(one) for one in stand],
         "advice": [one.to_json() | {"command": command} for one, command in zip(found, commands, strict=True)],
+        "not_told_apart": {"run_id": near.run_id, "command": labels} if near else None,
         "notes": list(read.notes),
     }
 
@@ -60,6 +63,9 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         for note in read.notes:
             console.print(f"Note: {note}", style="dim")
         _show(console, found, commands)
+        if near:
+            console.print(f"The queries do not tell this run from {near.named}. How many more labels would:")
+            console.print(f"   {labels}")
 
     terminal.emit(config["format"], document, show)
     return document

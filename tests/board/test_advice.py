@@ -208,6 +208,7 @@ WORDS = [
     ["retriever=hybrid_lexical", "fusion.weights.bm25=0.5", "top_k=2"],
     ["tokenizer=char_ngram", "tokenizer.high=3", "retriever.bm25.k1=0.9"],
     ["retriever=hybrid", "encoder=lsa", "encoder.dimensions=64", "fusion=rrf"],
+    ["dataset=squad", "dataset.path=a.json", "retriever=hybrid_lexical", "tokenizer=word"],
     ["gate=score", "gate.threshold=3.5", "dataset=contest", "dataset.path=my data", "objective=mrr@10"],
 ]
 
@@ -222,6 +223,16 @@ def test_the_words_of_a_logged_run_give_its_config(words, tmp_path, monkeypatch)
     found = of_run(logged_params, logged)
     assert set(found.texts) == set(words)
     assert found.composed().config == composed.config
+
+
+def test_what_a_choice_cannot_do_without_is_kept():
+    words = Words({"dataset": "squad"}, {"dataset.path": "a.json", "top_k": 2})
+    assert words.changed({"retriever": "hybrid"}).texts == [
+        "dataset=squad",
+        "retriever=hybrid",
+        "dataset.path=a.json",
+        "top_k=2",
+    ]
 
 
 def test_changed_choices_leave_out_what_only_others_had():

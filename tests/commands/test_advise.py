@@ -1,24 +1,95 @@
-"""`harness advise`: what to try after a run."""
+"""`harness advise`: what to try after a run, from the tracking store and the cache."""
 
 import shlex
 import shutil
 
 import pytest
 
+from harness.tracking.tracker import RunRecord
+
+SMALL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "metrics=[modified_map@3]")
+ASK = ("advise", "experiment_name=e")
+
 
 def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_path):
-    shutil.copyfile(fresh_database, tmp_path / "runs.db")
-    words = (f"tracking.uri=sqlite:///{tmp_path}/runs.db", "experiment_name=first")
-    assert harness("run", *words).code == 0
+    shutil.copyfile(fresh_database, tmp_path / "my runs.db")
+    words = (f"tracking.uri=sqlite:///{tmp_path}/my runs.db", "experiment_name=실험 1")
+    measures = "metrics=[modified_map@3,hit@1,hit@3,hit@10,hit@100]"
+    run = harness("run", *words, measures, "format=json").json
     found = harness("advise", *words, "format=json").json
     assert found["value"] == pytest.approx(0.575)
+    bounds = {one["of"]: pytest.approx(one["bound"]) for one in found["ceilings"]}
+    assert bounds["a gate that is always right"] == 0.2  # twelve of 60 queries need no documents, and get some
+    assert bounds["the documents that were found in the best order"] == run["losses"]["misranked"]
+    [place] = found["places"]  # of 48 queries that need documents
+    assert place["found"] == {k: round(48 * run["metrics"][f"hit@{k}"]) for k in ("1", "3", "10", "100")}
     kinds = {one["kind"]: one for one in found["advice"]}
-    assert {"gate", "retriever"} <= set(kinds)
-    assert kinds["gate"]["bound"] == pytest.approx(0.2)  # twelve of 60 queries need no documents, and get some
-    command = shlex.split(kinds["gate"]["command"])
-    assert command[:2] == ["harness", "run"]
-    assert "gate=auto" in command
-    done = harness(*command[1:], "format=json").json
-    assert done["best_before"]["run_id"] == found["run_id"]
+    assert "retriever=hybrid_light" in kinds["retriever"]["words"]
+    assert kinds["gate"]["bound"] == pytest.approx(0.2)
+    better = tried(harness, kinds["gate"]["command"])
+    assert better["objective"]["kind"] == "out of fold"
     after = harness("advise", *words, "format=json").json
-    assert not any("gate=auto" in one["words"] and one["kind"] == "gate" for one in after["advice"])
+    assert after["run_id"] == better["run_id"]
+    assert not any(one["words"] == kinds["gate"]["words"] for one in after["advice"])
+    assert "solved better by another" in str(after["ceilings"])
+    apart = harness("advise", *words, f"run={run['run_id']}", "store.path=elsewhere", "format=json").json
+    assert "not in the cache" in apart["notes"][0]
+    assert [one["ranking"] for one in apart["places"]] == ["candidates"]
+    assert {one["kind"]: one["bound"] for one in apart["advice"]}["retriever"] == kinds["retriever"]["bound"]
+
+
+def tried(harness, command):
+    first, verb, *words = shlex.split(command)
+    assert (first, verb) == ("harness", "run")
+    return harness(verb, *words, "format=json").json
+
+
+@pytest.mark.slow
+def test_every_command_that_is_printed_runs(harness):
+    done = harness("run", "experiment_name=e", "metrics=[modified_map@3]", "retriever=hybrid_lexical", "top_k=4")
+    assert done.code == 0, done.err
+    lines = harness(*ASK, "top=100").out.splitlines()
+    commands = [line.strip() for line in lines if line.startswith("   harness ")]
+    assert len(commands) >= 5
+    for command in commands:
+        _, verb, *words = shlex.split(command)
+        done = harness(verb, *words)
+        assert done.code == 0, f"{command}\n{done.err}"
+
+
+def test_a_file_from_elsewhere_has_bounds_and_no_commands(harness, toy, tmp_path):
+    (tmp_path / "a.run").write_text("7 Q0 d2 1 1 x\n3 Q0 d2 1 1 x\n5 Q0 d1 1 1 x\n")
+    done = harness("score", *SMALL[:2], "experiment_name=e", "predictions=a.run")
+    assert done.code == 0, done.err
+    found = harness(*ASK, "format=json").json
+    assert found["advice"] == []
+    assert found["ceilings"] == [{"of": "a ranking with all relevant documents first", "bound": pytest.approx(1 / 3)}]
+    assert "made elsewhere" in found["notes"][0]
+
+
+def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
+    assert "no such experiment" in harness(*ASK).err
+    done = harness("run", *SMALL, "experiment_name=e", "format=json").json
+    assert harness(*ASK, "metric=abstention_f1").code == 2
+    assert "metric=ndgc@10" in harness(*ASK, "metric=ndgc@10").err
+    bare = RunRecord("e", "bare", tags={"harness.verb": "run"})
+    begun = tracker.begin(bare)
+    assert "is RUNNING" in harness(*ASK, f"run={begun}").err
+    tracker.finish(begun, bare, "FINISHED")
+    assert "has no labels" in harness(*ASK, f"run={begun}").err
+    task = RunRecord("e", "text", tags={"harness.verb": "score", "task": "answers"})
+    tracker.finish(other := tracker.begin(task), task, "FINISHED")
+    assert "is of task=answers" in harness(*ASK, f"run={other}").err
+    tracker.client.delete_run(done["run_id"])
+    refused = harness(*ASK, f"run={done['run_id']}")
+    assert refused.code == 2
+    assert "was deleted" in refused.err
+    assert "keeps no runs" in harness(*ASK, "tracking=none").err
+
+
+def test_changed_data_are_refused(harness, toy):
+    assert harness("run", *SMALL, "experiment_name=e").code == 0
+    (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
+    done = harness(*ASK)
+    assert done.code == 2
+    assert "the labels have changed" in done.err
