@@ -106,10 +106,8 @@ class ListReader:
 
     def gate(self, run: LoggedRun) -> GateRule | None:
         """The rule of a run's gate, learnt or set by hand; None if it has no threshold, or if its file is gone."""
-        if run.params.get("gate") == "score":
-            source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
-            name = signal if source == "null" else f"{source} {signal}"
-            return GateRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
+        if by_hand := set_by_hand(run):
+            return by_hand
         if run.tags.get("harness.verb") == "score" or run.params.get("gate") in (None, "none", "llm"):
             return None
         file = self._download(run, GATE)
@@ -139,6 +137,15 @@ class ListReader:
             once(seen, query_id, "eval_id", file, number)
             found[query_id] = one
         return found
+
+
+def set_by_hand(run: LoggedRun) -> GateRule | None:
+    """The rule of `gate=score`, which the run's params say; None for other gates."""
+    if run.params.get("gate") != "score":
+        return None
+    source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
+    name = signal if source == "null" else f"{source} {signal}"
+    return GateRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
 
 
 def signals(file: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.board.datasets import Notice, ReadAgain, read_again
-from harness.board.lists import DEPTH, MOST_TEXT, GateRule, ListReader, Retrieved, Returned
+from harness.board.lists import DEPTH, MOST_TEXT, GateRule, ListReader, Retrieved, Returned, set_by_hand
 from harness.board.packing import PackedMatrix, packed_json, packed_places
 from harness.board.runs import LOSSES, BoardRuns
 from harness.gates.rule import json_number
@@ -62,7 +62,7 @@ class Details:
     titles: the text of each query; None where it is not known.
     queries: one for each query.
     documents: [id, title, beginning of the text or None]; `about` of a query names them by their places.
-    gates: of each run, None without a threshold; only the best runs have one.
+    gates: of each run, None without a threshold; what gates learnt is there for the best runs.
     notices: what is not shown, and why.
     """
 
@@ -112,7 +112,7 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> Details:
                 gone.append(run.short_id)
             else:
                 detailed = place < DETAILED
-                gates[place] = reader.gate(run) if detailed else None
+                gates[place] = reader.gate(run) if detailed else set_by_hand(run)
                 collected.add(place, data_of[place], returned, reader.retrieved(run) if detailed else None)
             progress(place + 1, len(logged), "runs")
     if gone:

@@ -313,11 +313,14 @@ class MlflowTracker:
         BadInput if the run has no such file.
         """
         guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
-        for artifacts in filter(None, (self.place(run_id), guessed)):
+        own = self.place(run_id)
+        for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
+            if own and own.is_dir() and not (own / name).exists():  # which MLflow takes its time to find
+                raise FileNotFoundError
             return Path(self.client.download_artifacts(run_id, name, str(folder)))
         except Exception as error:
             raise BadInput(

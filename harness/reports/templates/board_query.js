@@ -7,14 +7,16 @@ let queryPanel, queryMarks;
   const WIDE_LETTER = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
   const NARROW = 4, WIDE_WORD = 2; // letters that two words must begin with alike to count as shared
   const wordsOf = (text) => [...new Set(text.normalize("NFC").toLowerCase().match(WORD) ?? [])];
-  // The letters with which a word begins like one of the words, as many as count; 0 for none.
+  // The letters with which a word begins like one of the words, as many as count; 0 for none. Words with digits or in
+  // capitals count as a whole.
+  const short = (word) => /\d/.test(word) || word.length > 1 && word === word.toUpperCase() && word !== word.toLowerCase();
   function sharedStart(word, words) {
     const folded = word.toLowerCase(), least = WIDE_LETTER.test(folded) ? WIDE_WORD : NARROW;
     let most = 0;
     for (const other of words) {
       let i = 0;
       while (i < folded.length && folded[i] === other[i]) i += 1;
-      if (i >= least || (i === folded.length && i === other.length && /\d/.test(folded))) most = Math.max(most, i);
+      if (i >= least || (i === folded.length && i === other.length && short(word))) most = Math.max(most, i);
     }
     return most;
   }
@@ -54,7 +56,7 @@ let queryPanel, queryMarks;
         side(place, run, shown, { data, text, rule: rules[run], relevant }))),
       make("p", { class: "soft" }, say({ en: "Marked: beginnings of words that a searched word shares, of two letters in Korean and four in " +
         "others. Lists are as written; where a gate was fitted on labels, values are out of fold, so they may differ from the list.",
-      ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상). 목록은 기록된 그대로이고, 게이트를 정답으로 학습한 " +
+      ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상)과 대문자나 숫자로 된 같은 낱말. 목록은 기록된 그대로이고, 게이트를 정답으로 학습한 " +
         "실행의 값은 폴드 밖 값이므로 목록과 다를 수 있습니다." })));
   };
   function side(place, run, shown, { data, text, rule, relevant }) {
