@@ -322,10 +322,8 @@ class MlflowTracker:
             if own and own.is_dir() and not (own / name).exists():  # which MLflow takes its time to find
                 raise FileNotFoundError
             return Path(self.client.download_artifacts(run_id, name, str(folder)))
-        except Exception as error:
-            raise BadInput(
-                f"Run {run_id} has no file {name!r} ({type(error).__name__}). Choose another run."
-            ) from error
+        except Exception as why:
+            raise BadInput(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
 
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
