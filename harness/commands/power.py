@@ -142,13 +142,13 @@ def _sections(report: Report) -> list[Section]:
     answers = [
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
         f"Smallest difference that {n} find with {share}: {smallest}.",
-        f"Power of {n} for this difference: {100 * told.power_now:.0f} %.",
+        f"Power of {n} for this difference: {_percent(told.power_now)}.",
     ]
     header = ["queries", "power", "", "smallest difference"]
     rows = [
         [
             f"{one.queries:,}",
-            f"{100 * one.power:.0f} %",
+            _percent(one.power),
             "█" * round(BAR * one.power),
             ABSENT if one.smallest is None else number(abs(one.smallest)),
         ]
@@ -160,6 +160,10 @@ def _sections(report: Report) -> list[Section]:
         Section("With other numbers of queries", [], header, rows),
         Section("Notes", report.notes),
     ]
+
+
+def _percent(power: float) -> str:
+    return "> 99 %" if power > 0.995 else f"{100 * power:.0f} %"
 
 
 def _between(told: TellingApart) -> str:

@@ -133,10 +133,7 @@ def _curve(test: FlipTest, population: Population, n: int, needed: int | None, w
 def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[str]:
     differ = found.wins + found.losses
     if differ < FEW:
-        yield (
-            f"Only {differ} of {found.n:,} queries differ: these numbers rest on little, and the interval of the "
-            "queries needed is too narrow."
-        )
+        yield f"Only {differ} of {found.n:,} queries differ: all of these numbers rest on them."
     if needed is None:
         yield f"The observed difference is 0 or so small that even {MOST:,} queries are too few to find it."
     elif high is None:
