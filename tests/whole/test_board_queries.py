@@ -190,7 +190,8 @@ def test_words_are_marked_as_the_page_says(opened):
     """Korean: two letters that begin a word alike; other letters: four; words in capitals or with digits whole."""
     marks = opened().evaluate("""() => {
       const words = queryMarks.wordsOf("달의 모양은 Rivers H2O DNA 왜 a");
-      const texts = ["달은 모양이 바뀐다", "달의", "왜 그런가", "river riverside rivet rise", "H2O h2 DNA dna", "외모양", "a"];
+      const texts = ["달은 모양이 바뀐다", "달의", "왜 그런가", "river riverside rivet rise", "H2O h2 DNA dna",
+        "외모양", "a"];
       return texts.map((text) =>
         queryMarks.markedText(text, words).filter((one) => typeof one !== "string").map((one) => one.textContent));
     }""")
