@@ -359,14 +359,13 @@ class RetrievalComparison(Comparison):
 
     unjudged: what the labels leave open; None where they do not say which documents were judged.
 
-    by_query and queries (all of them) are not in the JSON.
+    by_query is not in the JSON.
     """
 
     noun, unit = "runs", "queries"
     runs: Sequence[RetrievalScores]
     changed: Sequence[ChangedQuery]
     by_query: np.ndarray = field(repr=False)
-    queries: Sequence[ComparedQuery] = field(repr=False)
     unjudged: Unjudged | None = None
 
     def to_json(self) -> dict[str, Any]:

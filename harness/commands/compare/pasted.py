@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.board.settings import short_names
 from harness.commands.compare import page
 from harness.commands.compare.comparison import (
     ALPHA,
@@ -28,7 +29,7 @@ def _runs(comparison: Comparison) -> Table:
     """What the runs score, one row per run; one row per measure where there are more of these than fit."""
     runs, measures = comparison.runs, _measures(comparison)
     cells = {name: best_marked([_score(comparison, run, name) for run in runs]) for name in measures}
-    names = [f"{run.label}: {run.run.name}" for run in runs]
+    names = _names(runs)
     columns: list[Column]
     rows: list[list[Cell]]
     if len(measures) <= WIDE:
@@ -39,6 +40,10 @@ def _runs(comparison: Comparison) -> Table:
         rows = [[measure, *cells[measure]] for measure in measures]
     caption = f"{page.title(comparison)}: {_means(comparison)}, {_kinds(runs)}."
     return Table("runs", caption, columns, rows, [*_legend(comparison), *_other_counts(comparison)])
+
+
+def _names(runs: Sequence[RunScores]) -> list[str]:
+    return [f"{run.label}: {name}" for run, name in zip(runs, short_names([one.run for one in runs]), strict=True)]
 
 
 def _differences(comparison: Comparison) -> Table:
@@ -53,8 +58,7 @@ def _differences(comparison: Comparison) -> Table:
     ]
     over = f"in {comparison.metric}" if several else f"of {comparison.first_pair}"
     caption = f"Differences {over} on {comparison.count:,} {comparison.judges}{comparison.unit}, 95 % intervals."
-    names = "; ".join(f"{run.label}: {run.run.name}" for run in comparison.runs)
-    notes = [f"{names}.", f"{MARK} differs from 0 at {ALPHA}: {_test(comparison)}."]
+    notes = [f"{'; '.join(_names(comparison.runs))}.", f"{MARK} differs from 0 at {ALPHA}: {_test(comparison)}."]
     return Table("differences", caption, [Column("pair" if several else "measure"), *numbers, *counts], rows, notes)
 
 

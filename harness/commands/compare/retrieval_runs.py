@@ -195,7 +195,6 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
         changed=changed,
         shake_up=ranked.shake_up,
         by_query=values[:, at],
-        queries=queries,
         unjudged=holes,
     )
 
