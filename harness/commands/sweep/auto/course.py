@@ -51,6 +51,7 @@ class AutoCourse:
         self._log = StepLog(folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
         self._untried: list[tuple[str, str]] = []
+        self._made: set[str] = set()  # by the systems that were tried
         began = time.perf_counter()
         self.catalogue, self._costs = listed(sweep)
         self._untried += self.catalogue.left_out
@@ -82,18 +83,20 @@ class AutoCourse:
 
     def _cost(self, one: Candidate) -> float:
         """Seconds that a system will take, of what is not cached."""
-        return self._costs.seconds(one.trial, self._costs.cached(one.trial), self._log.pace)
+        return self._costs.seconds(one.trial, self._made | self._costs.cached(one.trial), self._log.pace)
 
     def _try(self, execution: Execution, systems: Sequence[Candidate]) -> list[Candidate]:
         """Run the trials of systems; returns those that did not fail. [] without systems."""
         if not systems:
             return []
-        estimates = [self._costs.seconds(one.trial, self._costs.cached(one.trial)) for one in systems]  # at pace 1
+        there = [self._made | self._costs.cached(one.trial) for one in systems]
+        estimates = [self._costs.seconds(one.trial, made) for one, made in zip(systems, there, strict=True)]
         began = time.perf_counter()
         values = self._values(execution, [one.trial.overrides for one in systems])
         took = time.perf_counter() - began
         for one, estimate in zip(systems, estimates, strict=True):
             self._log.note(_step(one), took * estimate / sum(estimates), estimate)
+            self._made |= self._costs.made(one.trial)
         return [one for one in systems if not math.isnan(values[one.trial.overrides])]
 
     def _affords(self, step: str, cost: float, limit: float) -> bool:
