@@ -25,12 +25,12 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.board import advice_words
-from harness.board.advice import Situation, Trial, open_trials, proposed
-from harness.board.advice_ideas import catalogue
-from harness.board.advice_others import tried_values
-from harness.board.advice_reading import Built
-from harness.board.advice_words import Composed, Words
+from harness.board.advice import words as command_words
+from harness.board.advice.advising import Situation, Trial, open_trials, proposed
+from harness.board.advice.ideas import catalogue
+from harness.board.advice.others import tried_values
+from harness.board.advice.reading import Built
+from harness.board.advice.words import Composed, Words
 from harness.data.dataset import Dataset
 from harness.evaluation.judged import judge
 from harness.evaluation.measures import parse
@@ -160,8 +160,8 @@ def random_advice(generator: random.Random) -> Callable[[Situation], list[Trial]
 def backtest(case: Case, cache: Cache) -> None:
     began = time.perf_counter()
     base = Words(
-        {key: value for key, value in case.words.items() if key in advice_words.GROUPS},
-        {key: value for key, value in case.words.items() if key not in advice_words.GROUPS}
+        {key: value for key, value in case.words.items() if key in command_words.GROUPS},
+        {key: value for key, value in case.words.items() if key not in command_words.GROUPS}
         | {"objective": case.objective, "metrics": [case.objective]},
     )
     data = load_dataset(RunConfig.of(base.composed().config), case.name)
@@ -231,9 +231,9 @@ def _one_question_each(file: Path, scratch: Path) -> Path:
 
 
 def main(data: str, *names: str) -> None:
-    remembered = functools.cache(lambda words: advice_words_compose("run", list(words), silent=True))
-    advice_words_compose = advice_words.compose
-    advice_words.compose = lambda _, words, silent: remembered(tuple(words))  # Hydra composes the same words once
+    remembered = functools.cache(lambda words: plain_compose("run", list(words), silent=True))
+    plain_compose = command_words.compose
+    command_words.compose = lambda _, words, silent: remembered(tuple(words))  # Hydra composes the same words once
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases(Path(data), Path(scratch)):
             if not names or case.name in names:

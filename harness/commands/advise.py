@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.board import advice_others, advice_reading
-from harness.board.advice import Advice, Ceiling, advise, ceilings
-from harness.board.advice_evidence import RANKS, Place, places
-from harness.board.advice_reading import Read, Where
+from harness.board.advice import others, reading
+from harness.board.advice.advising import Advice, Ceiling, advise, ceilings
+from harness.board.advice.evidence import RANKS, Place, places
+from harness.board.advice.reading import Read, Where
 from harness.config.check import Invocation
 from harness.progress import stage
 from harness.reports import next_steps, sections, terminal
@@ -37,14 +37,14 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             cache=Path(config["store"]["path"]),
             config_dir=invocation.config_dir,
         )
-        read = advice_reading.read(tracker, where)
+        read = reading.read(tracker, where)
     with stage("looking for what to try"):
         found = advise(read.situation, config["top"])
     place = next_steps.Place.of(config, invocation)
     commands = [place.command(one.verb, *one.words) for one in found]
     evidence = read.situation.evidence
     limits, stand = ceilings(evidence, read.others.best), places(evidence)
-    if near := advice_others.untold(evidence, read.others):
+    if near := others.untold(evidence, read.others):
         labels = place.command("power", f"runs=[{read.run.short_id},{near.short_id}]", metric=evidence.measure.name)
     document = {
         "run_id": read.run.run_id,

@@ -26,9 +26,9 @@ SHIPPED, VERIFIED, SAME = "a file of this package", "its checksum is verified fi
 APART = "in a process of its own"
 ELSEWHERE = {  # functions that open or parse something, and why no valid input reaches them
     "api.py:_called": "format `config`, through the command line",
-    "board/advice_others.py:read": "format `scores.csv`",
-    "board/advice_reading.py:_of_files": "formats `scores.csv` and `run.trec`",
-    "board/advice_words.py:Words.composed": "format `config`, as the command line",
+    "board/advice/others.py:read": "format `scores.csv`",
+    "board/advice/reading.py:_of_files": "formats `scores.csv` and `run.trec`",
+    "board/advice/words.py:Words.composed": "format `config`, as the command line",
     "board/settings.py:_values": SHIPPED,
     "cli.py:_drop_output": "opens /dev/null",
     "commands/export/history.py:_refuse": "names the file that a refusal is about",

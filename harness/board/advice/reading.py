@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from harness.board import advice_others as others
-from harness.board import advice_words
-from harness.board.advice import Situation
-from harness.board.advice_costs import Costs
-from harness.board.advice_evidence import Evidence, Lists
-from harness.board.advice_ideas import ENCODERS, Ground
-from harness.board.advice_others import Others
-from harness.board.advice_words import Composed, Words
+from harness.board.advice import others
+from harness.board.advice.advising import Situation
+from harness.board.advice.costs import Costs
+from harness.board.advice.evidence import Evidence, Lists
+from harness.board.advice.ideas import ENCODERS, Ground
+from harness.board.advice.others import Others
+from harness.board.advice.words import Composed, Words, of_run
 from harness.config import manual, yaml_files
 from harness.config.components import identity
 from harness.config.messages import explain
@@ -92,7 +91,7 @@ def _situation(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[Situatio
         return Situation(_of_files(tracker, run, where, labels)), [ELSEWHERE_MADE]
     dataset = load_unchanged(run, logged["dataset"], ("documents", "queries", "qrels"))
     try:
-        words = advice_words.of_run(run.params, logged, where.config_dir)
+        words = of_run(run.params, logged, where.config_dir)
         if where.metric != logged["objective"]:
             words = words.changed({"objective": where.metric})
         composed = words.composed()

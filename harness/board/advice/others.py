@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.board.advice_evidence import Evidence
-from harness.board.advice_ideas import Beyond
+from harness.board.advice.evidence import Evidence
+from harness.board.advice.ideas import Beyond
 from harness.board.plateau import plateau
 from harness.board.varied import varied
 from harness.evaluation.score_table import read_table

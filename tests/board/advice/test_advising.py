@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.board.advice import advise, ceilings, proposed
-from harness.board.advice_evidence import Evidence, Lists, places
-from harness.board.advice_ideas import Ground, catalogue, expected, ideas, perfect_gate
-from harness.board.advice_others import Others, edges, tried_values, untold
-from harness.board.advice_reading import Built
-from harness.board.advice_words import Words, of_run
+from harness.board.advice.advising import advise, ceilings, proposed
+from harness.board.advice.evidence import Evidence, Lists, places
+from harness.board.advice.ideas import Ground, catalogue, expected, ideas, perfect_gate
+from harness.board.advice.others import Others, edges, tried_values, untold
+from harness.board.advice.reading import Built
+from harness.board.advice.words import Words, of_run
 from harness.config.components import recorded
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import parse

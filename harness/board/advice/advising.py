@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.board.advice_costs import Cost, Costs
-from harness.board.advice_evidence import Evidence
-from harness.board.advice_ideas import Ground, Idea, expected, ideas, perfect_gate, ranked
-from harness.board.advice_words import Words, plain_value
+from harness.board.advice.costs import Cost, Costs
+from harness.board.advice.evidence import Evidence
+from harness.board.advice.ideas import Ground, Idea, expected, ideas, perfect_gate, ranked
+from harness.board.advice.words import Words, plain_value
 from harness.config.messages import explain
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE

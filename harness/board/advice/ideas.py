@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.board.advice_evidence import Evidence
+from harness.board.advice.evidence import Evidence
 from harness.config import manual
 from harness.config.text import counted
 from harness.pipeline.run_config import RunConfig
