@@ -36,12 +36,25 @@ class PairValues:
 
 
 def read(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
-    """The two runs that are asked for; of a sweep the trial that it recommends. folder: for downloads.
+    """The two runs that are asked for, of a sweep the trial that it recommends; else the best run, and the best of
+    those that differ from it on any query. folder: for downloads.
 
     BadInput unless they compare query by query, by labels that people have given.
     """
     board_runs.check_measure(asked.metric)
-    ids, notes = _named(tracker, asked) if asked.runs is not None else _best(tracker, asked)
+    if asked.runs is not None:
+        return _pair(tracker, asked, _named(tracker, asked), [], folder)
+    (best, *others), notes = _best(tracker, asked)
+    for other in others:
+        own = folder / other
+        own.mkdir()
+        pair = _pair(tracker, asked, [best, other], notes, own)
+        if np.nansum(np.abs(pair.gaps)) > 0:
+            break
+    return pair
+
+
+def _pair(tracker: Tracker, asked: Asked, ids: list[str], notes: Sequence[str], folder: Path) -> PairValues:
     found = board_runs.read(tracker, replace(asked, runs=ids), folder)
     first, second = found.runs
     if partly := [one.run.named for one in found.runs if CHECKED in one.run.tags]:
@@ -61,7 +74,7 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> PairValues:
     return PairValues(found.metric, first, second, values[0] - values[1], judges, [*notes, *found.notes])
 
 
-def _named(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
+def _named(tracker: Tracker, asked: Asked) -> list[str]:
     words = asked.runs or ()
     if len(words) != 2:
         raise BadInput(
@@ -70,18 +83,19 @@ def _named(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
     ids = [recommended(tracker, tracker.run(word)).run_id for word in words]
     if ids[0] == ids[1]:
         raise BadInput(f"runs names {tracker.run(ids[0]).named} twice. Name different runs.")
-    return ids, []
+    return ids
 
 
 def _best(tracker: Tracker, asked: Asked) -> tuple[list[str], list[str]]:
+    """(the ids of the runs, the best first, at least two; what to know of such a choice)."""
     ranked = chosen(tracker, asked).runs
-    notes = [f"The best two of {counted(len(ranked), 'run')} by {asked.metric}."]
+    notes = [f"The best two of {counted(len(ranked), 'run')} by {asked.metric} that differ on any query."]
     if len(ranked) > 2:
         notes = [
             f"{notes[0]} Of runs that were chosen for their scores the lead is partly luck: the true difference is "
             "likely smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
         ]
-    return [one.run.run_id for one in ranked[:2]], notes
+    return [one.run.run_id for one in ranked], notes
 
 
 def _judging(found: BoardRuns) -> np.ndarray:

@@ -38,7 +38,15 @@ WITH = {
     "tokenizer": [],
 }
 LEARNT = {"rule": {"features": [[None, "query_characters"]], "k": 10, "levels": [3, 0], "thresholds": [4.0]}}
+FUSED = {
+    "version": 1,
+    "rule": {
+        "rankings": ["bigram", "bm25"],
+        "features": [{"ranking": name, "feature": "z_score", "weight": 1.0} for name in ("bigram", "bm25")],
+    },
+}
 ALSO = {
+    ("fusion", "fitted"): ["fusion.file=fusion.json"],
     ("answer", "llm"): ["llm.model=tiny"],
     ("gate", "fitted"): ["gate.file=gate.json"],
     ("gate", "llm"): ["llm.model=tiny"],
@@ -101,6 +109,7 @@ def models(hub, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
 def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, stack, tmp_path, group, choice):
     (tmp_path / "gate.json").write_text(json.dumps(LEARNT))
+    (tmp_path / "fusion.json").write_text(json.dumps(FUSED))
     (tmp_path / "mate.trec").write_text("7 Q0 d1 1 2 x\n3 Q0 d2 1 2 x\n5 Q0 d3 1 2 x\n")
     (tmp_path / "conf_search.py").write_text("def search(queries, k):\n    return [[('d1', 1)] for _ in queries]\n")
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]

@@ -26,8 +26,10 @@ def bench(harness, monkeypatch):
     return Bench(swept[0].planner)
 
 
-@pytest.mark.parametrize("select_on", ["all", "public"])
-@pytest.mark.parametrize("learns", [("gate=none",), AUTO, ("gate=none", *LEARNED), (*AUTO, *LEARNED)])
+@pytest.mark.parametrize(
+    ("learns", "select_on"),
+    [(("gate=none",), "all"), (AUTO, "public"), (("gate=none", *LEARNED), "all"), ((*AUTO, *LEARNED), "public")],
+)
 def test_the_bench_gives_a_trial_the_value_that_its_run_has(harness, learns, select_on):
     words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
     found = harness("sweep", *words, f"select_on={select_on}", "tracking=none", "format=json").json
