@@ -3,7 +3,7 @@
 import pytest
 from board_pages import made_board
 from boards import made_runs
-from browsers import CHROMIUM, launched, narrow, picture, serious_faults
+from browsers import CHROMIUM, launched, narrow, serious_faults
 
 from harness.board import page
 
@@ -43,8 +43,6 @@ def test_keys_stand_in_the_order_of_their_importance(opened, board):
         low, high = [float(part) for part in row.locator("td.figure .soft").inner_text().replace(" %", "").split(" – ")]
         assert low == pytest.approx(100 * one.alone.low, abs=0.51)
         assert high == pytest.approx(100 * one.alone.high, abs=0.51)
-    tab.wait_for_timeout(200)
-    picture(tab, "board-matters")
 
 
 def test_means_plateaus_and_maps_are_those_of_python(opened, board):
@@ -88,4 +86,3 @@ def test_it_fits_and_has_no_serious_fault(opened, width, scheme, locale):
     assert not serious_faults(tab)
     if locale == "ko":
         assert "무엇이 중요한가" in tab.locator("#tab-matters").inner_text()
-        picture(tab, "board-matters-phone")

@@ -252,7 +252,13 @@ def test_a_sweep_of_the_sample_has_a_board(opened, sample):
     assert {"leaderboard", "matters", "queries", "pair"} <= {*seen}
     tab.evaluate("selection.set([0, 11])")
     tab.locator(".verdict").wait_for()
-    for name in ("leaderboard", "pair"):
+    tab.set_viewport_size({"width": 1500, "height": 1150})
+    for name in ("leaderboard", "matters", "queries", "pair"):
         tab.evaluate("(name) => go(name)", name)
-        tab.wait_for_timeout(300)
+        tab.wait_for_timeout(500)
         picture(tab, f"board-{name}")
+    tab.evaluate("selection.set([0, 3])")
+    tab.evaluate("go('queries', '141')")
+    tab.locator("#query h3", has_text=sample["rows"][3]["short_name"]).wait_for()
+    tab.wait_for_timeout(500)
+    picture(tab, "board-query")

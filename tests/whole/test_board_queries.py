@@ -10,7 +10,7 @@ import pytest
 from board_lists import made_dataset
 from board_pages import made_board
 from boards import made_runs
-from browsers import CHROMIUM, launched, narrow, picture, serious_faults
+from browsers import CHROMIUM, launched, narrow, serious_faults
 
 from harness.board import page
 from harness.board.datasets import Notice, ReadAgain
@@ -125,7 +125,6 @@ def test_the_ceilings_are_those_of_the_values(opened, runs):
 
 def test_queries_are_sorted_and_filtered(opened, runs):
     tab = opened()
-    picture(tab, "board-queries")
     spread = np.nanvar(runs.values, axis=0)
     order = sorted(range(60), key=lambda q: (-round(spread[q], 6), q))
     assert listed(tab)[:10] == [runs.query_ids[q] for q in order[:10]]  # runs disagree most on the first
@@ -180,7 +179,6 @@ def test_a_link_opens_a_query_with_its_runs(opened, runs):
     assert tab.locator(".card mark").count() > 0
     assert serious_faults(tab) == []
     tab.evaluate("document.querySelector('#query').scrollIntoView()")
-    picture(tab, "board-query")
     tab.get_by_role("button", name="한국어").click()
     tab.locator("#query", has_text="게이트").wait_for()  # what was open stays open in another language
     assert "#queries/q0010?" in tab.url
