@@ -15,6 +15,7 @@ from harness.reports import next_steps, sections, terminal
 from harness.reports.markup import number
 from harness.reports.sections import Section
 from harness.tracking.recording import open_tracker
+from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ NOTHING = "Nothing that this machine can try is likely to bring anything worth a
 
 def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Say what to try next. Returns the JSON document of `harness advise format=json`."""
+    require_retrieval(config, "advise")
     tracker = open_tracker(config)
     if tracker.uri is None:
         raise refusal(tracker, NO_RUNS)

@@ -23,6 +23,7 @@ from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.reports.tables import MARK, Cell, Column, Number, Table, best_marked
 from harness.tracking.recording import open_tracker
+from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import refusal
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ SHOWN = 20  # rows of a table on the terminal
 
 def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Write the page of a board and print the leaderboard. Returns the JSON document of `harness board format=json`."""
+    require_retrieval(config, "board")
     tracker = open_tracker(config)
     if not tracker.keeps_files:
         raise refusal(tracker, "keeps no runs for a board")

@@ -27,7 +27,7 @@ from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.reports.tables import Cell, Column, Number, Table
 from harness.tracking.recording import open_tracker
-from harness.tracking.run_kind import Text, kind_of
+from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
 from retrievers.base import BadInput
 
@@ -83,11 +83,7 @@ class Report:
 
 def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
-    if isinstance(kind := kind_of(config), Text):
-        raise BadInput(
-            f"task={kind.name}: harness power goes by values of each query, and measures of text tasks are computed "
-            f"from sums over items. `harness compare task={kind.name}` says whether such runs differ."
-        )
+    require_retrieval(config, "power")
     tracker = open_tracker(config)
     if tracker.uri is None:
         raise refusal(tracker, NO_RUNS)

@@ -163,6 +163,15 @@ def kind_of(config: Mapping[str, Any]) -> RunKind:
     return Text(scored_file.task_of(config)) if "task" in config else Retrieval()
 
 
+def require_retrieval(config: Mapping[str, Any], command: str) -> None:
+    """BadInput for a text task, which the command cannot be about."""
+    if isinstance(kind := kind_of(config), Text):
+        raise BadInput(
+            f"task={kind.name}: harness {command} goes by values of each query, and measures of text tasks are "
+            f"computed from sums over items. `harness compare task={kind.name}` says whether such runs differ."
+        )
+
+
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
     """BadInput for a run of another kind. purpose: what the run is needed for, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:

@@ -71,6 +71,7 @@ def test_a_file_from_elsewhere_has_bounds_and_no_commands(harness, toy, tmp_path
 
 def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     assert "no such experiment" in harness(*ASK).err
+    assert "harness compare task=answers" in harness(*ASK, "task=answers").err
     done = harness("run", *SMALL, "experiment_name=e", "format=json").json
     assert harness(*ASK, "metric=abstention_f1").code == 2
     assert "metric=ndgc@10" in harness(*ASK, "metric=ndgc@10").err

@@ -115,6 +115,7 @@ def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_pat
         (["runs=[ffffffff]"], "no such run"),
         (["output="], "output is empty"),
         (["tracking=none"], "keeps no runs for a board"),
+        (["task=answers"], "harness compare task=answers"),
     ],
 )
 def test_bad_input(harness, one_run, words, said):
