@@ -137,7 +137,7 @@ def _table(tracker: Tracker, run: LoggedRun, metric: str, folder: Path) -> Table
         raise BadInput(f"Run {run.named}: {error}") from None
     if metric not in table.values:
         raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure or other runs: metric=NAME.")
-    return table.take(np.array(sorted(range(len(table.query_ids)), key=table.query_ids.__getitem__), np.intp))
+    return table.by_id()
 
 
 def _losses(run: LoggedRun, table: Table, derived: Derived) -> np.ndarray:

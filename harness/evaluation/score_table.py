@@ -41,6 +41,10 @@ class Table:
     oof: dict[str, np.ndarray]
     loss: tuple[str, ...] | None = None
 
+    def by_id(self) -> Table:
+        """The queries by ascending id."""
+        return self.take(np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__), np.intp))
+
     def take(self, rows: np.ndarray) -> Table:
         """Some of the queries, in this order. rows: int [n], or bool [Q]."""
         places = np.arange(len(self.query_ids))[rows]

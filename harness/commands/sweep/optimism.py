@@ -48,6 +48,7 @@ def optimism_of(
         table = _scores(result, objective, tracker, context)
         if table is None:
             return None
+        table = table.by_id()  # as on a board, which then says the same
         first = first or table
         if table.query_ids != first.query_ids or (table.public != first.public).any():
             return None
