@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from harness.config.canonical import digest, digest_texts
 from harness.config.components import identity, recorded_name, target_class
 from harness.config.text import counted
 from harness.data.dataset import Dataset
-from harness.pipeline import steps, timing
+from harness.pipeline import ordering, steps, timing
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import cache_for
@@ -39,7 +39,14 @@ class Costs:
     arithmetic: float
 
     def of(self, trials: Sequence[RunConfig]) -> Cost:
-        """The cost of several runs; what they share is computed once."""
+        """The cost of several runs; what they share is computed once. What a gate or a fusion takes to learn is not
+        known before."""
+        found = self._without_learning(trials)
+        if found.seconds is not None and any(map(_learns, trials)):
+            return replace(found, reason=f"{found.reason}; and the time to learn, which is not known")
+        return found
+
+    def _without_learning(self, trials: Sequence[RunConfig]) -> Cost:
         if any("rerank" in config.active for config in trials):
             return Cost(None, "pairs of a query and a document to score")
         missing = {digest(self._ranking(node)): (name, node) for one in trials for name, node in self._missing(one)}
@@ -90,3 +97,8 @@ def _parts(node: Node) -> Iterator[Node]:
     for name in ("tokenizer", "encoder"):
         if isinstance(part := node.get(name), Mapping):
             yield part
+
+
+def _learns(config: RunConfig) -> bool:
+    gate = getattr(target_class(config.gate, "gate"), "learns", False)
+    return gate or ordering.learns(config)
