@@ -135,9 +135,9 @@ class Proposals:
         first, *others = self.retrievers
         if self.invocation.choices.get("retriever") == "hybrid_lexical":
             yield from self._with("run", "retriever", "hybrid_light")
-        if others:
+        if others and self.invocation.choices.get("fusion") not in ("learned", "fitted"):
             yield from self._with("sweep", f"fusion.weights.{first}", "0.3,0.5,1,2,3")
-        else:
+        elif not others:
             words = [word for word in self._words() if word.startswith("gate.source=")]
             source = [f"gate.source={first}"] if self.invocation.choices["gate"] == "score" and not words else []
             hybrid = {"bm25": "hybrid_lexical", "dense": "hybrid"}.get(first)

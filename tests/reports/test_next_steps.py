@@ -85,6 +85,7 @@ def test_misranked_documents_ask_for_another_ranking_or_a_reranker(monkeypatch):
         "harness run retriever=hybrid_light",
         "harness sweep retriever=hybrid_lexical fusion.weights.bm25=0.3,0.5,1,2,3",
     ]
+    assert not any("fusion.weights" in one for one in proposed("misranked", fusion="learned", **given))
     monkeypatch.setattr(next_steps.importlib.util, "find_spec", lambda name: "there")
     assert "harness run rerank=cross_encoder  # reads a model of 2 GB" in proposed("misranked")
     assert "rerank" not in str(proposed("misranked", rerank="cross_encoder"))
