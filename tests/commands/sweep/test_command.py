@@ -4,11 +4,11 @@ import dataclasses
 import json
 import re
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
+from interruptions import interrupted
 
 from harness.commands.sweep import search
 from harness.evaluation.objective import Objective
@@ -45,22 +45,6 @@ def searches(monkeypatch, untimed):
 
     monkeypatch.setattr(BM25, "search", counted)
     return made
-
-
-@contextmanager
-def interrupted(monkeypatch, number):
-    """Ctrl-C during the n-th trial, counted from 1."""
-    plain, seen = steps.conclude, []
-
-    def conclude(*arguments, **named):
-        seen.append(1)
-        if len(seen) == number:
-            raise KeyboardInterrupt
-        return plain(*arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(steps, "conclude", conclude)
-        yield
 
 
 @pytest.mark.drawn

@@ -1,12 +1,11 @@
 """`harness sweep sweep=auto`: its trials, its score, repetition, interruption, and requests that are refused."""
 
 import json
-from contextlib import contextmanager
 
 import pytest
+from interruptions import interrupted
 
 from harness.commands.sweep.auto import course
-from harness.pipeline import steps
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 GATE = ("gate=auto", "gate.signals=[top_score]", "gate.repeats=1", "gate.folds=2")
@@ -14,22 +13,6 @@ FEW = ("retriever=hybrid_lexical", "tokenizer=word", "query.text=user_turns", "r
 WORDS = ("sweep=auto", *FEW, *GATE, "experiment_name=e")
 TOY = ("sweep=auto", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 QUIET = ("tracking=none", "format=json")
-
-
-@contextmanager
-def interrupted(monkeypatch, number):
-    """Ctrl-C during the n-th trial, counted from 1."""
-    plain, seen = steps.conclude, []
-
-    def conclude(*arguments, **named):
-        seen.append(1)
-        if len(seen) == number:
-            raise KeyboardInterrupt
-        return plain(*arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(steps, "conclude", conclude)
-        yield
 
 
 def numbers(found):
