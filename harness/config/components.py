@@ -35,7 +35,7 @@ KINDS = {
     "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm", "TextScorer": "measure",
 }  # fmt: skip
 # Groups with one component each; `retriever` has one for each name.
-GROUPS = ("dataset", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
+GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
 WRITTEN = ("rewrite", "expand")  # values of query.text for which a language model writes the queries
 
 

@@ -33,6 +33,7 @@ class RunConfig:
     query_text: str = "user_turns"
     query_file: str | None = None
     query_prompt: str | None = None
+    cluster: Node = field(default_factory=dict)
     tokenizer: Node = field(default_factory=dict)
     encoder: Node = field(default_factory=dict)
     index: Node = field(default_factory=dict)

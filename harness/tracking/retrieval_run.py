@@ -36,7 +36,7 @@ FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file", "f
 GROUPED = ("chunk", "runtime")  # groups of keys in a component, which may name files, too
 PROMPTED = ("query", "answer")  # groups whose `prompt` is a file
 # Keys that decide where output goes and how it looks, but no result.
-ELSEWHERE = ("outputs", "format", "store", "tracking", "experiment_name", "run_name", "trace", "plugins")
+ELSEWHERE = ("outputs", "format", "store", "cluster", "tracking", "experiment_name", "run_name", "trace", "plugins")
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts

@@ -13,7 +13,7 @@ import retrievers
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = next(line for line in (harness.__doc__ or "").splitlines() if " < " in line).split(" < ")
-RETRIEVERS = ("base", "lexical", "dense", "combine", "external", "testing")
+RETRIEVERS = ("base", "sharding", "lexical", "dense", "combine", "external", "testing")
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
          "optuna", "sqlalchemy", "yaml", "pypdfium2", "selectolax"}  # fmt: skip

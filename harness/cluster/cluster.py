@@ -1,0 +1,52 @@
+"""What all clusters share: how they are asked to work on the shards of a corpus.
+
+To add a cluster, write a class like `Cluster` in a module of this folder and a file in conf/cluster/. The arguments of
+its constructor are the keys of `cluster.` in a config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from retrievers.base import Progress
+
+JobT = TypeVar("JobT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class Work(Generic[JobT, ResultT]):
+    """The same work on several shards.
+
+    do: a function of a module of this project, called once for each job, on any node, in any order. A job whose node
+        died is done again elsewhere: what it had finished lies in the cache, and is not computed again.
+    jobs: frozen values of plain data, small: they name what lies in the cache.
+    sizes: of each job, in `unit`, for the progress of the whole.
+    unit: what the progress counts, such as "documents".
+    needs: "model": a job loads an encoder, so that few run at a time, each with many cores or a GPU; "cores": any
+        number may run.
+    """
+
+    do: Callable[[JobT], ResultT]
+    jobs: Sequence[JobT]
+    sizes: Sequence[int]
+    unit: str = "documents"
+    needs: Literal["cores", "model"] = "cores"
+
+
+class Cluster(Protocol):
+    """Does work on shards.
+
+    shard: about how many documents a shard has; None: the corpus is not cut, and every step works on the whole.
+    """
+
+    shard: int | None
+
+    def run(self, work: Work[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
+        """The result of each job, in order. Failed where a job fails, or no node is left to do it.
+
+        progress: called as progress(done, total, unit).
+        """
+        ...

@@ -1,0 +1,41 @@
+"""Rankings of shards become the ranking of the whole."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrievers.base import Ranking
+from retrievers.sharding import merged
+
+
+def test_ties_across_shards_go_by_id():
+    one = Ranking.from_scores({"q": {"b": 2.0, "d": 1.0}, "r": {}})
+    two = Ranking.from_scores({"q": {"a": 2.0, "c": 1.0}, "r": {"a": -1.0}})
+    assert merged([one, two], 3).to_dict() == {"q": {"a": 2.0, "b": 2.0, "c": 1.0}, "r": {"a": -1.0}}
+
+
+def test_of_measurements_the_mean_stays():
+    parts = [Ranking((), (), np.zeros((0, 0), np.int32), np.zeros((0, 0)), {"certified": x}) for x in (1.0, 0.5)]
+    assert merged(parts, 3).measured == {"certified": 0.75}
+
+
+def test_other_queries_are_refused():
+    with pytest.raises(ValueError, match="same queries"):
+        merged([Ranking.from_scores({"q": {}}), Ranking.from_scores({"r": {}})], 1)
+
+
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), max_size=12), st.integers(1, 4), st.integers(0, 14)
+)
+def test_merging_shards_is_ranking_the_whole(rows, parts, k):
+    scores = {
+        f"q{i}": {f"d{j}-{n}": float(v) for n, row in enumerate(rows) for j, v in [(n, row[i])]} for i in range(3)
+    }
+    shards = [
+        Ranking.from_scores(
+            {q: {d: s for n, (d, s) in enumerate(row.items()) if n % parts == part} for q, row in scores.items()}, k
+        )
+        for part in range(parts)
+    ]
+    assert merged(shards, k).to_dict() == Ranking.from_scores(scores, k).to_dict()
