@@ -28,6 +28,7 @@ def test_the_configs_of_a_checkout_are_found():
 # Further overrides that a choice needs to take effect.
 WITH = {
     "answer": [],
+    "cluster": [],
     "encoder": ["retriever=dense"],
     "index": ["retriever=dense", "encoder=lsa"],
     "fusion": ["retriever=hybrid_lexical"],

@@ -110,6 +110,7 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
         shipped = shipped_keys(command)
         ours = {name: config.get(name, shipped[name]) for name in retrieval_run.ELSEWHERE if name in shipped}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
+        ours |= {"cluster": _here(logged)} if "cluster" in shipped else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check(merged, command)
         _require_sources(run, merged)
@@ -154,6 +155,12 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
         return config
     query = {"query": {"prompt": None, **config["query"]}} if isinstance(config.get("query"), dict) else {}
     return {"llm": {"_target_": "llm/chat"}, "answer": {"_target_": "answer/none"}, **config, **query}
+
+
+def _here(logged: Mapping[str, Any]) -> dict[str, Any]:
+    """This machine in place of the run's cluster, with shards of the same size: it may decide the last digits."""
+    cluster = logged.get("cluster")  # runs up to version 0.7 had none
+    return {"_target_": "cluster/local", "shard": cluster.get("shard") if isinstance(cluster, dict) else None}
 
 
 def _moved(source: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,6 +106,13 @@ def test_it_says_so_in_words_and_on_the_run(harness, run_id, client):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ equal", client.get_run(run_id).data.tags["reproduced"])
 
 
+@pytest.mark.parametrize("cluster", ["gone", {"_target_": "cluster/elsewhere", "address": "host:1", "shard": None}])
+def test_the_cluster_of_a_run_is_not_needed(prove, run_id, cluster):
+    """Runs up to version 0.7 logged none."""
+    edit_config(run_id, cluster=cluster)
+    assert prove(run_id)["reproduced"]
+
+
 def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
     monkeypatch.setattr("harness.pipeline.steps.run", None)
     found = prove(run_id, verify_only=True)
