@@ -1,0 +1,335 @@
+"""Documents on disk, cut into shards, read only as far as they are looked at.
+
+A shard is a folder of three files that no reader has to parse:
+
+documents.txt: id, title, text and source of its documents one after another, UTF-8, without separators.
+ends.npy:      int64 [4 n + 1], 0 and then the end of each of these four in bytes, document by document.
+numbers.npy:   bool [n], whether a document's id is a number in the file that it comes from.
+
+A corpus is a folder with the table of its shards, which lie elsewhere, and all ids:
+
+corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, documents], ...]}.
+ids.txt:       all ids in ascending order one after another, UTF-8.
+id_ends.npy:   int64 [D + 1], 0 and then the end of each id in bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import mmap
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from retrievers.base import BadInput, Document
+
+TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
+TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
+FIELDS = 4  # of a document in documents.txt
+BLOCK = 1024  # documents that are read at a time
+OPEN_SHARDS = 32  # kept open for documents that are looked up one by one; each takes two open files
+FIRST_EMPTY = 5  # ids of empty documents that the table has, for a note
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a corpus.
+
+    fingerprint: sha256 of its documents, as the dataset's fingerprint is of all of them.
+    first: place of its first document in the corpus. size: number of documents.
+    """
+
+    fingerprint: str
+    first: int
+    size: int
+
+
+def fingerprint_row(document: Document) -> bytes:
+    """What a document contributes to a fingerprint, the sha256 of the rows of all documents in order."""
+    return _encode((document.doc_id, document.title, document.text)).encode() + b"\n"
+
+
+class ShardWriter:
+    """Writes one shard to a folder, document by document, so that memory holds their ends alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = (folder / TEXTS).open("wb")
+        self._ends = array("q", [0])
+        self._numbers = bytearray()
+        self._digest = hashlib.sha256()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, document: Document, row: bytes) -> None:
+        """Append a document. row: its `fingerprint_row`."""
+        if document.native_id is not None and str(document.native_id) != document.doc_id:
+            raise ValueError(f"the native id of {document.doc_id!r} is another number, {document.native_id}")
+        end = self._ends[-1]
+        for text in (document.doc_id, document.title, document.text, document.source):
+            raw = text.encode()
+            self._file.write(raw)
+            end += len(raw)
+            self._ends.append(end)
+        self._numbers.append(document.native_id is not None)
+        self._digest.update(row)
+
+    def close(self) -> str:
+        """Write what is left; the shard's fingerprint."""
+        self._file.close()
+        np.save(self._folder / ENDS, np.frombuffer(self._ends, np.int64))
+        np.save(self._folder / NUMBERS, np.frombuffer(self._numbers, np.bool_))
+        return self._digest.hexdigest()
+
+
+class _Documents(Sequence[Document]):
+    """Sequences of documents whose slices are tuples."""
+
+    def _at(self, number: int) -> Document:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, place: int) -> Document: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Document, ...]: ...
+    def __getitem__(self, place: int | slice) -> Document | tuple[Document, ...]:
+        if isinstance(place, slice):
+            return tuple(map(self._at, range(len(self))[place]))
+        return self._at(range(len(self))[place])
+
+
+class _OpenShard(_Documents):
+    """The documents of a shard, read from the mapped file when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            self._ends = np.load(folder / ENDS, mmap_mode="r", allow_pickle=False)
+            self._numbers = np.load(folder / NUMBERS, allow_pickle=False)
+            self._texts = _mapped(folder / TEXTS)
+            right = self._ends.shape == (FIELDS * len(self._numbers) + 1,) and self._numbers.dtype == np.bool_
+            if not right or not _are_ends(self._ends, len(self._texts)):
+                raise ValueError("the files do not fit together")
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            raise _damaged(folder, error) from None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Document]:
+        for start in range(0, len(self), BLOCK):
+            yield from self._block(start, min(start + BLOCK, len(self)))
+
+    def _at(self, number: int) -> Document:
+        return self._block(number, number + 1)[0]
+
+    def _block(self, start: int, stop: int) -> list[Document]:
+        """Documents number start to stop - 1."""
+        ends = self._ends[FIELDS * start : FIELDS * stop + 1].tolist()
+        raw, offset = self._texts[ends[0] : ends[-1]], ends[0]
+        made = []
+        try:
+            for i, number in enumerate(self._numbers[start:stop].tolist()):
+                a, b, c, d, e = ends[FIELDS * i : FIELDS * i + FIELDS + 1]
+                doc_id = raw[a - offset : b - offset].decode()
+                title, text = raw[b - offset : c - offset].decode(), raw[c - offset : d - offset].decode()
+                source = raw[d - offset : e - offset].decode()
+                made.append(Document(doc_id, text, title, source, int(doc_id) if number else None))
+        except ValueError as error:  # no UTF-8, or no number
+            raise _damaged(self._folder, error) from None
+        return made
+
+
+def open_shard(folder: Path) -> Sequence[Document]:
+    """The documents of the shard in a folder, memory-mapped. BadInput where its files are damaged."""
+    return _OpenShard(folder)
+
+
+class CorpusWriter:
+    """Writes the table of a corpus to a folder: `add` every document in ascending order of id, `cut` after a shard.
+
+    documents: how many there will be, so that memory need not hold what is known of each.
+    """
+
+    def __init__(self, folder: Path, documents: int) -> None:
+        self._folder = folder
+        self._file = (folder / IDS).open("wb")
+        shape = (documents + 1,)
+        self._ends = np.lib.format.open_memmap(folder / ID_ENDS, mode="w+", dtype=np.int64, shape=shape)
+        self._lengths = array("q")  # of the ids since the last cut
+        self._digest = hashlib.sha256()
+        self._shards: list[tuple[str, int]] = []
+        self._done, self._empty = 0, 0
+        self._first_empty: list[str] = []
+
+    def add(self, document: Document, row: bytes) -> None:
+        """Note a document. row: its `fingerprint_row`."""
+        raw = document.doc_id.encode()
+        self._file.write(raw)
+        self._lengths.append(len(raw))
+        self._digest.update(row)
+        if not document.indexed_text.strip():
+            self._empty += 1
+            if self._empty <= FIRST_EMPTY:
+                self._first_empty.append(document.doc_id)
+
+    def cut(self, fingerprint: str) -> None:
+        """The documents since the last call were a shard with this fingerprint."""
+        size, first = len(self._lengths), self._done + 1
+        self._ends[first : first + size] = self._ends[self._done] + np.cumsum(self._lengths, dtype=np.int64)
+        self._shards.append((fingerprint, size))
+        self._done += size
+        self._lengths = array("q")
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.close()
+        self._ends.flush()
+        table = {
+            "fingerprint": self._digest.hexdigest(),
+            "empty": {"count": self._empty, "first": self._first_empty},
+            "shards": self._shards,
+        }
+        (self._folder / TABLE).write_text(json.dumps(table, ensure_ascii=False, indent=1), "utf-8")
+
+
+class ShardedDocuments(_Documents):
+    """The documents of a corpus on disk, in ascending order of doc_id: equal to the same documents in a tuple.
+
+    folder: what `CorpusWriter` wrote.
+    find: fingerprint of a shard -> its folder.
+    fingerprint: sha256 of all documents.
+    empty: number of documents without text; first_empty: ids of the first of them.
+    """
+
+    def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
+        self._find = find
+        try:
+            table = json.loads((folder / TABLE).read_text("utf-8"))
+            sizes = [int(size) for _, size in table["shards"]]
+            firsts = accumulate(sizes, initial=0)
+            self.shards = tuple(
+                Shard(str(fingerprint), first, int(size))
+                for (fingerprint, size), first in zip(table["shards"], firsts, strict=False)
+            )
+            self.fingerprint = str(table["fingerprint"])
+            self.empty, self.first_empty = int(table["empty"]["count"]), tuple(map(str, table["empty"]["first"]))
+            ids = _Ids(folder)
+            if any(size < 1 for size in sizes) or sum(sizes) != len(ids):
+                raise ValueError("the files do not fit together")
+        except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise _damaged(folder, error) from None
+        self._firsts = [shard.first for shard in self.shards]
+        self._opened = functools.lru_cache(OPEN_SHARDS)(self.shard)
+        self.by_id: Mapping[str, Document] = _ById(ids, self)
+
+    def shard(self, number: int) -> Sequence[Document]:
+        """The documents of a shard. number: from 0."""
+        shard = self.shards[number]
+        documents = open_shard(self._find(shard.fingerprint))
+        if len(documents) != shard.size:
+            raise BadInput(f"The shard {shard.fingerprint} has {len(documents)} documents, but must have {shard.size}.")
+        return documents
+
+    def __len__(self) -> int:
+        return self.shards[-1].first + self.shards[-1].size if self.shards else 0
+
+    def __iter__(self) -> Iterator[Document]:
+        for number in range(len(self.shards)):
+            yield from self.shard(number)  # not kept open, so that memory maps one shard at a time
+
+    def _at(self, number: int) -> Document:
+        shard = bisect_right(self._firsts, number) - 1
+        return self._opened(shard)[number - self._firsts[shard]]
+
+
+class _Ids(Sequence[bytes]):
+    """The ids of a corpus as UTF-8, whose order is that of their code points; found in the mapped file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ends = np.load(folder / ID_ENDS, mmap_mode="r", allow_pickle=False)
+        self._texts = _mapped(folder / IDS)
+        if self._ends.ndim != 1 or not len(self._ends) or not _are_ends(self._ends, len(self._texts)):
+            raise ValueError("the ids are damaged")
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: Any) -> Any:
+        start, end = self._ends[number : number + 2].tolist()
+        return self._texts[start:end]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for first in range(0, len(self), BLOCK):
+            ends = self._ends[first : first + BLOCK + 1].tolist()
+            raw = self._texts[ends[0] : ends[-1]]
+            yield from (raw[a - ends[0] : b - ends[0]] for a, b in pairwise(ends))
+
+    def place(self, wanted: bytes) -> int:
+        """The number of an id; -1 if there is none such."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self[middle] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self) and self[low] == wanted else -1
+
+
+class _ById(Mapping[str, Document]):
+    """doc_id -> document, by a binary search in the ids."""
+
+    def __init__(self, ids: _Ids, documents: Sequence[Document]) -> None:
+        self._ids, self._documents = ids, documents
+
+    def __getitem__(self, doc_id: str) -> Document:
+        if (place := self._place(doc_id)) < 0:
+            raise KeyError(doc_id)
+        return self._documents[place]
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and self._place(doc_id) >= 0
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.decode() for one in self._ids)
+
+    def _place(self, doc_id: str) -> int:
+        return self._ids.place(doc_id.encode("utf-8", "surrogatepass"))
+
+
+def write_shard(folder: Path, documents: Iterable[Document]) -> str:
+    """Write a shard of these documents; its fingerprint."""
+    writer = ShardWriter(folder)
+    for document in documents:
+        writer.add(document, fingerprint_row(document))
+    return writer.close()
+
+
+def _mapped(path: Path) -> mmap.mmap | bytes:
+    """The bytes of a file, read when they are looked at."""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+
+
+def _are_ends(ends: np.ndarray, size: int) -> bool:
+    """Whether an array says how `size` bytes are divided."""
+    return bool(ends.dtype == np.int64 and ends[0] == 0 and ends[-1] == size and (ends[1:] >= ends[:-1]).all())
+
+
+def _damaged(folder: Path, error: Exception) -> BadInput:
+    return BadInput(f"{folder} is damaged ({error!s:.120}). Delete this folder: it is made again from the data set.")
