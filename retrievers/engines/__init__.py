@@ -1,0 +1,1 @@
+"""Search engines that propose candidates; scores and order are ours."""
