@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.board.advice import others, reading
@@ -36,7 +35,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             run=config["run"],
             metric=config["metric"],
             select_on=config["select_on"],
-            cache=Path(config["store"]["path"]),
+            cache=config["store"]["path"],
             config_dir=invocation.config_dir,
         )
         read = reading.read(tracker, where)

@@ -13,9 +13,9 @@ from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.pipeline import preflight, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, foreseen_queries, load_dataset, open_session
+from harness.pipeline.stores import open_cache
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
@@ -179,7 +179,7 @@ def prepare(config: RunConfig, invocation: Invocation, clock: Clock) -> tuple[Da
         dataset = load_dataset(config, invocation.choices["dataset"])
     labelled = dataset.qrels is not None
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(config, dataset))
-    preflight.check(config, facts, Cache(config.cache))
+    preflight.check(config, facts, open_cache(config.cache))
     traces.check(config.document, labelled)
     tags = {
         "harness.verb": "run",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.gates.signals import random_queries
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
+from harness.pipeline.stores import open_cache
 from harness.reports import markup, sections, terminal
 from harness.reports.sections import Section
 from retrievers.base import BadInput, Query
@@ -103,7 +102,7 @@ def find(config: dict[str, Any], invocation: Invocation) -> Hits:
     searcher = Searcher(
         RunConfig.of(config),
         Dataset(invocation.choices["dataset"], documents, (), None),
-        Cache(Path(config["store"]["path"])),
+        open_cache(config["store"]["path"]),
         lambda: random_queries([document.indexed_text for document in documents], source.queries()),
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])

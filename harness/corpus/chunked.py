@@ -15,7 +15,7 @@ from harness.corpus.files import SourceFile, find_files
 from harness.corpus.preparation import identity, prepare
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.testset import SpanLabelled
-from harness.pipeline.cache import Cache
+from harness.pipeline.stores import open_cache
 from retrievers.base import BadInput
 
 SAMPLE = Path(__file__).parents[1] / "sample"
@@ -55,7 +55,7 @@ class Chunked(SpanLabelled):
         super().__init__(path=testset or str(SAMPLE / "testset"))
         self._files = files or str(SAMPLE / "profiles" / "*.txt")
         self._chunking = Chunking.of(chunk or {}, "dataset.chunk")
-        self._store = Path(store)
+        self._store = store
 
     @cached_property
     def folder(self) -> DocumentsFolder:
@@ -67,7 +67,7 @@ class Chunked(SpanLabelled):
         suffixes = {one.path.suffix.lower() for one in files}
         readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
         known = identity(files, self._chunking) | {"readers": readers}
-        entry = Cache(self._store).folder("documents", known, fill, resume=True)
+        entry = open_cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")
 
 

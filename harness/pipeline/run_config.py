@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from harness.config.components import active_groups
@@ -20,7 +19,7 @@ class RunConfig:
 
     retriever: name -> retriever. query_text, query_file, query_prompt: the keys of `query`.
     top_k: documents returned for a query. depth: documents retrieved before fusing, reranking, gating and cutting.
-    cache: its folder.
+    cache: where it is, as `open_cache` takes it.
     document: the config as it was checked; trial keys, params and `config.yaml` are made of it.
     """
 
@@ -47,7 +46,7 @@ class RunConfig:
     trace: str = "none"
     experiment_name: str = ""
     run_name: str | None = None
-    cache: Path = Path()
+    cache: str = "."
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> RunConfig:
@@ -57,7 +56,7 @@ class RunConfig:
         if isinstance(query, Mapping):
             plain |= {f"query_{name}": value for name, value in query.items()}
         if store:
-            plain["cache"] = Path(store["path"])
+            plain["cache"] = str(store["path"])
         split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}
         metrics = tuple(document.get("metrics") or ())
         return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})

@@ -24,6 +24,7 @@ from harness.pipeline import timing
 from harness.pipeline.cache import Cache
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.stores import open_cache
 from retrievers.base import Query
 
 
@@ -94,7 +95,7 @@ def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None
     Where a language model writes the queries, it is asked for those that are not cached; Failed where it writes none.
     BadInput for bad `query` keys. unasked: as in `Session`.
     """
-    cache, clock = Cache(config.cache), clock or Clock()
+    cache, clock = open_cache(config.cache), clock or Clock()
     if writer := QueryWriter.of(config):
         with clock.stage("queries", "writing queries"):
             queries = writer.queries(dataset.queries, _writing(config, cache, unasked))
@@ -113,7 +114,7 @@ def foreseen_queries(config: RunConfig, dataset: Dataset) -> tuple[tuple[Query, 
         return search_queries(dataset, config.query_text, config.query_file), 0
     if not config.llm.get("model"):  # to be refused, without an entry in the cache
         return writer.stand_ins(dataset.queries), len(dataset.queries)
-    return writer.foreseen(dataset.queries, _writing(config, Cache(config.cache)))
+    return writer.foreseen(dataset.queries, _writing(config, open_cache(config.cache)))
 
 
 def _writing(config: RunConfig, cache: Cache, unasked: str = "") -> Chat:

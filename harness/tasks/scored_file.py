@@ -15,7 +15,7 @@ from harness.config.canonical import digest
 from harness.config.components import arguments, build
 from harness.evaluation.objective import Objective, from_summary, kind_of
 from harness.evaluation.scores import Summary
-from harness.pipeline.cache import Cache
+from harness.pipeline.stores import open_cache
 from harness.tasks.statistics import entering, in_public, measure_all, measure_kind, summaries
 from harness.tasks.task import JudgedItems, TextTask
 from retrievers.base import BadInput, did_you_mean
@@ -122,7 +122,7 @@ def judge(config: Mapping[str, Any]) -> ScoredFile:
     task = task_of(config)
     wanted = requested_measures(task, config)
     predictions, references = (Path(config[name]) for name in FILES)
-    judged = task.judge(predictions, references, wanted, Cache(Path(config["store"]["path"])))
+    judged = task.judge(predictions, references, wanted, open_cache(config["store"]["path"]))
     public = in_public(judged, config["seed"], config["public"])
     summary = summaries(task, judged.item_counts, wanted, config["seed"])
     objective, select_on, chosen = config["objective"], config.get("select_on", "all"), summary

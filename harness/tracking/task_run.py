@@ -18,7 +18,7 @@ from harness.config.canonical import digest
 from harness.config.components import check_component, recorded
 from harness.data.files import opened, sha256_of, write_text
 from harness.data.tables import csv_text
-from harness.pipeline.cache import Cache
+from harness.pipeline.stores import open_cache
 from harness.reports import task_page
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
@@ -45,10 +45,10 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
     """
     config = logged_config(tracker, run)
     check_component(logged_value(config, "task", dict), "task")
-    references, store = (Path(logged_value(config, key, str)) for key in ("references", "store.path"))
+    references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
     with tempfile.TemporaryDirectory() as folder:
         file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
-        judged = task_of(config).judge(file, references, [], Cache(store))
+        judged = task_of(config).judge(file, references, [], open_cache(store))
         require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
         with opened(file) as content:
             return ValidRun(content.read().decode(), config, len(judged.item_ids))

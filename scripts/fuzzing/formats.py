@@ -38,6 +38,7 @@ from harness.fusion.rule import FittedFusion, FusionRule
 from harness.gates.rule import FittedGate, Rule
 from harness.llm.prompts import read_prompt
 from harness.pipeline import cache as caches
+from harness.pipeline import entries
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.tracking import provenance, task_run
@@ -602,7 +603,7 @@ def _filled(place: Path) -> tuple[Any, ...]:
     def save(folder: Path) -> None:
         np.save(folder / "signal.npy", np.arange(3.0), allow_pickle=False)
 
-    assert (cache.log_folder("replies", IDENTITY) / caches.MANIFEST).is_file()
+    assert (cache.log_folder("replies", IDENTITY) / entries.MANIFEST).is_file()
     signal = np.load(cache.folder("signals", IDENTITY, save) / "signal.npy", allow_pickle=False)
     ranking = cache.ranking(IDENTITY, 1, lambda _: RANKING)
     pairs = cache.pairs(
@@ -620,7 +621,7 @@ def _entries() -> Files:
 
 @reads("cache", _entries, changes=True)
 def _cached(folder: Path) -> None:
-    caches._verified.clear()  # it trusts times, which are too coarse for a file that changes a thousand times a second
+    entries._verified.clear()  # it trusts times, which are too coarse for a file that changes a thousand times a second
     cache = caches.Cache(folder / "cache")
     for entry in cache.entries():
         assert entry.bytes >= 0
@@ -635,7 +636,7 @@ def _cached(folder: Path) -> None:
 
 @reads("sealed cache", _entries, named=False)
 def _sealed(folder: Path) -> None:
-    caches._verified.clear()
+    entries._verified.clear()
     cache = caches.SealedCache(folder / "cache")
 
     def never(_: Any) -> Any:

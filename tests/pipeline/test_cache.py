@@ -100,7 +100,7 @@ def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
 def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path, monkeypatch, gone):
     import shutil
 
-    import harness.pipeline.cache as module
+    import harness.pipeline.entries as module
 
     place = Cache(tmp_path).folder("things", {}, Counter()) / gone
     plain = module.os.walk

@@ -131,9 +131,9 @@ def test_the_time_in_an_older_cache_is_not_believed(harness, toy, searched, tmp_
     ids.write_text(json.dumps(content | {"measured": {"ms_per_query": 19.5, "index_recall": 0.5}}), "utf-8")
     manifest = ids.with_name("manifest.json")
     files = json.loads(manifest.read_text("utf-8"))
-    from harness.pipeline.cache import _checksum
+    from harness.pipeline.entries import checksum
 
-    files["files"]["ids.json"] = [ids.stat().st_size, _checksum(ids)]
+    files["files"]["ids.json"] = [ids.stat().st_size, checksum(ids)]
     manifest.write_text(json.dumps(files))
     measured = harness("run", *LEXICAL, "tracking=none").json["measured"]
     assert measured["index_recall/bm25"] == 0.5

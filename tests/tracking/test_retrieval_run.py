@@ -25,7 +25,7 @@ CHOICES = {"retriever": "bm25", "tokenizer": "char_ngram", "fusion": "rrf", "gat
 
 def test_the_config_has_typed_values():
     config = RunConfig.of(DOCUMENT)
-    assert (config.query_text, config.query_file, str(config.cache)) == ("file", "rewritten.jsonl", "cache")
+    assert (config.query_text, config.query_file, config.cache) == ("file", "rewritten.jsonl", "cache")
     assert (config.split.public, config.split.seed, config.split.select_on) == (0.5, 7, "public")
     assert (config.metrics, config.top_k, config.depth, config.light) == (("map@3",), 3, 50, True)
     assert config.active == ("tokenizer",)  # nothing is fused, reranked or encoded

@@ -26,6 +26,7 @@ from harness.pipeline import preflight, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for, foreseen_queries
+from harness.pipeline.stores import open_cache
 from harness.testset import scripts
 from harness.tracking import full_lists
 from harness.tracking.logged_run import load_unchanged, logged_config, recommended
@@ -61,7 +62,7 @@ class Where:
     run: str | None
     metric: str
     select_on: str | None
-    cache: Path
+    cache: str
     config_dir: str | None = None
 
 
@@ -100,7 +101,7 @@ def _situation(tracker: Tracker, run: LoggedRun, where: Where) -> tuple[Situatio
             raise
         note = f"No command can be given that builds on this run: {why}"
         return Situation(_of_files(tracker, run, where, dataset)), [note]
-    built = Built(composed, words, dataset, Cache(where.cache))
+    built = Built(composed, words, dataset, open_cache(where.cache))
     if built.cached:
         return built.situation(), []
     evidence = _of_files(tracker, run, where, dataset)

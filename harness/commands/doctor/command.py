@@ -18,7 +18,8 @@ from harness.commands.doctor import examination
 from harness.commands.doctor.finding import Finding
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.pipeline.cache import Cache, Entry
+from harness.pipeline.cache import Cache
+from harness.pipeline.entries import Entry
 from harness.reports import figure, terminal
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker

@@ -12,9 +12,9 @@ from harness.commands.doctor.finding import Finding
 from harness.config import plugins as installed
 from harness.config.components import build, plugin_targets, recorded_name, target_class
 from harness.data.dataset import load, search_queries
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.steps import is_precomputed
+from harness.pipeline.stores import open_cache
 from harness.progress import watch
 from retrievers.base import BadInput
 from retrievers.testing import contract
@@ -48,7 +48,7 @@ def retrievers(config: Mapping[str, Any]) -> Iterator[Finding]:
     if "retriever" not in config:
         return
     dataset = load(build(config["dataset"], where="dataset"), "dataset")
-    queries, cache = search_queries(dataset)[:QUERIES], Cache(Path(config["store"]["path"]).absolute())
+    queries, cache = search_queries(dataset)[:QUERIES], open_cache(config["store"]["path"])
     for name, node in config["retriever"].items():
         with tempfile.TemporaryDirectory() as folder, watch(name) as progress:
             wrap = Caching(cache, str(dataset.fingerprints["documents"]), progress)

@@ -12,6 +12,7 @@ from harness.commands.export.ledger import Ledger, Submission, now, provenance_o
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
 from harness.pipeline.cache import Cache
+from harness.pipeline.stores import open_cache
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.tracking.logged_run import in_full
@@ -102,7 +103,7 @@ def _target(submission: str | None, ledger: Ledger, run: LoggedRun, kind: RunKin
 
 
 def _cache(config: Mapping[str, Any]) -> Cache:
-    return Cache(Path(config["store"]["path"]))
+    return open_cache(config["store"]["path"])
 
 
 def _model_name(config: Mapping[str, Any], run: LoggedRun) -> str:

@@ -23,8 +23,9 @@ from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache, SealedCache, verify
+from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.cached_parts import link
+from harness.pipeline.entries import verify
 from harness.pipeline.ordering import learns
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
@@ -214,7 +215,7 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 
 def _searched(config: Mapping[str, Any], dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
     """The queries that a run searched for. BadInput where those that a language model has written are not cached."""
-    return open_session(RunConfig.of({**config, "store": {"path": cache.root}}), dataset, unasked=UNASKED).queries
+    return open_session(RunConfig.of({**config, "store": {"path": cache.location}}), dataset, unasked=UNASKED).queries
 
 
 def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> None:

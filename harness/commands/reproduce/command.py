@@ -20,6 +20,7 @@ from harness.pipeline import file_scores, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import open_session
+from harness.pipeline.stores import open_cache
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import in_full, load_unchanged, logged_config
@@ -56,7 +57,7 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         else:
             proof = _verified_run(tracker, run, run_config, dataset, scratch)
         if not config["verify_only"]:
-            cache = Cache(scratch / "cache" if config["fresh"] else Path(config["store"]["path"]))
+            cache = open_cache(str(scratch / "cache") if config["fresh"] else config["store"]["path"])
             _repeat(run, run_config, dataset, cache, proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})

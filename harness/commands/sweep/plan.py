@@ -29,6 +29,7 @@ from harness.pipeline.ordering import Ordering, learns
 from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import foreseen_queries
+from harness.pipeline.stores import open_cache
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
@@ -187,7 +188,7 @@ class Planner:
         """name: what the dataset is called in logs. Raises what reading it raised."""
         writes = config.llm if config.query_text in WRITTEN else None
         query = [config.query_text, config.query_file, config.query_prompt, writes]
-        wanted = json.dumps([config.dataset, query, str(config.cache)], sort_keys=True)
+        wanted = json.dumps([config.dataset, query, config.cache], sort_keys=True)
         if wanted not in self._datasets:
             try:
                 dataset = load(build(config.dataset, where="dataset"), name)
@@ -348,7 +349,7 @@ def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str
 
 
 def cache_of(trial: Trial) -> Cache:
-    return Cache(Path(trial.config["store"]["path"]))
+    return open_cache(trial.config["store"]["path"])
 
 
 def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:

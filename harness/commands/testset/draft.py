@@ -18,6 +18,7 @@ from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Usage
 from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
+from harness.pipeline.stores import open_cache
 from harness.progress import stage, watch
 from harness.testset import drafting
 from harness.testset.drafting import Drafted, Plan, Task
@@ -61,7 +62,7 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         work = _work(config, model)
     if config["dry_run"]:
         return shown.dry_run(config["format"], _unasked(config, model).estimate(work.prompts), work.tasks)
-    cache = Cache(Path(config["store"]["path"]))
+    cache = open_cache(config["store"]["path"])
     chat = chat_for(model, cache, PURPOSE)
     print(f"Drafting: {chat.estimate(work.prompts).text()}.", file=sys.stderr)  # noqa: T201
     drafted = drafting.draft(chat, work.tasks, work.plan, work.folder)

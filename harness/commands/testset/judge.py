@@ -16,6 +16,7 @@ from harness.data.testset import read_manifest
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
+from harness.pipeline.stores import open_cache
 from harness.progress import stage
 from harness.testset import controls
 from harness.testset.hold import held
@@ -54,7 +55,7 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     if not (todo.pending or todo.before):
         return judge_shown.nothing(config["format"], todo)
     before = read_records(todo.folder).get(todo.judge.by)
-    chat = chat_for(model, Cache(Path(config["store"]["path"])), PURPOSE)
+    chat = chat_for(model, open_cache(config["store"]["path"]), PURPOSE)
     prompts = todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]

@@ -1,0 +1,189 @@
+"""An entry of the cache on this machine's disk: a folder, complete once it has its manifest.
+
+An entry is built as `<key>.unfinished` under a lock, and renamed once its manifest (sizes and sha256 of its files) is
+written. So a killed process never leaves an entry that looks complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from retrievers.base import BadInput
+
+MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished"
+_PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
+KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # the name of an entry's folder; a ranking's ends with its depth
+
+_verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result in the cache.
+
+    kind:     such as "indexes" or "rankings".
+    key:      sha256 of its identity.
+    bytes:    size; a file that two entries share counts only for the first.
+    used:     time of its last use, in seconds since the epoch.
+    state:    "unfinished": being built, or left by a killed process. "damaged": without a manifest that can be read, or
+        files are missing or of another size. "foreign": a folder that the cache did not make; key is its name.
+    identity: everything that determines it; empty unless it is finished.
+    """
+
+    kind: str
+    key: str
+    bytes: int
+    used: float
+    state: Literal["finished", "unfinished", "damaged", "foreign"]
+    identity: Mapping[str, Any]
+
+
+def build_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
+    """Build an entry under another name, write its manifest and rename it; the caller holds the lock."""
+    unfinished = place.with_name(place.name + UNFINISHED)
+    if not resume:
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
+    unfinished.mkdir(exist_ok=True)
+    try:
+        build(unfinished)
+        files = {}
+        for path in sorted(p for p in unfinished.rglob("*") if p.is_file()):
+            files[path.relative_to(unfinished).as_posix()] = [path.stat().st_size, checksum(path, sync=True)]
+        manifest = unfinished / MANIFEST
+        manifest.write_text(manifest_text(identity, files), "utf-8")
+        checksum(manifest, sync=True)
+        unfinished.rename(place)
+    except BaseException as error:
+        if not resume:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:  # whatever writes it: the message is to say where
+            if _PART_WRITTEN.search(str(error)):
+                error.errno, error.strerror = errno.ENOSPC, os.strerror(errno.ENOSPC)
+            error.filename = str(place.parent)
+        raise
+
+
+def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    return json.dumps({"identity": identity, "files": files}, ensure_ascii=False, indent=1)
+
+
+def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> Entry:
+    """The entry in a folder of the cache `root`.
+
+    seen: (device, inode) of files that already counted; new ones are added.
+    """
+    size = 0
+    for folder, _, names in os.walk(place):  # leaves out what vanishes meanwhile
+        for name in names:
+            with contextlib.suppress(OSError):
+                about = Path(folder, name).lstat()
+                if (about.st_dev, about.st_ino) not in seen:
+                    seen.add((about.st_dev, about.st_ino))
+                    size += about.st_size
+    kind, key = place.parent.relative_to(root).as_posix(), place.name.removesuffix(UNFINISHED)
+    if not KEY.fullmatch(key):
+        return Entry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
+    if place.name.endswith(UNFINISHED):
+        return Entry(kind, key, size, place.stat().st_mtime, "unfinished", {})
+    try:
+        manifest = read_manifest(place)
+        if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
+            raise ValueError("a file has another size")
+        return Entry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
+    except (OSError, ValueError):
+        return Entry(kind, key, size, place.stat().st_mtime, "damaged", {})
+
+
+def verify(place: Path) -> None:
+    """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
+    try:
+        files = read_manifest(place)["files"]
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{place / MANIFEST} cannot be read ({type(error).__name__}): it is damaged. Restore it."
+        ) from None
+    for name, (size, known) in files.items():
+        if not (file := place / name).is_file():
+            raise BadInput(f"{file} is missing. Restore it: a read-only cache builds nothing.")
+        if file.stat().st_size != size or checksum(file) != known:
+            raise BadInput(
+                f"{file} has changed: its sha256 is not {known[:12]}… of the manifest. Restore it: a read-only "
+                "cache builds nothing."
+            )
+
+
+def lock_file(place: Path) -> Path:
+    """The lock file of an entry; all segments of scored pairs in a folder share one."""
+    owner = place.parent if place.parent.parent.name == "pairs" else place
+    return owner.with_name(f"{owner.name}.lock")
+
+
+def folders(parent: Path) -> list[Path]:
+    """The folders in a folder; [] if it has vanished."""
+    try:
+        return [path for path in parent.iterdir() if path.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def delete(path: Path) -> None:
+    """Remove a file, a link or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(FileNotFoundError):  # another process is removing it
+            shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_manifest(place: Path) -> dict[str, Any]:
+    """The manifest of an entry. FileNotFoundError if there is none, ValueError if it is damaged."""
+    file = place / MANIFEST
+    try:
+        if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+            raise OSError
+        content = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, RecursionError):
+        content = None
+    match content:
+        case {"identity": dict(), "files": dict() as files}:
+            if all(isinstance(one, list) and list(map(type, one)) == [int, str] for one in files.values()):
+                return dict(content)
+    raise ValueError(f"{file} is not a manifest")
+
+
+def intact(place: Path) -> bool:
+    """Whether an entry is complete: it has a manifest, and every file has the size and sha256 in it."""
+    try:
+        return all(
+            (place / name).stat().st_size == size and checksum(place / name) == known
+            for name, (size, known) in read_manifest(place)["files"].items()
+        )
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return False
+
+
+def checksum(path: Path, sync: bool = False) -> str:
+    """sha256 of a file, computed once per process unless the file changes. sync: flush the file to disk first."""
+    with path.open("rb") as file:
+        if sync:
+            os.fsync(file.fileno())
+        about = os.fstat(file.fileno())
+        state = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+        if state not in _verified:
+            _verified[state] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _verified[state]
