@@ -16,7 +16,7 @@ LAYERS = next(line for line in (harness.__doc__ or "").splitlines() if " < " in 
 RETRIEVERS = ("base", "sharding", "engines", "lexical", "dense", "combine", "external", "testing")
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
-         "optuna", "sqlalchemy", "yaml", "pypdfium2", "selectolax"}  # fmt: skip
+         "optuna", "sqlalchemy", "yaml", "pypdfium2", "selectolax", "pymilvus", "milvus_lite", "grpc"}  # fmt: skip
 COMPILED = {
     "_alignment_kernels",
     "_bm25_kernels",
