@@ -3,15 +3,16 @@
 A retriever says by its class attribute `sharding` how its index can be cut:
 
 - "independent": each shard is indexed and searched as if it were the whole corpus, by `index` and `search`. Vectors
-  that are computed in other batches may differ in the last digits, so the size of the shards is part of the identity
-  of the rankings.
+  that are computed in other batches may differ in the last digits, so the cut is part of the identity of the rankings.
 - "summed": as `Summed` below. Rankings are equal to those of one index, bit by bit, and have its identity.
-- absent: the index cannot be cut.
+- absent: the index cannot be cut. The retriever gets the documents as a sequence that reads them from the disk.
+
+Method, optional: `check_sharding()`: BadInput where the index cannot be cut with these arguments, before a run begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,13 @@ from retrievers.base import Document, Ranking, Retriever
 
 
 class Summed(Retriever, Protocol):
-    """A retriever that weighs the terms of a shard by statistics of the whole corpus, in two passes."""
+    """A retriever that weighs the terms of a shard by statistics of the whole corpus, in two passes.
+
+    Class attribute:
+        surveyed_by: the arguments that decide surveys and summaries; others may change, and these are used again.
+    """
+
+    surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
         """The first pass over a shard: write to `folder` what is to be summed, such as document frequencies."""
@@ -40,28 +47,53 @@ class Summed(Retriever, Protocol):
         ...
 
 
-def merged(rankings: Sequence[Ranking], k: int) -> Ranking:
+def merged(rankings: Iterable[Ranking], k: int) -> Ranking:
     """The k best documents of each query over all shards, in the order of score descending, then doc_id ascending.
 
-    rankings: at least one; of the same queries in the same order, and of different documents. Of what they measured,
-    the mean.
+    rankings: at least one; of the same queries in the same order, and of different documents. They are taken one by
+        one, so that memory holds two. Of what they measured, the mean.
     """
-    if any(one.query_ids != rankings[0].query_ids for one in rankings):
+    best: Ranking | None = None
+    measured: dict[str, list[float]] = {}
+    for one in rankings:
+        for name, value in one.measured.items():
+            measured.setdefault(name, []).append(value)
+        best = _used(one.top(k)) if best is None else _used(_merged(best, one.top(k), k))
+    if best is None:
+        raise ValueError("there is no ranking to merge")
+    means = {name: float(np.mean(values)) for name, values in sorted(measured.items())}
+    return Ranking(best.query_ids, best.doc_ids, best.docs, best.scores, means)
+
+
+def _merged(one: Ranking, other: Ranking, k: int) -> Ranking:
+    if one.query_ids != other.query_ids:
         raise ValueError("rankings to merge must have the same queries in the same order")
-    table = tuple(sorted({doc_id for one in rankings for doc_id in one.doc_ids}))
-    place = {doc_id: i for i, doc_id in enumerate(table)}
-    docs = np.hstack([_renumbered(one, place) for one in rankings])
-    scores = np.hstack([one.scores for one in rankings])
-    order = np.lexsort((docs, np.where(docs >= 0, -scores, np.inf)), axis=1)[:, :k]
-    names = {name for one in rankings for name in one.measured}
-    measured = {
-        name: float(np.mean([one.measured[name] for one in rankings if name in one.measured])) for name in sorted(names)
-    }
+    table, places = _joined(one.doc_ids, other.doc_ids)
+    docs = np.hstack([places[0][one.docs], places[1][other.docs]])
+    scores = np.hstack([one.scores, other.scores])
+    keys = np.where(docs >= 0, -scores, np.inf)
+    if one.doc_ids and other.doc_ids and one.doc_ids[-1] < other.doc_ids[0]:
+        order = np.argsort(keys, axis=1, kind="stable")[:, :k]  # all ids of the first are smaller: ties keep its order
+    else:
+        order = np.lexsort((docs, keys), axis=1)[:, :k]
     docs, scores = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
-    return Ranking(rankings[0].query_ids, table, docs, scores, measured)
+    return Ranking(one.query_ids, table, docs, scores)
 
 
-def _renumbered(ranking: Ranking, place: dict[str, int]) -> np.ndarray:
-    """The ranking's documents as places in another table, int32 [Q, K]."""
-    places = np.array([*(place[doc_id] for doc_id in ranking.doc_ids), -1], np.int32)
-    return places[ranking.docs]
+def _joined(one: Sequence[str], other: Sequence[str]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """(the ids of both in ascending order, for each of the two its documents' places there, with -1 for the pad)."""
+    if not one or not other or one[-1] < other[0]:
+        table = (*one, *other)
+        places = [np.arange(len(one)), np.arange(len(one), len(table))]
+    else:
+        table = tuple(sorted({*one, *other}))
+        place = {doc_id: i for i, doc_id in enumerate(table)}
+        places = [np.fromiter((place[doc_id] for doc_id in ids), np.int64, len(ids)) for ids in (one, other)]
+    return table, [np.append(found, -1).astype(np.int32) for found in places]
+
+
+def _used(ranking: Ranking) -> Ranking:
+    """The same ranking, whose table has only the documents that occur."""
+    used = np.unique(ranking.docs[ranking.docs >= 0])
+    docs = np.where(ranking.docs >= 0, np.searchsorted(used, ranking.docs), -1).astype(np.int32)
+    return Ranking(ranking.query_ids, tuple(ranking.doc_ids[i] for i in used.tolist()), docs, ranking.scores)

@@ -1,9 +1,9 @@
 """Compiled inner loops of BM25; imported only where they run, since numba takes a while to import.
 
 The index is a matrix in compressed sparse columns, one column per term. The postings of term t are
-`docs[starts[t]:starts[t + 1]]` (int32, ascending) and their `scores` (float64). `floors[t]` (float64, at least 0) is
-what the term adds to every document, whether or not it occurs there. The index arrays are passed read-only, so that
-each kernel is compiled for a single set of types.
+`docs[starts[t]:ends[t]]` (int32, ascending) and their `scores` (float64); while an index is built, ends[t] is
+starts[t + 1]. `floors[t]` (float64, at least 0) is what the term adds to every document, whether or not it occurs
+there. The index arrays are passed read-only, so that each kernel is compiled for a single set of types.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fill_postings(ids, offsets, starts):
 
 
 @njit(cache=True, nogil=True)
-def search(starts, docs, scores, floors, terms, offsets, first, last, top_docs, top_scores):
+def search(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
     Query q has the terms `terms[offsets[q]:offsets[q + 1]]`. Rows are padded with document -1 and score -inf. Of equal
@@ -71,13 +71,13 @@ def search(starts, docs, scores, floors, terms, offsets, first, last, top_docs, 
     best_docs, best_scores, scratch = np.empty(room, np.int32), np.empty(room), np.empty(room)
     for q in range(first, last):
         mine = terms[offsets[q] : offsets[q + 1]]
-        cursors, ends, floor = starts[mine], starts[mine + 1], floors[mine].sum()
+        cursors, limits, floor = starts[mine], ends[mine], floors[mine].sum()
         size, threshold = 0, -np.inf
         while True:
-            base = _next_block(docs, cursors, ends)
+            base = _next_block(docs, cursors, limits)
             if base < 0:
                 break
-            _add_up(docs, scores, cursors, ends, base, sums)
+            _add_up(docs, scores, cursors, limits, base, sums)
             if size == 0:  # the first block
                 threshold = _first_threshold(sums, floor, k)
             for start in range(0, BLOCK, STRIPE):

@@ -6,14 +6,14 @@ search only sums, for each document, the scores of the query's terms.
 
 from __future__ import annotations
 
+import functools
 import json
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -29,73 +29,14 @@ from retrievers.base import (
     cores,
     did_you_mean,
 )
+from retrievers.lexical import bm25_shards
+from retrievers.lexical.bm25_formula import VARIANTS, Parameters, idf_of
+from retrievers.lexical.bm25_shards import Columns, ShardTerms, Summary, mean_length
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
 LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
 Parameter = Annotated[float, AtMost(LARGEST, "beyond it, scores no longer change")]
 CHUNK = 1 << 16  # postings scored at a time, so that no temporary array is as long as the index
-
-
-class _Parameters(NamedTuple):
-    """The arguments of the formula; `delta` is 0 where the variant has none."""
-
-    variant: str
-    k1: float
-    b: float
-    delta: float
-    epsilon: float
-
-
-def _okapi_idf(n: np.ndarray, total: int, epsilon: float) -> np.ndarray:
-    idf = np.log(total - n + 0.5) - np.log(n + 0.5)
-    return np.where(idf < 0, epsilon * idf.mean(), idf)
-
-
-def _l_weight(tf: np.ndarray, norm: np.ndarray, p: _Parameters) -> np.ndarray:
-    boosted = tf / norm + p.delta
-    return tf * (p.k1 + 1) * boosted / (p.k1 + boosted)
-
-
-@dataclass(frozen=True)
-class _Variant:
-    """A posting scores idf(n, N, epsilon) * weight(tf, norm, parameters).
-
-    n: number of documents with the term (at least 1), of N documents.
-    tf: number of times the term occurs in this document (at least 1).
-    norm: 1 - b + b * length / mean length.
-    """
-
-    idf: Callable[[np.ndarray, int, float], np.ndarray]
-    weight: Callable[[np.ndarray, np.ndarray, _Parameters], np.ndarray]
-    delta: float | None = None  # default value; None: the formula has no delta
-    everywhere: bool = False  # whether idf * delta is added to every document, also where the term is absent
-    library: str | None = None  # class of rank_bm25 that computes the same scores
-
-
-VARIANTS = {
-    "lucene": _Variant(
-        idf=lambda n, total, _: np.log1p((total - n + 0.5) / (n + 0.5)),
-        weight=lambda tf, norm, p: tf / (tf + p.k1 * norm),
-    ),
-    "okapi": _Variant(
-        idf=_okapi_idf,
-        weight=lambda tf, norm, p: tf * (p.k1 + 1) / (tf + p.k1 * norm),
-        library="BM25Okapi",
-    ),
-    "l": _Variant(
-        idf=lambda n, total, _: math.log(total + 1) - np.log(n + 0.5),
-        weight=_l_weight,
-        delta=0.5,
-        library="BM25L",
-    ),
-    "plus": _Variant(
-        idf=lambda n, total, _: np.log((total + 1) / n),
-        weight=lambda tf, norm, p: tf * (p.k1 + 1) / (tf + p.k1 * norm),
-        delta=1.0,
-        everywhere=True,
-        library="BM25Plus",
-    ),
-}
 
 
 @dataclass(eq=False)
@@ -142,11 +83,13 @@ class BM25:
     recorded_as = "retriever/bm25"
     version = 1
     packages = ("rank_bm25",)
+    sharding = "summed"
+    surveyed_by = ("tokenizer",)
 
     def __post_init__(self) -> None:
         self._check()
         delta = VARIANTS[self.variant].delta if self.delta is None else self.delta
-        self._parameters = _Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
+        self._parameters = Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
         self._identity = {"version": self.version, "engine": self.engine, **self._parameters._asdict()}
         self._engine: _Engine = ENGINES[self.engine](self._parameters, self.threads)
         self._doc_ids: DocIds | None = None
@@ -174,15 +117,13 @@ class BM25:
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""
         DocIds.save(folder, documents)
-        self._engine.build(self.tokenizer([document.indexed_text for document in documents], self.progress), folder)
+        self._engine.build(self._tokens(documents), folder)
         (folder / "bm25.json").write_text(json.dumps(self._identity), encoding="ascii")
         self.load(folder)
 
     def load(self, folder: Path) -> None:
         """Memory-map the index in `folder`; ValueError if it was made with other parameters."""
-        identity = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
-        if identity != self._identity:
-            raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity}")
+        self._require(folder, self._identity)
         self._engine.load(folder)
         self._doc_ids = DocIds(folder)
 
@@ -196,11 +137,57 @@ class BM25:
         docs, scores = self._engine.search(self.tokenizer([query.text for query in queries], self.progress), width)
         return self._doc_ids.ranking(queries, docs, scores)
 
+    def check_sharding(self) -> None:
+        """BadInput for engine=rank_bm25, whose index cannot be cut."""
+        if not isinstance(self._engine, _Sparse):
+            raise BadInput(
+                f"engine={self.engine} keeps one index of the whole corpus: use cluster.shard=null, or engine=sparse."
+            )
+
+    def survey(self, documents: Sequence[Document], folder: Path) -> None:
+        """As in Summed."""
+        self._shards.survey(self._tokens(documents), folder)
+
+    def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
+        """As in Summed. Memory holds the vocabulary of the corpus and one survey."""
+        bm25_shards.summarise(surveys, folder)
+
+    def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
+        """As in Summed."""
+        DocIds.save(folder, documents)
+        self._shards.build_shard(self._tokens(documents), survey, summary, folder)
+        (folder / "bm25.json").write_text(json.dumps(self._shard_identity), encoding="ascii")
+
+    def load_shard(self, folder: Path, summary: Path) -> None:
+        """As in Summed; ValueError if the index was made with other parameters."""
+        self._require(folder, self._shard_identity)
+        self._shards.load_shard(folder, summary)
+        self._doc_ids = DocIds(folder)
+
+    @property
+    def _shards(self) -> _Sparse:
+        self.check_sharding()
+        assert isinstance(self._engine, _Sparse)
+        return self._engine
+
+    @property
+    def _shard_identity(self) -> dict[str, Any]:
+        return {**self._identity, "shard": True}
+
+    def _tokens(self, documents: Sequence[Document]) -> Tokens:
+        return self.tokenizer([document.indexed_text for document in documents], self.progress)
+
+    def _require(self, folder: Path, identity: dict[str, Any]) -> None:
+        """ValueError unless the index in a folder was made with these parameters."""
+        found = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
+        if found != identity:
+            raise ValueError(f"the index in {folder} was made with {found}, not with {identity}")
+
 
 class _Engine(Protocol):
     """Builds an index of token ids in a folder and searches it."""
 
-    def __init__(self, parameters: _Parameters, threads: int | None) -> None: ...
+    def __init__(self, parameters: Parameters, threads: int | None) -> None: ...
 
     def build(self, tokens: Tokens, folder: Path) -> None: ...
 
@@ -211,58 +198,62 @@ class _Engine(Protocol):
         ...
 
 
-class _Postings(NamedTuple):
-    """The index, in the layout that _bm25_kernels describes."""
-
-    starts: np.ndarray
-    docs: np.ndarray
-    scores: np.ndarray
-    floors: np.ndarray
-
-
 class _Sparse:
-    """Precomputed scores per posting in memory maps, summed by compiled kernels on all cores."""
+    """Precomputed scores per posting in memory maps, summed by compiled kernels on all cores.
 
-    def __init__(self, parameters: _Parameters, threads: int | None) -> None:
+    starts.npy, docs.npy and scores.npy are laid out as _bm25_kernels describes. An index of the whole corpus has its
+    vocabulary.json and floors.npy, too; one of a shard has terms.npy, the numbers of its terms in the corpus.
+    """
+
+    def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
         self._threads = threads or cores()
-        self._terms: dict[str, int] = {}
+        self._columns: Callable[[tuple[str, ...]], tuple[Columns, np.ndarray]]
 
     def build(self, tokens: Tokens, folder: Path) -> None:
-        from retrievers.lexical._bm25_kernels import count_postings, fill_postings
-
-        ids, offsets = _read_only(tokens.ids), _read_only(tokens.offsets)
-        starts = _read_only(count_postings(ids, offsets, len(tokens.vocabulary)))
-        docs, scores = fill_postings(ids, offsets, starts)
-        idf = self._idf(np.diff(starts), len(tokens))
-        self._weigh(starts, docs, scores, idf, np.diff(offsets))
-        floors = idf * (self._parameters.delta if VARIANTS[self._parameters.variant].everywhere else 0.0)
+        starts = _counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))
+        idf = idf_of(np.diff(starts), len(tokens), self._parameters)
+        self._fill(tokens.ids, tokens.offsets, starts, idf, mean_length(len(tokens.ids), len(tokens)), folder)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
-        for name, values in _Postings(starts, docs, scores, floors)._asdict().items():
-            np.save(folder / f"{name}.npy", values)
+        np.save(folder / "floors.npy", idf * self._floor)
 
-    def _idf(self, counts: np.ndarray, n_docs: int) -> np.ndarray:
-        """The idf of each term, float64 [V]; 0 for a term that occurs in no document. counts: documents per term."""
-        idf = np.zeros(len(counts))
-        used = counts > 0
-        if used.any():
-            idf[used] = VARIANTS[self._parameters.variant].idf(counts[used], n_docs, self._parameters.epsilon)
-        return idf
+    def survey(self, tokens: Tokens, folder: Path) -> None:
+        """Write what is to be summed over all shards."""
+        bm25_shards.survey(tokens, np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))), folder)
+
+    def build_shard(self, tokens: Tokens, survey: Path, summary: Path, folder: Path) -> None:
+        """The index of a shard, weighed by the statistics of the corpus."""
+        corpus = bm25_shards.opened(summary)
+        ids, numbers = bm25_shards.by_number(tokens, corpus.numbers_of(survey))
+        starts = _counted(ids, tokens.offsets, len(numbers))
+        idf = _corpus_idf(corpus, self._parameters)[numbers]
+        self._fill(ids, tokens.offsets, starts, idf, corpus.mean_length, folder)
+        np.save(folder / "terms.npy", numbers)
+
+    def _fill(
+        self, ids: np.ndarray, offsets: np.ndarray, starts: np.ndarray, idf: np.ndarray, mean: float, folder: Path
+    ) -> None:
+        """Write the postings of documents. ids, offsets: as in Tokens. idf: float64 [V]. mean: length of a document."""
+        from retrievers.lexical._bm25_kernels import fill_postings
+
+        docs, scores = fill_postings(_read_only(ids), _read_only(offsets), starts)
+        if len(docs):
+            self._weigh(starts, docs, scores, idf, np.diff(offsets) / mean)
+        for name, values in (("starts", starts), ("docs", docs), ("scores", scores)):
+            np.save(folder / f"{name}.npy", values)
 
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
     ) -> None:
         """Turn term frequencies into scores, in place.
 
-        starts, docs: the postings, as in _Postings.
+        starts, docs: the postings.
         scores: float64 [P], the term frequency of each posting; receives its score.
         idf: float64 [V].
-        lengths: int [N], terms per document.
+        lengths: float64 [N], terms per document over their mean.
         """
-        if not len(docs):
-            return
         p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
-        norms = 1 - p.b + p.b * (lengths / lengths.mean())
+        norms = 1 - p.b + p.b * lengths
         borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))
         for first, last in pairwise([*borders.tolist(), len(idf)]):
             chunk = slice(starts[first], starts[last])
@@ -270,24 +261,38 @@ class _Sparse:
             # Adding 0.0 turns -0.0 into 0.0: the search uses -0.0 for documents that no term touched.
             scores[chunk] = np.repeat(idf[first:last], np.diff(starts[first : last + 1])) * weights + 0.0
 
+    @property
+    def _floor(self) -> float:
+        """What a term adds to every document, over its idf."""
+        return self._parameters.delta if VARIANTS[self._parameters.variant].everywhere else 0.0
+
     def load(self, folder: Path) -> None:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
-        self._terms = {term: i for i, term in enumerate(vocabulary)}
-        self._postings = _Postings(*(_load(folder, name) for name in _Postings._fields))
+        numbers = {term: i for i, term in enumerate(vocabulary)}
+        starts = self._open(folder)
+        columns = Columns(starts[:-1], starts[1:], _load(folder, "floors"))
+        self._columns = lambda terms: (columns, np.array([numbers.get(term, -1) for term in terms], np.int64))
+
+    def load_shard(self, folder: Path, summary: Path) -> None:
+        """Open what `build_shard` wrote."""
+        corpus = bm25_shards.opened(summary)
+        idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
+        self._columns = ShardTerms(_load(folder, "terms"), self._open(folder), corpus, idf, self._floor).columns
+
+    def _open(self, folder: Path) -> np.ndarray:
+        """Memory-map the postings; where those of each term start."""
+        self._docs, self._scores = _load(folder, "docs"), _load(folder, "scores")
+        return _load(folder, "starts")
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
-        terms, offsets = self._known(queries)
+        columns, terms, offsets = self._known(queries)
         if width == 0 or not len(terms):
             return docs, scores
         from retrievers.lexical import _bm25_kernels
 
-        index = self._postings
-
         def run(first: int, last: int) -> None:
-            _bm25_kernels.search(
-                index.starts, index.docs, index.scores, index.floors, terms, offsets, first, last, docs, scores
-            )
+            _bm25_kernels.search(*columns, self._docs, self._scores, terms, offsets, first, last, docs, scores)
             # Rows come sorted by document: a stable sort leaves ties in that order.
             order = np.argsort(-scores[first:last], axis=1, kind="stable")
             docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
@@ -300,18 +305,18 @@ class _Sparse:
         scores[docs < 0] = 0.0
         return docs, scores
 
-    def _known(self, queries: Tokens) -> tuple[np.ndarray, np.ndarray]:
-        """The queries' terms as numbers of the index, without unknown terms: (terms, offsets), as in Tokens."""
-        numbers = np.array([self._terms.get(term, -1) for term in queries.vocabulary], np.int64)
-        terms = numbers[queries.ids]
+    def _known(self, queries: Tokens) -> tuple[Columns, np.ndarray, np.ndarray]:
+        """(columns, terms, offsets): the queries' terms as columns, without unknown terms; offsets as in Tokens."""
+        columns, places = self._columns(queries.vocabulary)
+        terms = places[queries.ids]
         offsets = np.concatenate([[0], np.cumsum(terms >= 0)])[queries.offsets]
-        return terms[terms >= 0], offsets
+        return Columns(*map(_read_only, columns)), terms[terms >= 0], offsets
 
 
 class _Library:
     """The library rank_bm25 with the same candidates and the same order of ties: a slow reference."""
 
-    def __init__(self, parameters: _Parameters, threads: int | None) -> None:
+    def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
         self._scorer: Any = None
 
@@ -348,6 +353,19 @@ class _Library:
 
 
 ENGINES: dict[str, type[_Engine]] = {"sparse": _Sparse, "rank_bm25": _Library}
+
+
+@functools.lru_cache(maxsize=2)  # the shards that a process works on share it
+def _corpus_idf(summary: Summary, parameters: Parameters) -> np.ndarray:
+    """The idf of each term of a corpus, float64 [V]: computed of all at once, so that each is as in one index."""
+    return idf_of(summary.counts, summary.documents, parameters)
+
+
+def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
+    """Where each term's postings start, int64 [n_terms + 1]; read-only."""
+    from retrievers.lexical._bm25_kernels import count_postings
+
+    return _read_only(count_postings(_read_only(ids), _read_only(offsets), n_terms))
 
 
 def _check_choice(name: str, value: object, known: dict[str, Any]) -> None:
