@@ -81,7 +81,7 @@ def _counted() -> None:
 def watch(label: str) -> Iterator[Progress]:
     """Provide a function `progress(done, total, unit)` to report work with; shows nothing until the first call.
 
-    label: what is being worked on, such as the name of a retriever.
+    label: what is being worked on, such as the name of a retriever. A total of 0 is one that is not known.
     """
     if sys.stderr.isatty():
         yield from _bar(label)
@@ -109,10 +109,10 @@ def _bar(label: str) -> Iterator[Progress]:
             if counted != (total, unit):  # work done before this call must not count for the rate
                 counted = (total, unit)
                 _counted()
-                bar.reset(task, total=total, completed=done)
+                bar.reset(task, total=total or None, completed=done)
             speed = bar.tasks[0].speed
             rate = f"{speed:,.0f} {unit}/s" if speed else unit
-            bar.update(task, completed=done, total=total, rate=rate, visible=True)
+            bar.update(task, completed=done, total=total or None, rate=rate, visible=True)
 
         yield progress
 
@@ -129,7 +129,8 @@ def _lines(label: str) -> Progress:
         elif now - printed >= QUIET_SECONDS:
             printed = now
             rate = (done - before) / (now - began)
-            remaining = f", {(total - done) / rate:,.0f} s left" if rate else ""
-            print(f"{label}: {done:,}/{total:,} {unit} ({rate:,.0f}/s{remaining})", file=sys.stderr)  # noqa: T201
+            remaining = f", {(total - done) / rate:,.0f} s left" if rate and total else ""
+            of = f"/{total:,}" if total else ""
+            print(f"{label}: {done:,}{of} {unit} ({rate:,.0f}/s{remaining})", file=sys.stderr)  # noqa: T201
 
     return progress

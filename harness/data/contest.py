@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from harness.data.files import field, json_lines, optional_text, unique_rows
 from harness.data.labels import qrels_of, read_label
-from harness.data.source import locate, turns
+from harness.data.source import Streamed, locate, turns
 from retrievers.base import Document, Qrels, Query
 
 
@@ -42,18 +43,9 @@ class Contest:
         file = locate("qrels", self._qrels, self._path, "qrels.jsonl")
         return file if self._qrels or file.exists() else None
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> Streamed:
         path = locate("documents", self._documents, self._path, "documents.jsonl")
-        return [
-            Document(
-                doc_id,
-                field(row, "content", str, where),
-                optional_text(row, "title", where),
-                optional_text(row, "src", where),
-                native,
-            )
-            for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid")
-        ]
+        return Streamed(path, "contest", "docid", lambda: json_lines(path), _document)
 
     def queries(self) -> list[Query]:
         path = locate("queries", self._queries, self._path, "eval.jsonl")
@@ -68,6 +60,11 @@ class Contest:
             return None
         rows = unique_rows(path, json_lines(path), "eval_id")
         return qrels_of(read_label(row, where, query_id) for where, query_id, _, row in rows)
+
+
+def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) -> Document:
+    title, source = optional_text(row, "title", where), optional_text(row, "src", where)
+    return Document(doc_id, field(row, "content", str, where), title, source, native)
 
 
 class Sample(Contest):

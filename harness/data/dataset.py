@@ -6,7 +6,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from harness.config.text import counted, plural
 from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
+from harness.data.shards import ShardedDocuments, fingerprint_of
 from harness.data.source import Source
 from harness.data.span_labels import SpanQrels
 from harness.data.spans import Span
@@ -29,14 +30,14 @@ class Dataset:
     """Documents, queries and labels.
 
     name:      of the dataset.
-    documents: in ascending order of doc_id.
+    documents: in ascending order of doc_id; a tuple, or `ShardedDocuments`, which memory need not hold.
     queries:   in the order of the file.
     qrels:     None without labels.
     notes:     sentences for the user about unusual content.
     """
 
     name: str
-    documents: tuple[Document, ...]
+    documents: Sequence[Document]
     queries: tuple[Query, ...]
     qrels: Qrels | None
     notes: tuple[str, ...] = ()
@@ -54,8 +55,10 @@ class Dataset:
         return [counted(len(self.documents), "document"), counted(len(self.queries), "query"), labelled]
 
     @cached_property
-    def by_id(self) -> dict[str, Document]:
+    def by_id(self) -> Mapping[str, Document]:
         """doc_id -> document."""
+        if isinstance(self.documents, ShardedDocuments):
+            return self.documents.by_id
         return {document.doc_id: document for document in self.documents}
 
     @cached_property
@@ -66,32 +69,42 @@ class Dataset:
         They depend on ids, titles, texts, turns and grades, and on the order of the queries. Line ends, the order of
         keys, the order of documents and labels, `source`, and whether an id was a number make no difference.
         """
-        documents = ((document.doc_id, document.title, document.text) for document in self.documents)
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {
-            "documents": _sha256(documents),
+            "documents": self.documents.fingerprint
+            if isinstance(self.documents, ShardedDocuments)
+            else fingerprint_of(self.documents),
             "queries": _sha256(queries),
             "qrels": None if self.qrels is None else _sha256(_canonical(self.qrels)),
         }
         return found | ({"evidence": _sha256(_evidence(self.qrels))} if isinstance(self.qrels, SpanQrels) else {})
 
 
-def load(source: Source, name: str) -> Dataset:
+def load(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
     """Read a source and check that its parts fit together.
+
+    documents: of the source, in ascending order of doc_id, if they have been read; None: they are read into memory.
 
     Raises BadInput for labels of unknown queries, and for relevant documents that are unknown. Empty documents,
     unlabelled queries, and unknown documents that were judged and are not relevant, or were pooled alone, stay and are
     reported in `notes`.
     """
-    documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
+    if documents is None:
+        documents = in_memory(source)
     queries = tuple(source.queries())
-    qrels = source.qrels()
+    qrels, known = source.qrels(), _ids(documents)
     if qrels is not None:
         relevant = {doc_id for grades in qrels.grades.values() for doc_id in grades}
         labelled = [*qrels.grades, *qrels.unanswerable]
         _refuse_dangling(source, "query", labelled, {query.query_id for query in queries})
-        _refuse_dangling(source, "document", sorted(relevant), {document.doc_id for document in documents})
-    return Dataset(name, documents, queries, qrels, tuple(_notes(documents, queries, qrels)))
+        _refuse_dangling(source, "document", sorted(relevant), known)
+    notes = (*_empty_notes(documents), *_notes(queries, qrels, known))
+    return Dataset(name, documents, queries, qrels, notes)
+
+
+def in_memory(source: Source) -> tuple[Document, ...]:
+    """The documents of a source in ascending order of doc_id."""
+    return tuple(sorted(source.documents(), key=lambda document: document.doc_id))
 
 
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
@@ -138,7 +151,7 @@ def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
     return texts
 
 
-def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: set[str]) -> None:
+def _refuse_dangling(source: Source, what: str, labelled: Iterable[str], known: Collection[str]) -> None:
     """Raise BadInput if a label names a query or document (`what`: "query" or "document") that is not `known`."""
     unknown = [item_id for item_id in labelled if item_id not in known]
     if unknown:
@@ -158,10 +171,25 @@ def _line_of(path: Path | None, wanted: str) -> str:
     return str(path)
 
 
-def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Qrels | None) -> Iterable[str]:
-    empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
-    if empty:
-        yield f"{len(empty):,} of {len(documents):,} documents are empty: {some(empty)}."
+def _ids(documents: Sequence[Document]) -> Collection[str]:
+    """The ids of documents."""
+    if isinstance(documents, ShardedDocuments):
+        return documents.by_id
+    return {document.doc_id for document in documents}
+
+
+def _empty_notes(documents: Sequence[Document]) -> Iterable[str]:
+    if isinstance(documents, ShardedDocuments):
+        count, first = documents.empty, documents.first_empty
+    else:
+        first = tuple(document.doc_id for document in documents if not document.indexed_text.strip())
+        count = len(first)
+    if count:
+        yield f"{count:,} of {len(documents):,} documents are empty: {some(first, count=count)}."
+
+
+def _notes(queries: tuple[Query, ...], qrels: Qrels | None, known: Collection[str]) -> Iterable[str]:
+    """known: ids of the documents."""
     blank = [query.query_id for query in queries if not query.text.strip()]
     if blank:
         yield f"{len(blank)} of {len(queries)} queries are empty: {some(blank)}."
@@ -180,10 +208,10 @@ def _notes(documents: tuple[Document, ...], queries: tuple[Query, ...], qrels: Q
     needless = sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)
     if needless:
         yield f"{needless} of {len(qrels.grades)} labelled queries need no retrieval."
-    yield from _judgement_notes(documents, qrels)
+    yield from _judgement_notes(qrels, known)
 
 
-def _judgement_notes(documents: tuple[Document, ...], qrels: Qrels) -> Iterable[str]:
+def _judgement_notes(qrels: Qrels, known: Collection[str]) -> Iterable[str]:
     """What was judged, and what was not."""
     if qrels.unmet:
         need = "query needs" if len(qrels.unmet) == 1 else "queries need"
@@ -200,9 +228,8 @@ def _judgement_notes(documents: tuple[Document, ...], qrels: Qrels) -> Iterable[
         yield f"{judged} of a query and a document, {each:.1f} per query; {relevant:,} of them relevant."
     if pooled := sum(map(len, qrels.pooled.values())):
         yield f"{counted(pooled, 'pair')} of a query and a document pooled, but not judged."
-    known = {document.doc_id for document in documents}
     lists = [*(qrels.not_relevant or {}).values(), *qrels.pooled.values()]
-    if lacking := sorted(set().union(*lists) - known):
+    if lacking := sorted(one for one in set().union(*lists) if one not in known):
         there = counted(len(lacking), "document")
         yield f"{there} of the labels, none of them relevant, missing from the dataset: {some(lacking)}."
 

@@ -214,8 +214,13 @@ def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | 
     seen: key -> position. what: names the key in errors.
     """
     if key in seen:
-        raise BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{seen[key]}. Remove one of them.")
+        raise repeated(key, what, path, position, seen[key])
     seen[key] = position
+
+
+def repeated(key: Any, what: str, path: Path, position: int | str, before: int | str) -> BadInput:
+    """The error for a key that occurs again. before: where it first occurs."""
+    return BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{before}. Remove one of them.")
 
 
 def unique_rows(
@@ -252,9 +257,13 @@ def no_rows(path: Path) -> BadInput:
     return BadInput(f"{path}: the file holds no rows. Is it the right one?")
 
 
-def some(ids: Collection[str], n: int = 5) -> str:
-    """The first n ids, each cut to 60 characters, as text: "a, b and 3 more"."""
-    return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {len(ids) - n} more" if len(ids) > n else "")
+def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
+    """The first n ids, each cut to 60 characters, as text: "a, b and 3 more".
+
+    count: how many ids there are; None: all that are given.
+    """
+    count = len(ids) if count is None else count
+    return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {count - n} more" if count > n else "")
 
 
 def listing(folder: Path, names: Collection[str]) -> str:

@@ -21,7 +21,7 @@ from harness.data.files import (
     required,
     unique_rows,
 )
-from harness.data.source import Grades, locate, single_turn
+from harness.data.source import Grades, Streamed, locate, single_turn
 from retrievers.base import BadInput, Document, Qrels, Query
 
 
@@ -93,12 +93,9 @@ class Autorag:
     def qrels_file(self) -> Path:
         return locate("qa", self._qa, self._path, "qa.parquet")
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> Streamed:
         path = locate("corpus", self._corpus, self._path, "corpus.parquet")
-        return [
-            Document(doc_id, field(row, "contents", str, where), native_id=native)
-            for where, doc_id, native, row in unique_rows(path, _parquet_rows(path, "doc_id", "contents"), "doc_id")
-        ]
+        return Streamed(path, "autorag", "doc_id", lambda: _parquet_rows(path, "doc_id", "contents"), _document)
 
     def queries(self) -> list[Query]:
         path = self.qrels_file
@@ -114,6 +111,10 @@ class Autorag:
             ids = [as_id(one, "an id in retrieval_gt", where)[0] for group in groups for one in group]
             grades[query_id] = dict.fromkeys(ids, 1.0)
         return Qrels(grades)
+
+
+def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) -> Document:
+    return Document(doc_id, field(row, "contents", str, where), native_id=native)
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, str, dict[str, Any], str]]:

@@ -59,8 +59,33 @@ def fingerprint_row(document: Document) -> bytes:
     return _encode((document.doc_id, document.title, document.text)).encode() + b"\n"
 
 
+def fingerprint_of(documents: Iterable[Document]) -> str:
+    """sha256 of documents, read one at a time: of ids, titles and texts, in this order of the documents."""
+    digest = hashlib.sha256()
+    for document in documents:
+        digest.update(fingerprint_row(document))
+    return digest.hexdigest()
+
+
+def begins_shard(doc_id: str, size: int, before: int) -> bool:
+    """Whether a document is the first of a new shard.
+
+    The shard before it has at least size // 2 documents and at most 2 * size; in between, a hash of the document's own
+    id decides, so that adding, removing or changing documents moves few boundaries. Shards have `size` documents on
+    average.
+
+    size: about how many documents a shard has. before: how many the shard has so far.
+    """
+    least = max(1, size // 2)
+    if before < least:
+        return False
+    number = int.from_bytes(hashlib.blake2b(doc_id.encode(), digest_size=8).digest(), "big")
+    return before >= 2 * size or number % (size - least + 1) == 0
+
+
 class ShardWriter:
-    """Writes one shard to a folder, document by document, so that memory holds their ends alone."""
+    """Writes one shard to a folder, document by document, so that memory holds their ends alone. Its length is how many
+    it has so far."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -91,6 +116,10 @@ class ShardWriter:
         np.save(self._folder / ENDS, np.frombuffer(self._ends, np.int64))
         np.save(self._folder / NUMBERS, np.frombuffer(self._numbers, np.bool_))
         return self._digest.hexdigest()
+
+    def abandon(self) -> None:
+        """Close the file, whatever it holds."""
+        self._file.close()
 
 
 class _Documents(Sequence[Document]):
@@ -203,6 +232,10 @@ class CorpusWriter:
         }
         (self._folder / TABLE).write_text(json.dumps(table, ensure_ascii=False, indent=1), "utf-8")
 
+    def abandon(self) -> None:
+        """Close the file, whatever it holds."""
+        self._file.close()
+
 
 class ShardedDocuments(_Documents):
     """The documents of a corpus on disk, in ascending order of doc_id: equal to the same documents in a tuple.
@@ -310,14 +343,6 @@ class _ById(Mapping[str, Document]):
 
     def _place(self, doc_id: str) -> int:
         return self._ids.place(doc_id.encode("utf-8", "surrogatepass"))
-
-
-def write_shard(folder: Path, documents: Iterable[Document]) -> str:
-    """Write a shard of these documents; its fingerprint."""
-    writer = ShardWriter(folder)
-    for document in documents:
-        writer.add(document, fingerprint_row(document))
-    return writer.close()
 
 
 def _mapped(path: Path) -> mmap.mmap | bytes:

@@ -6,11 +6,12 @@ its constructor are the keys of `dataset.` in a config. Errors in files are BadI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.data.files import field
+from harness.data.files import field, identifier, no_rows, repeated, unique_rows
 from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
 
 ROLES = ("user", "assistant", "system")
@@ -26,8 +27,8 @@ class Source(Protocol):
         """The file with the labels, for error messages; None without labels."""
         ...
 
-    def documents(self) -> list[Document]:
-        """All documents, in any order."""
+    def documents(self) -> Iterable[Document]:
+        """All documents, each once, in any order. `Streamed` where a corpus may be larger than memory."""
         ...
 
     def queries(self) -> list[Query]:
@@ -37,6 +38,44 @@ class Source(Protocol):
     def qrels(self) -> Qrels | None:
         """The labels; None without labels."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed(Iterable[Document]):
+    """The documents of a file, read one at a time, anew whenever it is iterated over.
+
+    Iterating raises BadInput for the first error in the file, such as an id that an earlier document has: it remembers
+    all ids. `placed` does not, and leaves such ids to its caller.
+
+    path: the file.
+    form: names how rows become documents, such as "contest": with the content of the file it decides the documents.
+    key: the field with the ids.
+    rows: (position, row) of every row of the file.
+    document: makes a document of (row, file:position, id, the id's number if it is one in the file).
+    """
+
+    path: Path
+    form: str
+    key: str
+    rows: Callable[[], Iterable[tuple[int | str, dict[str, Any]]]]
+    document: Callable[[dict[str, Any], str, str, int | None], Document]
+
+    def __iter__(self) -> Iterator[Document]:
+        for where, doc_id, native, row in unique_rows(self.path, self.rows(), self.key):
+            yield self.document(row, where, doc_id, native)
+
+    def placed(self) -> Iterator[tuple[str, Document]]:
+        """(position in the file, document), in the order of the file. Ids may repeat."""
+        position: int | str | None = None
+        for position, row in self.rows():
+            where = f"{self.path}:{position}"
+            yield str(position), self.document(row, where, *identifier(row, self.key, where))
+        if position is None:
+            raise no_rows(self.path)
+
+    def repeated(self, doc_id: str, position: str, before: str) -> BadInput:
+        """The error for an id that occurs at two positions."""
+        return repeated(doc_id, self.key, self.path, position, before)
 
 
 def single_turn(query_id: str, text: str, native_id: int | None) -> Query:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from harness.data.files import (
     as_id,
@@ -18,7 +19,7 @@ from harness.data.files import (
     optional_text,
     unique_rows,
 )
-from harness.data.source import Grades, locate, single_turn
+from harness.data.source import Grades, Streamed, locate, single_turn
 from retrievers.base import BadInput, Document, Qrels, Query, one_word
 
 _NO_TEXT = (
@@ -64,12 +65,9 @@ class Beir:
         splits = sorted({entry.name.partition(".tsv")[0] for entry in file.parent.glob("*.tsv*")})
         raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> Streamed:
         path = locate("documents", self._documents, self._path, "corpus.jsonl")
-        return [
-            Document(doc_id, field(row, "text", str, where), optional_text(row, "title", where), native_id=native)
-            for where, doc_id, native, row in unique_rows(path, json_lines(path), "_id")
-        ]
+        return Streamed(path, "beir", "_id", lambda: json_lines(path), _document)
 
     def queries(self) -> list[Query]:
         path = locate("queries", self._queries, self._path, "queries.jsonl")
@@ -109,6 +107,10 @@ class Trec:
 
     def qrels(self) -> Qrels:
         return _judgements(self.qrels_file, _trec_rows(self.qrels_file))
+
+
+def _document(row: dict[str, Any], where: str, doc_id: str, native: int | None) -> Document:
+    return Document(doc_id, field(row, "text", str, where), optional_text(row, "title", where), native_id=native)
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,14 +18,16 @@ from typing import Any, Literal
 from harness import progress
 from harness.config.canonical import digest
 from harness.config.components import build, reusable
-from harness.data.dataset import Dataset, load, search_queries
+from harness.data.dataset import Dataset, in_memory, load, search_queries
+from harness.data.source import Source
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import timing
 from harness.pipeline.cache import Cache
+from harness.pipeline.ingest import sharded
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.stores import open_cache
-from retrievers.base import Query
+from retrievers.base import Document, Query
 
 
 @dataclass
@@ -124,7 +126,16 @@ def _writing(config: RunConfig, cache: Cache, unasked: str = "") -> Chat:
 def load_dataset(config: RunConfig, name: str) -> Dataset:
     """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
     with progress.stage("reading the data"):
-        return load(build(config.dataset, where="dataset"), name)
+        source = build(config.dataset, where="dataset")
+        return load(source, name, documents_of(config, source))
+
+
+def documents_of(config: RunConfig, source: Source) -> Sequence[Document]:
+    """The documents of the dataset in ascending order of doc_id: in memory, or in shards if the config names a size."""
+    shard = build(config.cluster, where="cluster").shard if config.cluster else None
+    if shard is None:
+        return in_memory(source)
+    return sharded(source, shard, open_cache(config.cache))
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:

@@ -28,6 +28,12 @@ QUERY = '{"eval_id": 7, "msg": [{"role": "user", "content": "왜?"}]}'
 LABEL = '{"eval_id": 7, "relevant": ["d1"]}'
 
 
+def read(source, part):
+    """One part of a data set, whole: documents may be read one at a time."""
+    found = getattr(source, part)()
+    return list(found) if part == "documents" else found
+
+
 def parquet(path, **columns):
     import pyarrow
     from pyarrow import parquet
@@ -65,7 +71,7 @@ def test_random_bytes_raise_nothing_but_bad_input(tmp_path, make, part, content)
     path = tmp_path / "f"
     path.write_bytes(content)
     with contextlib.suppress(BadInput):
-        getattr(make(str(path)), part)()
+        read(make(str(path)), part)
 
 
 # ---- formats
@@ -80,7 +86,7 @@ def test_contest(tmp_path):
         '{"eval_id": "x", "msg": [{"role": "system", "content": "s"}, {"role": "user", "content": ""}]}\n'
     )
     source = Contest(path=str(tmp_path))
-    assert source.documents() == [Document("2", "b", native_id=2), Document("d1", "", source="s")]
+    assert list(source.documents()) == [Document("2", "b", native_id=2), Document("d1", "", source="s")]
     assert source.queries() == [
         Query("7", (Turn("user", "a"), Turn("assistant", "b")), 7),
         Query("x", (Turn("system", "s"), Turn("user", ""))),
@@ -114,8 +120,8 @@ def beir(tmp_path):
 
 def test_beir(beir):
     source = Beir(path=str(beir))
-    assert source.documents() == [Document("d1", "x", "T"), Document("d2", "y")]
-    assert source.documents()[0].indexed_text == "T x"
+    assert list(source.documents()) == [Document("d1", "x", "T"), Document("d2", "y")]
+    assert next(iter(source.documents())).indexed_text == "T x"
     # grade 0 is judged and not relevant, -1 pooled and unjudged: q3 stays, and needs a document that is not there
     assert source.qrels() == Qrels(
         {"q1": {"d1": 2.0}, "q3": {}},
@@ -178,7 +184,7 @@ def test_squad(tmp_path):
     path = tmp_path / "dev.json"
     path.write_text(json.dumps({"version": "1", "data": data}))
     source = Squad(path=str(path))
-    assert source.documents() == [
+    assert list(source.documents()) == [
         Document("New_York#1", "one", "New  York"),
         Document("New_York#2", "two", "New  York"),
         Document("Other#1", "three", "Other"),  # "one" again is the same document
@@ -194,7 +200,7 @@ def test_autorag(tmp_path):
         tmp_path / "qa.parquet", qid=[3, 1, 2], query=["p", "q", "r"], retrieval_gt=[[["a", "b"], ["c", "a"]], [[]], []]
     )
     source = Autorag(path=str(tmp_path))
-    assert source.documents() == [Document("a", "x"), Document("b", "y"), Document("c", "")]
+    assert list(source.documents()) == [Document("a", "x"), Document("b", "y"), Document("c", "")]
     assert source.queries()[0] == Query("3", (Turn("user", "p"),), 3)
     assert source.qrels() == Qrels({"3": {"a": 1.0, "b": 1.0, "c": 1.0}, "1": {}, "2": {}}, abstention=True)
     parquet(tmp_path / "qa.parquet", qid=["1"], query=["p"], retrieval_gt=[["a", "b"]])  # not nested
@@ -315,7 +321,7 @@ def test_malformed_files_are_refused_with_place_and_remedy(tmp_path, reader, par
     path = tmp_path / "f"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInput, match="^.*/f" + expected) as error:
-        getattr(READERS[reader](str(path)), part)()
+        read(READERS[reader](str(path)), part)
     assert len(str(error.value)) < 600
 
 
@@ -337,7 +343,7 @@ PARQUET = [
 def test_malformed_parquet_is_refused(tmp_path, part, columns, expected):
     path = parquet(tmp_path / "f.parquet", **columns)
     with pytest.raises(BadInput, match=r"f\.parquet" + expected):
-        getattr(Autorag(corpus=path, qa=path), part)()
+        read(Autorag(corpus=path, qa=path), part)
 
 
 def test_parquet_without_rows_or_not_parquet(tmp_path):
@@ -347,33 +353,33 @@ def test_parquet_without_rows_or_not_parquet(tmp_path):
         tmp_path / "f", doc_id=pyarrow.array([], pyarrow.string()), contents=pyarrow.array([], pyarrow.string())
     )
     with pytest.raises(BadInput, match="f: the file holds no rows"):
-        Autorag(corpus=path).documents()
+        list(Autorag(corpus=path).documents())
     (tmp_path / "f").write_text("doc_id,contents\n")
     with pytest.raises(BadInput, match="f: this is not a readable parquet file"):
-        Autorag(corpus=path).documents()
+        list(Autorag(corpus=path).documents())
 
 
 def test_files_that_are_not_there(tmp_path):
     (tmp_path / "documents.jsonl").write_text(DOCUMENT)
     with pytest.raises(BadInput, match=r"document\.jsonl: there is no such file\. Did you mean 'documents\.jsonl'\?"):
-        Contest(documents=str(tmp_path / "document.jsonl")).documents()
+        list(Contest(documents=str(tmp_path / "document.jsonl")).documents())
     with pytest.raises(BadInput, match=r"eval\.jsonl: there is no such file\. .* contains: documents\.jsonl\."):
         Contest(path=str(tmp_path)).queries()
     with pytest.raises(BadInput, match=r"there is no folder .*nowhere\. Check the path"):
-        Contest(documents=str(tmp_path / "nowhere" / "d.jsonl")).documents()
+        list(Contest(documents=str(tmp_path / "nowhere" / "d.jsonl")).documents())
     with pytest.raises(BadInput, match=r"is a folder, but a file is expected"):
-        Contest(documents=str(tmp_path)).documents()
+        list(Contest(documents=str(tmp_path)).documents())
     with pytest.raises(BadInput, match=r"cannot be opened"):
-        Contest(documents="a\0b").documents()
+        list(Contest(documents="a\0b").documents())
     with pytest.raises(
         BadInput, match=r"dataset\.documents is not given\. Give dataset\.documents=FILE, or dataset\.path"
     ):
-        Contest().documents()
+        list(Contest().documents())
     (tmp_path / "data").mkdir()
     with pytest.raises(BadInput, match=r"dataset\.path=.*/datas: there is no such folder\. Did you mean 'data'"):
         Beir(path=str(tmp_path / "datas")).qrels()
     with pytest.raises(BadInput, match=r"dataset\.path=.*documents\.jsonl: this is a file, not a folder"):
-        Contest(path=str(tmp_path / "documents.jsonl")).documents()
+        list(Contest(path=str(tmp_path / "documents.jsonl")).documents())
     with pytest.raises(BadInput, match=r"labels\.jsonl: there is no such file"):  # named, so it must be there
         Contest(path=str(tmp_path), qrels=str(tmp_path / "labels.jsonl")).qrels()
     assert Contest().qrels() is None
@@ -391,7 +397,9 @@ def test_any_documents_come_back(tmp_path, documents, end):
     path = tmp_path / "f"
     rows = [{"_id": doc_id, "text": text, "title": title} for doc_id, (text, title) in documents.items()]
     path.write_bytes("".join(json.dumps(row, ensure_ascii=False) + end for row in rows).encode())
-    assert Beir(documents=str(path)).documents() == [Document(i, text, title) for i, (text, title) in documents.items()]
+    assert list(Beir(documents=str(path)).documents()) == [
+        Document(i, text, title) for i, (text, title) in documents.items()
+    ]
 
 
 grades = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_subnormal=True)
