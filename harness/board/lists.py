@@ -16,9 +16,10 @@ from harness.gates.rule import Rule
 from harness.reports.gate_view import signal_name
 from harness.reports.markup import snippet
 from harness.reports.run_page import TABLE
+from harness.tracking.reading_ahead import Ahead
 from harness.tracking.retrieval_run import RUN_FILE
 from harness.tracking.run_kind import Retrieval
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput, one_word
 
 DEPTH = 5  # documents shown of a list
@@ -70,12 +71,21 @@ class Retrieved:
         return self.candidates.get(one_word(query_id), {})
 
 
+def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[str, str]]:
+    """(run id, name of a file) that a ListReader is likely to read, in order. detailed: so many runs with all files."""
+    found = []
+    for place, run in enumerate(runs):
+        found.append((run.run_id, Retrieval().predictions(run)))
+        if place < detailed and "sweep.trial" not in run.tags:  # trials are logged in short
+            found += [(run.run_id, RUN_FILE), (run.run_id, TABLE)]
+    return found
+
+
 @dataclass
 class ListReader:
-    """Reads lists of runs from the tracking store. folder: for downloads."""
+    """Reads lists of runs from the tracking store."""
 
-    tracker: Tracker
-    folder: Path
+    files: Ahead
     _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
 
     def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
@@ -118,7 +128,7 @@ class ListReader:
 
     def _download(self, run: LoggedRun, name: str) -> Path | None:
         try:
-            return self.tracker.download(run.run_id, name, self.folder / run.run_id)
+            return self.files.download(run.run_id, name)
         except BadInput:
             return None
 

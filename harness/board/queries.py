@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from harness.board.datasets import Notice, ReadAgain, read_again
-from harness.board.lists import DEPTH, MOST_TEXT, GateRule, ListReader, Retrieved, Returned, set_by_hand
+from harness.board.lists import DEPTH, MOST_TEXT, GateRule, ListReader, Retrieved, Returned, files_of, set_by_hand
 from harness.board.packing import PackedMatrix, packed_json, packed_places
 from harness.board.runs import LOSSES, BoardRuns
 from harness.gates.rule import json_number
 from harness.progress import watch
 from harness.reports.markup import snippet
+from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import Tracker
 from retrievers.base import one_word
 
@@ -102,10 +103,11 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> Details:
     """
     logged = [one.run for one in runs.runs]
     data, data_of, notices = read_again(logged, tracker)
-    reader, collected = ListReader(tracker, folder), Collected(runs, data)
+    collected = Collected(runs, data)
     gates: list[GateRule | None] = [None] * len(logged)
     gone = []
-    with watch("reading lists") as progress:
+    with watch("reading lists") as progress, Ahead(tracker, files_of(logged, DETAILED), folder) as files:
+        reader = ListReader(files)
         for place, run in enumerate(logged):
             returned = reader.returned(run)
             if returned is None:

@@ -17,6 +17,7 @@ from harness.evaluation.measures import Family, parse
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import Table, read_table
 from harness.progress import watch
+from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
@@ -115,9 +116,10 @@ def check_measure(metric: str) -> None:
 def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:
     """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
     tables: list[Table] = []
-    with watch("scores by query") as progress:
+    wanted = [(run.run_id, SCORES) for run in runs if "data.qrels" in run.tags]
+    with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
         for run in runs:
-            tables.append(_table(tracker, run, metric, folder / run.run_id))
+            tables.append(_table(files, run, metric))
             if extra := set(tables[-1].query_ids) ^ set(tables[0].query_ids):
                 raise BadInput(
                     f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
@@ -128,11 +130,11 @@ def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Pa
     return tables
 
 
-def _table(tracker: Tracker, run: LoggedRun, metric: str, folder: Path) -> Table:
+def _table(files: Ahead, run: LoggedRun, metric: str) -> Table:
     if "data.qrels" not in run.tags:
         raise BadInput(f"Run {run.named} has no labels, so no scores. Set dataset.qrels=FILE.")
     try:
-        table = read_table(tracker.download(run.run_id, SCORES, folder), only=metric)
+        table = read_table(files.download(run.run_id, SCORES), only=metric)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     if metric not in table.values:

@@ -41,6 +41,10 @@ class Unreachable(Failed):
     """The tracking server did not answer, or failed."""
 
 
+class NoAnswer(Unreachable, BadInput):
+    """The tracking server did not answer when it was to be opened. It may be on its way back."""
+
+
 class Damaged(Unreachable, BadInput):
     """The file of a local tracking store is damaged, or is no tracking store. A run that has begun is saved."""
 
@@ -77,7 +81,7 @@ def without_secrets(uri: str) -> str:
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A client of a tracking store that answers. BadInput if the store cannot be used."""
+    """A client of a tracking store that answers. NoAnswer if it does not, BadInput if the store cannot be used."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     import logging
@@ -100,7 +104,8 @@ def open_client(uri: str) -> MlflowClient:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     except MlflowException as error:
-        raise BadInput(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error, uri)}") from error
+        kind = BadInput if error.get_http_status_code() < 500 else NoAnswer
+        raise kind(f"tracking.uri={redacted(uri)} cannot be used: {_first_line(error, uri)}") from error
     except SQLAlchemyError as error:
         raise Unreachable(f"{redacted(uri)} cannot be opened: {_first_line(error, uri)}. Is the disk full?") from error
     return client

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from harness.tracking import mlflow_spans
 from harness.tracking.database import place_of, uri_of
@@ -23,6 +23,7 @@ from harness.tracking.mlflow_client import (
     uncollected,
     without_secrets,
 )
+from harness.tracking.mlflow_files import RunFiles
 from harness.tracking.tracker import (
     LESS_IS_BETTER,
     NOTE,
@@ -81,8 +82,7 @@ class MlflowTracker:
         self.down_until = 0.0  # monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
-        self._artifacts: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # the latest run's URI before and after its id; the same throughout an experiment
+        self._files: RunFiles | None = None
 
     def exists(self, outputs: Path) -> bool:
         """Whether there can be runs to read: a local tracking store is made by the first `connect`."""
@@ -92,12 +92,13 @@ class MlflowTracker:
     def connect(self, outputs: Path) -> None:
         """Open the tracking store. Making a local one takes a lock: two processes at it break the database for good.
 
-        Raises Damaged if the file of a local one is damaged, BadInput if the tracking store cannot be used.
+        Raises Damaged if the file of a local one is damaged, NoAnswer if a server does not answer, BadInput if the
+        tracking store cannot be used.
         """
         self.outputs = outputs.absolute()
         self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
         if not (named := place_of(self.uri)):
-            self._client = open_client(self.uri)
+            self._open()
             return
         self.database = database = named.absolute()
         self.uri = uri_of(database)
@@ -106,21 +107,31 @@ class MlflowTracker:
         from filelock import FileLock
 
         with FileLock(database.with_suffix(".lock")):
-            if database.exists():
-                require_sound(database, self.outputs)
-            else:
+            if not database.exists():
                 make_database(database)
-            try:
-                self._client = open_client(self.uri)
-            except Exception:  # whatever damage makes MLflow raise
-                require_sound(database, self.outputs, thorough=True)
-                raise
+        require_sound(database, self.outputs)
+        try:
+            self._open()  # takes seconds, in which others need not wait
+        except Exception:  # whatever damage makes MLflow raise
+            require_sound(database, self.outputs, thorough=True)
+            raise
+
+    def _open(self) -> None:
+        assert self.uri is not None
+        self._client = open_client(self.uri)
+        self._files = RunFiles(self._client, self.uri)
 
     @property
     def client(self) -> MlflowClient:
         if self._client is None:
             raise RuntimeError("Call connect() first.")
         return self._client
+
+    @property
+    def files(self) -> RunFiles:
+        if self._files is None:
+            raise RuntimeError("Call connect() first.")
+        return self._files
 
     @reaching
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
@@ -142,14 +153,12 @@ class MlflowTracker:
             run_name=record.name,
             tags={name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()},
         )
-        run_id = run.info.run_id
-        self._artifacts[run_id] = run.info.artifact_uri or ""
-        self._around = self._artifacts[run_id].partition(run_id)[::2]
-        return run_id
+        self.files.note(run.info, latest=True)
+        return str(run.info.run_id)
 
     def place(self, run_id: str | None) -> Path | None:
         """A run's folder in a local tracking store; None if this tracker has neither begun nor read the run."""
-        return _local(self._artifacts.get(run_id or "", ""))
+        return self._files.place(run_id) if self._files and run_id else None
 
     @reaching
     def log(self, run_id: str | None, record: RunRecord) -> None:
@@ -166,11 +175,9 @@ class MlflowTracker:
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
         if record.folder is not None:
-            self.client.log_artifacts(run_id, str(record.folder))  # one by one: parallel uploads took longer
-        for name, table in record.tables.items():
-            rows = list(zip(*table.values(), strict=True))
-            text = json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
-            self.client.log_text(run_id, text, name)
+            self.files.upload(run_id, record.folder)
+        if record.tables:
+            self.files.upload_tables(run_id, record.tables)
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
@@ -184,7 +191,7 @@ class MlflowTracker:
         """Log the record, and end the run as FINISHED, FAILED or KILLED."""
         self.log(run_id, record)
         self.client.set_terminated(str(run_id), status, record.ended or _now())
-        self._artifacts.pop(str(run_id), None)
+        self.files.forget(str(run_id))
 
     @reaching
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
@@ -312,18 +319,7 @@ class MlflowTracker:
 
         BadInput if the run has no such file.
         """
-        guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
-        own = self.place(run_id)
-        for artifacts in filter(None, (own, guessed)):
-            if (artifacts / name).is_file():
-                return artifacts / name
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            if own and own.is_dir() and not (own / name).exists():  # which MLflow takes its time to find
-                raise FileNotFoundError
-            return Path(self.client.download_artifacts(run_id, name, str(folder)))
-        except Exception as why:
-            raise BadInput(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
+        return self.files.download(run_id, name, folder)
 
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
@@ -395,7 +391,7 @@ class MlflowTracker:
 
     def _logged(self, run: Run, experiment: str) -> LoggedRun:
         data, info = run.data, run.info
-        self._artifacts[info.run_id] = info.artifact_uri or ""
+        self.files.note(info)
         return LoggedRun(
             info.run_id,
             info.run_name or "",
@@ -406,12 +402,6 @@ class MlflowTracker:
             data.tags,
             info.start_time,
         )
-
-
-def _local(uri: str) -> Path | None:
-    """The folder of a file URI; None for other URIs."""
-    parts = urlsplit(uri)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def _view(

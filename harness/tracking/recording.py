@@ -19,9 +19,11 @@ from harness.data.files import write_text
 from harness.progress import stage
 from harness.tracking import in_progress, outbox
 from harness.tracking.in_progress import Claim, Work
-from harness.tracking.mlflow_client import Unreachable, without_login
+from harness.tracking.mlflow_client import NoAnswer, Unreachable, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+
+PAUSE_SECONDS = 1.0  # between two attempts to connect
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +38,22 @@ def open_tracker(config: Mapping[str, Any]) -> Tracker:
     return tracker
 
 
-def connected(config: Mapping[str, Any]) -> Tracker:
-    """The config's tracker, connected. config: as for `open_tracker`."""
+def connected(config: Mapping[str, Any], patience: float = 0.0) -> Tracker:
+    """The config's tracker, connected. config: as for `open_tracker`.
+
+    patience: seconds to wait for a server that does not answer, such as one that is being started again.
+    """
     tracker: Tracker = build(config["tracking"], where="tracking")
+    deadline = time.monotonic() + patience
     with stage("connecting to the tracking store"):
-        tracker.connect(Path(config["outputs"]).absolute())
-    return tracker
+        while True:
+            try:
+                tracker.connect(Path(config["outputs"]).absolute())
+                return tracker
+            except NoAnswer:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_SECONDS)
 
 
 @dataclass

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from harness.board.lists import DEPTH, GateRule, ListReader, Returned, signals
+from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput
 
@@ -33,7 +34,7 @@ def stored(tmp_path, **files):
     (tmp_path / run().run_id).mkdir()
     for name, text in files.items():
         (tmp_path / run().run_id / name.replace("_", ".")).write_text(text, "utf-8")
-    return ListReader(Store(tmp_path), tmp_path / "downloads")
+    return ListReader(Ahead(Store(tmp_path), [], tmp_path / "downloads"))
 
 
 def line(query_id="q", topk=("d1", "d2"), **more):
@@ -67,7 +68,7 @@ def test_a_trec_run_is_sorted_as_trec_eval_does(tmp_path):
     text = "q Q0 d1 1 0.5 x\nq Q0 d2 2 0.5 x\nq Q0 d3 3 0.9 x\n"  # equal scores: the greater id first
     (tmp_path / run().run_id).mkdir()
     (tmp_path / run().run_id / "predictions.trec").write_text(text)
-    found = ListReader(Store(tmp_path), tmp_path).returned(run(verb="score", predictions="mine.trec"))
+    found = ListReader(Ahead(Store(tmp_path), [], tmp_path)).returned(run(verb="score", predictions="mine.trec"))
     assert found == {"q": Returned(3, ("d3", "d2", "d1"), (0.9, 0.5, 0.5))}
 
 
@@ -89,7 +90,7 @@ def test_damaged_predictions_name_run_and_line(tmp_path, text, complaint):
 
 
 def test_files_that_are_gone(tmp_path):
-    reader = ListReader(Store(tmp_path), tmp_path)
+    reader = ListReader(Ahead(Store(tmp_path), [], tmp_path))
     assert reader.returned(run()) is None
     assert reader.retrieved(run()) is None
     assert reader.gate(run(gate="auto")) is None

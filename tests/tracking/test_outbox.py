@@ -96,6 +96,22 @@ def test_a_run_is_saved_and_uploaded_whole(harness, toy, tmp_path, store, call):
     assert len(list((tmp_path / "outputs" / "runs").iterdir())) == 2
 
 
+def test_a_run_that_began_without_an_answer_is_uploaded_as_that_run(harness, toy, tmp_path, store, monkeypatch):
+    """A server that is killed after it has made the run, before its answer is sent."""
+    plain = MlflowClient.create_run
+
+    def unanswered(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        raise MlflowException("API request to http://... failed", TEMPORARILY_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "create_run", unanswered)
+        assert harness(*RUN).code == 1
+    [sent] = harness("doctor sync", "format=json").json["sent"]
+    [run], _ = runs(tmp_path)
+    assert (run.run_id, run.status) == (sent["run_id"], "FINISHED")
+
+
 def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed(harness, toy, tmp_path, store, monkeypatch):
     def broken(*_):
         store("log_batch")

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from harness.tracking import in_progress
-from harness.tracking.mlflow_client import Unreachable
+from harness.tracking import in_progress, recording
+from harness.tracking.mlflow_client import NoAnswer, Unreachable
 from harness.tracking.recording import begin, end_abandoned, exit_if_unsent, live_run, new_folder, scratch_folder
 from harness.tracking.tracker import Input, LoggedRun, NoTracker, RunRecord
+from retrievers.base import BadInput
 
 
 class Server(NoTracker):
@@ -285,3 +286,24 @@ def test_an_interruption_that_sqlalchemy_wraps_is_no_outage(monkeypatch):
     assert tracker.down_until == 0, "the store is asked again, to end the run"
     with pytest.raises(Unreachable):
         log(tracker, 0)
+
+
+@pytest.mark.parametrize(("patience", "attempts"), [(10.0, 3), (0.0, 1)])
+def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, patience, attempts):
+    asked, slept = [], []
+
+    class Restarting(NoTracker):
+        def connect(self, outputs):
+            asked.append(outputs)
+            if len(asked) < 3:
+                raise NoAnswer("server: no answer")
+
+    monkeypatch.setattr(recording, "build", lambda node, where: Restarting())
+    monkeypatch.setattr(recording.time, "sleep", slept.append)
+    if patience:
+        assert isinstance(recording.connected({"tracking": {}, "outputs": tmp_path}, patience), Restarting)
+    else:
+        monkeypatch.setattr(recording.time, "monotonic", iter(range(100)).__next__)  # a second at each look
+        with pytest.raises(BadInput, match="no answer"):
+            recording.connected({"tracking": {}, "outputs": tmp_path}, patience)
+    assert (len(asked), len(slept)) == (attempts, attempts - 1)

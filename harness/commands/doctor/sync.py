@@ -13,9 +13,10 @@ from harness.config.components import build
 from harness.progress import watch
 from harness.reports import terminal
 from harness.tracking import outbox
+from harness.tracking.in_progress import TAG
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.recording import open_tracker
-from harness.tracking.tracker import Tracker
+from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -87,12 +88,19 @@ class _Trackers:
         return tracker
 
 
+def _begun(tracker: Tracker, record: RunRecord) -> str | None:
+    """The id of a run that the server has begun, though its answer was lost; None if there is no such run."""
+    claim = record.tags.get(TAG)
+    runs = tracker.runs(record.experiment, {TAG: claim}, "RUNNING") if claim else []
+    return runs[0].run_id if runs else None
+
+
 def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
     """Log a saved run and delete its folder; returns the run's id. After a failure it may be called again."""
     files = folder / FILES
     record = replace(held.record, folder=files if files.is_dir() else None)
     if held.run_id is None or not tracker.has(held.run_id):
-        held.run_id = tracker.begin(record)
+        held.run_id = _begun(tracker, record) or tracker.begin(record)
         outbox.write(folder, held)
     tracker.finish(held.run_id, record, held.status)
     if record.shows_private:

@@ -30,6 +30,7 @@ from retrievers.base import BadInput, Failed
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
+PATIENCE = 60.0  # seconds that a job waits for a tracking server: the sweep had it when it began
 COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
 
 
@@ -144,7 +145,7 @@ def run_job(job: Job, context: Context) -> list[Result]:
     """
     gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
-    tracker = recording.connected(first.config)
+    tracker = recording.connected(first.config, PATIENCE)
     adopted = context.left_running(tracker)
     done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
     runner, failed = None, None

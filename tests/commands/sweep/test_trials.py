@@ -208,6 +208,7 @@ def test_what_a_job_says_is_not_where_it_is_logged(handed, tmp_path):
 
 def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(trials, "PATIENCE", 0.0)
     [(job, mine)] = handed(*GRID, "tracking=none")
     tracking = {
         "_target_": "harness.tracking.mlflow_tracker.MlflowTracker",
