@@ -14,6 +14,7 @@ from harness.config.canonical import leaves, nodes
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.folders import conf_folder
 from harness.config.keys import KEYS, Key, check_value
+from harness.config.places import bucket_place
 from retrievers.base import BadInput, did_you_mean
 
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
@@ -62,8 +63,7 @@ def check(config: Mapping[str, Any], name: str) -> None:
     for key_name, value in leaves(config):
         if key := KEYS.get(f"{name}.{key_name}") or KEYS.get(key_name):
             check_value(value, key, key_name)
-    for place in (config["outputs"], config.get("store", {}).get("path", "")):
-        _check_place(place)
+    _check_places(config["outputs"], config.get("store", {}).get("path", ""))
     if "task" not in config and "metrics" in config:
         check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task may leave them to its scheme
     for group in dict.fromkeys((*SHARED, *GROUPS)):  # the shared ones first, so that messages name their own keys
@@ -72,6 +72,14 @@ def check(config: Mapping[str, Any], name: str) -> None:
     _check_tracking(config)
     if "retriever" in config:
         _check_retrieval(config)
+
+
+def _check_places(outputs: str, store: str) -> None:
+    if "://" in outputs:
+        raise BadInput("outputs must be a folder of this machine, not an address: only store.path may lie in a bucket.")
+    _check_place(outputs)
+    if bucket_place(store) is None:
+        _check_place(store)
 
 
 def _check_place(place: str) -> None:

@@ -115,7 +115,7 @@ class Cache:
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
         """Whether scores of any pairs are cached."""
-        return bool(self._cached_pairs(self.root / "pairs" / digest(identity)))
+        return bool(self._cached_pairs(self.root / "pairs" / digest(identity), ()))
 
     def pairs(
         self,
@@ -133,14 +133,11 @@ class Cache:
         compute:  called with the positions (within `keys`) of the missing scores; yields (positions within that
                   argument, their scores).
         """
-        from filelock import FileLock
-
         place = self.root / "pairs" / digest(identity)
-        known = self._cached_pairs(place)
+        known = self._cached_pairs(place, keys)
         if any(key not in known for key in keys):
-            place.mkdir(parents=True, exist_ok=True)
-            with FileLock(lock_file(place)):
-                known = self._cached_pairs(place)
+            with self._turn(place):
+                known = self._cached_pairs(place, keys, held=True)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 positions = list(missing.values())
                 for rows, scores in _batched(compute(positions)) if positions else ():
@@ -177,22 +174,31 @@ class Cache:
         self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
         """The folder `place`, built if it is not intact; arguments as for `folder`."""
-        from filelock import FileLock
-
         if not intact(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(lock_file(place)):
+            with self._turn(place):
                 if not intact(place):
                     if place.exists():
                         log.warning("%s is damaged and will be built again", place)
                         delete(place)
-                    build_entry(place, identity, build, resume)
+                    self._build(place, identity, build, resume)
         with contextlib.suppress(OSError):  # a shared cache may be read-only
             os.utime(place / MANIFEST)
         return place
 
-    def _cached_pairs(self, place: Path) -> dict[bytes, float]:
-        """key -> score, from all intact segments in a folder; damaged ones are removed."""
+    @contextlib.contextmanager
+    def _turn(self, place: Path) -> Iterator[None]:
+        """Hold the lock of an entry."""
+        from filelock import FileLock
+
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock_file(place)):
+            yield
+
+    def _cached_pairs(self, place: Path, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
+        """key -> score, of those wanted and others, from all intact segments in a folder; damaged ones are removed.
+
+        held: whether the caller holds the lock.
+        """
         known: dict[bytes, float] = {}
         for manifest in place.glob(f"*/{MANIFEST}"):
             if manifest.parent.name.endswith(UNFINISHED):
@@ -214,13 +220,18 @@ class Cache:
             np.save(folder / "scores.npy", scores)
 
         segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
+        place.mkdir(exist_ok=True)
         delete(place / digest(segment))  # it has these keys, but has lost its manifest
-        build_entry(place / digest(segment), segment, save, resume=False)
+        self._build(place / digest(segment), segment, save, resume=False)
+
+    def _build(self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
+        """Make an entry where there is none; the caller holds its lock. Arguments as for `folder`."""
+        build_entry(place, identity, build, resume)
 
     def _places(self) -> Iterator[Path]:
         """The folders of all entries."""
         for kind in folders(self.root):
-            for place in folders(kind):
+            for place in () if kind.name.startswith(".") else folders(kind):
                 if kind.name == "pairs" and KEY.fullmatch(place.name):
                     yield from folders(place)
                 else:

@@ -51,10 +51,16 @@ class Entry:
 
 def build_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
     """Build an entry under another name, write its manifest and rename it; the caller holds the lock."""
+    fill_entry(place, identity, build, resume).rename(place)
+
+
+def fill_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> Path:
+    """The folder of an entry that is complete but for its name; the caller holds the lock."""
     unfinished = place.with_name(place.name + UNFINISHED)
     if not resume:
         shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir(exist_ok=True)
+    delete(unfinished / MANIFEST)  # of a process that was killed before it could give the folder its name
     try:
         build(unfinished)
         files = {}
@@ -63,7 +69,7 @@ def build_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path]
         manifest = unfinished / MANIFEST
         manifest.write_text(manifest_text(identity, files), "utf-8")
         checksum(manifest, sync=True)
-        unfinished.rename(place)
+        return unfinished
     except BaseException as error:
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -152,16 +158,25 @@ def read_manifest(place: Path) -> dict[str, Any]:
     try:
         if file.exists() and not file.is_file():  # reading a pipe would wait for ever
             raise OSError
-        content = json.loads(file.read_text("utf-8"))
+        return parsed_manifest(file.read_bytes())
     except FileNotFoundError:
         raise
-    except (OSError, RecursionError):
-        content = None
-    match content:
+    except (OSError, ValueError):
+        raise ValueError(f"{file} is not a manifest") from None
+
+
+def parsed_manifest(content: bytes) -> dict[str, Any]:
+    """The manifest in the content of its file. ValueError if it is damaged, or names a file outside its folder."""
+    try:
+        parsed = json.loads(content.decode("utf-8"))
+    except RecursionError:
+        parsed = None
+    match parsed:
         case {"identity": dict(), "files": dict() as files}:
-            if all(isinstance(one, list) and list(map(type, one)) == [int, str] for one in files.values()):
-                return dict(content)
-    raise ValueError(f"{file} is not a manifest")
+            sound = all(isinstance(one, list) and list(map(type, one)) == [int, str] for one in files.values())
+            if sound and not any({"", ".", ".."} & {*name.split("/")} or "\0" in name for name in files):
+                return dict(parsed)
+    raise ValueError("not a manifest")
 
 
 def intact(place: Path) -> bool:

@@ -19,6 +19,7 @@ from harness.commands.sweep.composer import Composer
 from harness.config import check
 from harness.config.canonical import digest
 from harness.config.components import WRITTEN, build, identity
+from harness.config.places import full_place
 from harness.config.text import counted, plural
 from harness.data.dataset import load
 from harness.data.files import sha256_of
@@ -129,7 +130,7 @@ class Planner:
         try:
             check.check(config, "sweep")
             run = {name: value for name, value in config.items() if name in self._run_keys}
-            cache = config["store"] | {"path": _absolute(config["store"]["path"])}
+            cache = config["store"] | {"path": full_place(config["store"]["path"])}
             run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
             self._describe[type(kind_of(run))](trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []

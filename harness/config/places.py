@@ -1,0 +1,64 @@
+"""Where the cache may be: a folder, or a prefix in a bucket of an object store."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from retrievers.base import BadInput
+
+KEY = "store.path"
+SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_S3 = ("s3", "s3a", "s3n")  # names that other tools have for the same
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_LONGEST = 500  # bytes of a prefix: the names below it take up to 400, and S3 allows 1,024 in all
+
+
+@dataclass(frozen=True)
+class BucketPlace:
+    """A place in an object store. bucket: its name. prefix: what the names of all objects begin with; may be ""."""
+
+    bucket: str
+    prefix: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+def bucket_place(path: str) -> BucketPlace | None:
+    """The place in an object store that `store.path` names; None if it names a folder.
+
+    BadInput for other addresses, and for secrets in one, which the message does not repeat.
+    """
+    if not (scheme := _SCHEME.match(path)):
+        return None
+    name, rest = scheme.group(1), path[scheme.end() :]
+    if "@" in path or "?" in path or "#" in path or re.match(r"/[^/]*:", rest):
+        raise BadInput(
+            f"{KEY}: this address holds more than a bucket and a prefix, and would be logged. Remove what stands "
+            f"before an @, and after a ?, a # or a colon: credentials come from the environment. {SUPPORTED}."
+        )
+    if name != "s3" or not rest.startswith("/"):
+        if name.lower() in _S3:
+            raise BadInput(f"{KEY}={path:.200}: write s3://{rest.lstrip('/'):.200} instead.")
+        raise BadInput(f"{KEY}={path:.200}: {name}:// is not supported. {SUPPORTED}.")
+    bucket, _, prefix = rest[1:].partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise BadInput(
+            f"{KEY}={path:.200}: {bucket!r:.80} is no name of a bucket, which has 3 to 63 small letters, digits, dots "
+            "and hyphens."
+        )
+    prefix = prefix.rstrip("/")
+    if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
+        raise BadInput(f"{KEY}={path:.200}: a prefix has no empty parts, nor '.' and '..'. Write it in full.")
+    if len(prefix.encode()) > _LONGEST:
+        raise BadInput(f"{KEY}: the prefix has {len(prefix.encode())} bytes: the most is {_LONGEST}. Shorten it.")
+    return BucketPlace(bucket, prefix)
+
+
+def full_place(path: str) -> str:
+    """A place as every process understands it, whatever its working folder."""
+    return place.url if (place := bucket_place(path)) else str(Path(path).absolute())

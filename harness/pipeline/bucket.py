@@ -1,0 +1,274 @@
+"""Objects in a bucket, by s3fs: read, written on a condition, listed; each refusal says what to do.
+
+Credentials, region and server are those that every client of S3 finds in the environment: AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, or the role of the machine, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. None of them is ever shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.config.places import BucketPlace
+from retrievers.base import BadInput, Failed
+
+CONNECT_SECONDS, READ_SECONDS = 3, 30  # until a server that does not answer is given up, each time
+ATTEMPTS = 3
+PART_BYTES = 16 << 20  # of a large file, sent or fetched at a time
+PARTS_AT_ONCE = 4
+WHOLE_BYTES = 8 << 20  # smaller files take one request
+REMOVED_AT_ONCE = 1000  # as many as S3 takes
+INSTALL = "pip install -c constraints.txt -e '.[s3]'"
+LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, session tokens among them
+WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
+TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")  # another process came first
+ABSENT = ("NoSuchKey", "404")
+OWN = "Or use a cache of your own: store.path=FOLDER."
+
+
+class NotAllowed(BadInput):
+    """These credentials may not do this."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object. size: bytes. modified: when it was written, by the server's clock, in seconds since 1970."""
+
+    name: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an object holds. modified: as of `Found`."""
+
+    data: bytes
+    modified: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is known of an object without reading it. etag: changes with its content. about: its metadata."""
+
+    etag: str
+    about: Mapping[str, str]
+
+
+class Bucket:
+    """The objects at a place. Names are relative to its prefix. Nothing is asked before it is needed.
+
+    Threads may share it, and processes that are forked.
+
+    Every method raises BadInput for what the user can mend: credentials, bucket, server; Failed if a server that has
+    answered before no longer does.
+    """
+
+    def __init__(self, place: BucketPlace) -> None:
+        self.place = place
+        self._made: Any = None
+        self._process = 0  # that has made it
+        self._answered = False
+
+    def read(self, name: str) -> Content | None:
+        """What an object holds; None if there is no such object."""
+
+        async def whole() -> Content:
+            found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
+            async with found["Body"] as stream:
+                return Content(await stream.read(), found["LastModified"].timestamp())
+
+        return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
+
+    def mark(self, name: str) -> Mark | None:
+        """What is known of an object; None if there is none."""
+        found = self._ask("head_object", "read", name, ABSENT)
+        return Mark(found["ETag"], found["Metadata"]) if found else None
+
+    def create(self, name: str, content: bytes, about: Mapping[str, str] | None = None) -> str | None:
+        """Write a new object; its ETag, or None if the name is taken."""
+        found = self._ask("put_object", "write", name, TAKEN, Body=content, Metadata=about or {}, IfNoneMatch="*")
+        return str(found["ETag"]) if found else None
+
+    def replace(self, name: str, content: bytes, etag: str, about: Mapping[str, str] | None = None) -> str | None:
+        """Write an object anew, if it still has this ETag; its new one, or None if it has changed or is gone."""
+        gone = (*TAKEN, *ABSENT)
+        found = self._ask("put_object", "write", name, gone, Body=content, Metadata=about or {}, IfMatch=etag)
+        return str(found["ETag"]) if found else None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object, whatever is there."""
+        self._ask("put_object", "write", name, Body=content)
+
+    def touch(self, name: str) -> None:
+        """Make an object as young as if it were written now; nothing if it is gone."""
+        source = {"Bucket": self.place.bucket, "Key": self._key(name)}
+        self._ask("copy_object", "write", name, ABSENT, CopySource=source, MetadataDirective="REPLACE")
+
+    def upload(self, file: Path, name: str) -> None:
+        """Write a file to an object."""
+        if file.stat().st_size <= WHOLE_BYTES:
+            self.write(name, file.read_bytes())
+            return
+
+        async def send() -> None:
+            parts = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE}
+            await self._files._put_file(str(file), self._path(name), **parts)
+
+        self._run(send, f"write {self._url(name)}")
+
+    def download(self, name: str, file: Path) -> bool:
+        """Write an object to a file; False if there is none."""
+
+        async def fetch() -> bool:
+            parts = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE}
+            await self._files._get_file(self._path(name), str(file), **parts)
+            return True
+
+        return bool(self._run(fetch, f"read {self._url(name)}", unless=ABSENT))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove objects; those that are gone do not matter."""
+        for first in range(0, len(names), REMOVED_AT_ONCE):
+            keys = [{"Key": self._key(name)} for name in names[first : first + REMOVED_AT_ONCE]]
+            removed = {"Objects": keys, "Quiet": True}
+            self._ask("delete_objects", "write", "", Delete=removed)
+
+    def listed(self, start: str, most: int | None = None) -> Iterator[Found]:
+        """All objects whose names begin with `start`, in order; at most `most`."""
+        following: dict[str, Any] = {"MaxKeys": most} if most else {}
+        while True:
+            page = self._ask("list_objects_v2", "read", "", Prefix=self._key(start), **following)
+            for one in page.get("Contents", ()):
+                name = one["Key"].removeprefix(self._key(""))
+                yield Found(name, one["Size"], one["LastModified"].timestamp())
+            if most or not page.get("IsTruncated"):
+                return
+            following = {"ContinuationToken": page["NextContinuationToken"]}
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what is sent is."""
+        return urlsplit(endpoint() or "https:").scheme == "https"
+
+    def _key(self, name: str) -> str:
+        return f"{self.place.prefix}/{name}" if self.place.prefix else name
+
+    def _path(self, name: str) -> str:
+        return f"{self.place.bucket}/{self._key(name)}"
+
+    def _url(self, name: str) -> str:
+        return f"s3://{self._path(name)}"
+
+    @property
+    def _files(self) -> Any:
+        """The file system of s3fs, made when it is first needed."""
+        if self._made is None or self._process != os.getpid():  # a client does not survive a fork
+            self._made, self._process = _file_system(), os.getpid()
+        return self._made
+
+    def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
+        """The reply to one request; None if it is refused with one of the codes `unless`. name: "" for all objects."""
+        asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
+        return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
+        """What `work` gives; None if the server refuses with one of the codes `unless`. doing: as "read s3://..."."""
+        from fsspec.asyn import sync
+
+        try:
+            found = sync(self._files.loop, work)
+        except Exception as error:
+            if (code := _code(error)) in unless and code:
+                return None
+            refusal = self._refused(error, code, doing)
+            if refusal is None:
+                raise  # of this machine, such as a full disk
+            raise refusal from None
+        self._answered = True
+        return found
+
+    def _refused(self, error: Exception, code: str, doing: str) -> BadInput | Failed | None:
+        """The error to raise for one of the server or its client; None for one of this machine."""
+        from botocore import exceptions as known
+
+        where, kind = self.place.url, type(error).__name__
+        if code == "NoSuchBucket":
+            return BadInput(
+                f"{self.place.url}: {server_name()} has no bucket {self.place.bucket!r}. Create it first. {OWN}"
+            )
+        if code in WRONG_KEYS:
+            return BadInput(
+                f"{where}: {server_name()} does not accept these credentials ({code}). Check AWS_ACCESS_KEY_ID, "
+                f"AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. {OWN}"
+            )
+        if code in ("AccessDenied", "AllAccessDisabled", "403"):
+            return NotAllowed(f"These credentials may not {doing} ({code}). {_RIGHTS[doing.startswith('write')]} {OWN}")
+        if isinstance(error, known.NoCredentialsError | known.PartialCredentialsError | known.CredentialRetrievalError):
+            return BadInput(
+                f"{where}: there are no credentials ({kind}). Set AWS_ACCESS_KEY_ID and "
+                f"AWS_SECRET_ACCESS_KEY, or give this machine a role. {OWN}"
+            )
+        if isinstance(error, known.ConnectionError | known.HTTPClientError | TimeoutError) or code in _BUSY:
+            said = f"{where}: cannot {doing}: {server_name()} does not answer ({code or kind})."
+            if self._answered:
+                return Failed(f"{said} It did before: run again when it is back; what is finished is cached.")
+            return BadInput(f"{said} Check AWS_ENDPOINT_URL and the network. {OWN}")
+        if code or isinstance(error, known.BotoCoreError | ValueError):
+            return BadInput(
+                f"{where}: cannot {doing}: {server_name()} or its client refuses ({code or kind}). Check the "
+                f"bucket, AWS_ENDPOINT_URL and AWS_DEFAULT_REGION. {OWN}"
+            )
+        return None
+
+
+_BUSY = ("500", "502", "503", "504", "InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout")
+_RIGHTS = {
+    False: "They need s3:GetObject and s3:ListBucket.",
+    True: (
+        "What is cached there can be read, but a result that is not must be built and written. Use credentials with "
+        "s3:PutObject and s3:DeleteObject."
+    ),
+}
+
+
+def _code(error: BaseException) -> str:
+    """What a server calls its refusal, such as NoSuchKey; empty if it is no server's."""
+    response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def endpoint() -> str:
+    """The address of the server, as the environment gives it; empty: that of AWS."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def server_name() -> str:
+    """Host and port of the server, without anything secret."""
+    try:
+        address = urlsplit(endpoint())
+        return f"{address.hostname}{f':{address.port}' if address.port else ''}" if address.hostname else "AWS"
+    except ValueError:
+        return "the server of AWS_ENDPOINT_URL"
+
+
+def _file_system() -> Any:
+    """A client of its own for this process. BadInput where the extra is missing, or the address is none."""
+    try:
+        from s3fs import S3FileSystem
+    except ModuleNotFoundError as error:
+        raise BadInput(f"store.path=s3://... needs the package {error.name}: {INSTALL}. {OWN}") from None
+    if (server := endpoint()) and urlsplit(server).scheme not in ("http", "https"):
+        raise BadInput(f"AWS_ENDPOINT_URL is no address that begins with https:// or http://. Correct it. {OWN}")
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.INFO)
+    retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    settings = {"retries": retries, "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
+    files = S3FileSystem(config_kwargs=settings, skip_instance_cache=True, use_listings_cache=False)
+    files.retries = 1  # botocore's own are enough
+    return files

@@ -1,0 +1,120 @@
+"""A lock that machines share through a bucket: an object that only one of them can create.
+
+Who holds it renews it. A lock that is not renewed for a minute belongs to a process that died, and is taken over; the
+minute is counted by the clock of whoever waits, so clocks of machines need not agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+from harness.pipeline.bucket import Bucket, Mark
+from harness.progress import stage
+from retrievers.base import BadInput, Failed
+
+log = logging.getLogger(__name__)
+BEAT_SECONDS = 15.0  # between two renewals
+DEAD_SECONDS = 60.0  # without one, until a lock counts as left behind
+LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lock that is taken: at first, and at most
+PROBE = ".conditions"  # an object that shows whether the server minds conditions
+
+
+def require_conditions(bucket: Bucket) -> None:
+    """BadInput unless the server writes on a condition: without that, machines would overwrite each other's results."""
+    taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
+    if not taken or bucket.replace(PROBE, b"", '"another"') is not None:
+        raise BadInput(
+            f"{bucket.place.url}: this server ignores the conditions of writes (If-None-Match, If-Match), so machines "
+            "would overwrite each other's results. Use a newer server, or a shared folder: store.path=FOLDER."
+        )
+
+
+class ObjectLock:
+    """One lock. Whoever uses it holds a lock of this machine first, so that processes of one machine do not race.
+
+    name: of the object. machine: who shares that lock of this machine: what one of them left behind is free at once.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
+        self._bucket, self._name = bucket, name
+        self._about = {"machine": machine, "token": uuid.uuid4().hex}
+        self._etag, self._beats = "", 0
+        self._seen: tuple[str, float] = ("", 0.0)  # the ETag of another's lock, and when it was first seen
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free or was left behind; whether it was."""
+        etag = self._bucket.create(self._name, self._content(), self._about)
+        if etag is None and (mark := self._bucket.mark(self._name)):
+            if mark.about.get("token") == self._about["token"]:
+                etag = mark.etag  # a request that was sent again: the first had arrived
+            elif self._is_dead(mark):
+                etag = self._bucket.replace(self._name, self._content(), mark.etag, self._about)
+        if etag is None:
+            return False
+        self._etag = etag
+        self._thread = threading.Thread(target=self._renew, name="lock", daemon=True)
+        self._thread.start()
+        return True
+
+    def wait(self) -> None:
+        """Return once the lock is free, or left behind."""
+        pause, most = LOOK_SECONDS
+        with stage("waiting for another machine that computes the same"):
+            while (mark := self._bucket.mark(self._name)) and not self._is_dead(mark):
+                time.sleep(pause)
+                pause = min(2 * pause, most)
+
+    def release(self) -> None:
+        """Give the lock back. One that cannot be given back is free a minute later."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(timeout=BEAT_SECONDS)
+        if self._etag:
+            with contextlib.suppress(BadInput, Failed):
+                self._bucket.delete([self._name])
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the lock, and hold it."""
+        while not self.acquire():
+            self.wait()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _is_dead(self, mark: Mark) -> bool:
+        if mark.about.get("machine") == self._about["machine"]:
+            return True  # its process would still hold the lock of this machine
+        if mark.etag != self._seen[0]:
+            self._seen = mark.etag, time.monotonic()
+        return time.monotonic() - self._seen[1] >= DEAD_SECONDS
+
+    def _renew(self) -> None:
+        """Write the lock again and again. Who loses it goes on working: of two equal results, the first counts."""
+        while not self._over.wait(BEAT_SECONDS):
+            try:
+                etag = self._bucket.replace(self._name, self._content(), self._etag, self._about)
+                if etag is None and (mark := self._bucket.mark(self._name)):
+                    etag = mark.etag if mark.about.get("token") == self._about["token"] else None
+            except (BadInput, Failed):
+                continue  # the server may answer the next time
+            if etag is None:
+                log.warning("Another machine has taken over %s: this one was not heard of for a while.", self._name)
+            self._etag = etag or ""
+            if not etag:
+                return
+
+    def _content(self) -> bytes:
+        """What a person reads who looks at the object; differs each time, and so does the ETag."""
+        self._beats += 1
+        return f"{platform.node()} {os.getpid()} {self._about['token']} {self._beats}\n".encode()
