@@ -48,6 +48,7 @@ CHARTED = (
     "ceiling/",
     "gate/threshold",
     "index_recall/",
+    "certified/",
     "ms_per_query/",
     "latency_",
     "seconds/",

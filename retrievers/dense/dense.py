@@ -79,6 +79,7 @@ class Dense:
         except BadVector as error:
             row = int(np.searchsorted(starts, error.row, side="right")) - 1
             raise _bad_vector("document", documents[row].doc_id, error) from error
+        self._report_index()
         self._index.build(_embeddings(encoded, len(texts)), built)
         self.load(folder)
 
@@ -103,6 +104,7 @@ class Dense:
             vectors = self._encoder.encode_queries([query.text for query in queries], self._encoded, self.progress)
         except BadVector as error:
             raise _bad_vector("query", queries[error.row].query_id, error) from error
+        self._report_index()
         if self._passages.kind == "none":
             hits = self._index.search(vectors, self._vectors, k, measure=not self.timed)
             return self._doc_ids.ranking(queries, hits.docs, hits.scores, **hits.measured)
@@ -112,6 +114,11 @@ class Dense:
     def _best_passages(self, vectors: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         hits = self._index.search(vectors, self._vectors, count, measure=False)
         return hits.docs, hits.scores
+
+    def _report_index(self) -> None:
+        """Let an index that takes long report its progress."""
+        if hasattr(self._index, "progress"):
+            self._index.progress = self.progress
 
     def _reporting(self) -> Progress | None:
         """`progress`, which is told that passages are encoded, not documents."""

@@ -50,7 +50,7 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
     """The documents that, within the rounding error of float32, may be among the k best."""
     from retrievers.dense import _vector_kernels
 
-    n, slack = len(queries), _rounding(queries, longest)
+    n, slack = len(queries), rounding(queries, longest)
     # A product that may overflow is useless: 0 replaces it, and an infinite slack makes every document a candidate.
     finite = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
     docs, scores = np.empty((n, _room(k)), np.int32), np.empty((n, _room(k)))
@@ -119,6 +119,17 @@ def _best(
     return docs, scores
 
 
+def inner_products(query: np.ndarray, vectors: np.ndarray, docs: np.ndarray) -> np.ndarray:
+    """The scores of documents (int32 [n], ascending) for one query (float32 [D]), as `ranked` has them: float64 [n]."""
+    from retrievers.dense import _vector_kernels
+
+    found, scores = np.empty((1, len(docs)), np.int32), np.empty((1, len(docs)))
+    _vector_kernels.rank(
+        _read_only(query[None]), _read_only(vectors), docs, np.array([0, len(docs)]), found, scores, 0, 1
+    )
+    return scores[0]
+
+
 def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
     """Call work(first, last) for parts of range(n), one per core, in parallel."""
     borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()
@@ -130,7 +141,7 @@ def _room(k: int) -> int:
     return 4 * max(k, 64)
 
 
-def _rounding(queries: np.ndarray, longest: float) -> np.ndarray:
+def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
     """How far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may overflow.
 
     For any order of summation at most gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth

@@ -54,7 +54,8 @@ class VectorIndex(Protocol):
     packages: tuple[str, ...]
 
     # check_size(count, k) is optional: BadInput where `count` vectors are too few, or k of them too many, for the
-    # arguments, so that a run is refused before it begins.
+    # arguments, so that a run is refused before it begins. An attribute `progress` is optional: a Progress or None, set
+    # before the work begins.
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
         """Write what a search needs besides the vectors into `folder` (exists); `search` can then be called."""
@@ -93,7 +94,7 @@ class Flat:
         self._longest: float = json.loads((folder / "flat.json").read_text(encoding="ascii"))["longest"]
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
-        _check_queries(queries, vectors)
+        check_queries(queries, vectors)
         docs, scores = exact(queries, vectors, self._longest, min(k, len(vectors)))
         return Hits(docs, scores, {})
 
@@ -134,7 +135,7 @@ class _Approximate(ABC):
         Queries of zeros are left out of the mean; if there are no others, nothing is measured. BadInput where k is more
         than the number of candidates.
         """
-        _check_queries(queries, vectors)
+        check_queries(queries, vectors)
         self.check_size(len(vectors), k)
         width = min(k, len(vectors))
         if self._propose is None:
@@ -326,7 +327,8 @@ class IVFPQ(_Inverted):
         return propose
 
 
-def _check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
+def check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
+    """ValueError unless queries are float32 [Q, D], D that of the vectors, and finite."""
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
     if not np.isfinite(queries).all():
