@@ -121,6 +121,25 @@ def unwritten():
 
 
 @pytest.fixture(scope="session")
+def lite(tmp_path_factory):
+    """A folder of milvus-lite, which serves this process alone."""
+    pytest.importorskip("milvus_lite", reason="needs the extra [milvus]")
+    return tmp_path_factory.mktemp("milvus") / "lite.db"
+
+
+@pytest.fixture(params=["lite", "server"])
+def milvus(request, monkeypatch):
+    """An engine whose address is in the environment: milvus-lite, and a server where HARNESS_TEST_MILVUS names one."""
+    server = os.environ.get("HARNESS_TEST_MILVUS")
+    if request.param == "server" and not server:
+        pytest.skip("no Milvus server: scripts/milvus_server.py pytest ... starts one")
+    address = server if request.param == "server" else request.getfixturevalue("lite")
+    monkeypatch.setenv("HARNESS_MILVUS_URI", str(address))
+    monkeypatch.delenv("HARNESS_MILVUS_TOKEN", raising=False)
+    return request.param
+
+
+@pytest.fixture(scope="session")
 def unsynced():
     """Nor do databases: SQLite would wait for the disk most of the time."""
     from sqlalchemy import event

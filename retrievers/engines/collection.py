@@ -119,8 +119,17 @@ def _send(engine: Milvus, contents: Contents, name: str, progress: Progress | No
 def _index(engine: Milvus, contents: Contents, name: str) -> None:
     wanted = engine.client.prepare_index_params()
     wanted.add_index("vector", index_type=contents.index, metric_type="IP")
+    until, pause = time.monotonic() + LOADING, 0.02
     with engine.doing("indexing"):
-        engine.client.create_index(name, wanted, timeout=LOADING)
+        engine.client.create_index(name, wanted, timeout=LOADING, sync=False)  # it would sleep half a second at least
+        while _description(engine, name).get("state") != "Finished" and time.monotonic() < until:
+            time.sleep(pause)
+            pause = min(1.0, 2 * pause)
+
+
+def _description(engine: Milvus, name: str) -> dict[str, Any]:
+    """Of the index of a collection: its type, metric and state."""
+    return engine.client.describe_index(name, "vector", timeout=PATIENCE) or {}
 
 
 def _load(engine: Milvus, name: str) -> None:
@@ -152,7 +161,7 @@ def _problem(engine: Milvus, contents: Contents, patience: float, name: str | No
     """
     name = name or contents.name
     with engine.doing("describing a collection"):
-        index = engine.client.describe_index(name, "vector", timeout=PATIENCE) or {}
+        index = _description(engine, name)
     if (found := (index.get("index_type"), index.get("metric_type"))) != (contents.index, "IP"):
         return f"is indexed by {' and '.join(map(str, found))} instead of {contents.index} and IP"
     until = time.monotonic() + patience

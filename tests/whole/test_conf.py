@@ -108,7 +108,10 @@ def models(hub, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("group", "choice"), [one for one in CHOICES if one[0] in WITH])
-def test_every_choice_runs_on_a_tiny_data_set(harness, toy, models, chat, stack, tmp_path, group, choice):
+def test_every_choice_runs_on_a_tiny_data_set(
+    harness, toy, models, chat, stack, tmp_path, monkeypatch, lite, group, choice
+):
+    monkeypatch.setenv("HARNESS_MILVUS_URI", str(lite))
     (tmp_path / "gate.json").write_text(json.dumps(LEARNT))
     (tmp_path / "fusion.json").write_text(json.dumps(FUSED))
     (tmp_path / "mate.trec").write_text("7 Q0 d1 1 2 x\n3 Q0 d2 1 2 x\n5 Q0 d3 1 2 x\n")
