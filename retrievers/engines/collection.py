@@ -119,17 +119,20 @@ def _send(engine: Milvus, contents: Contents, name: str, progress: Progress | No
 def _index(engine: Milvus, contents: Contents, name: str) -> None:
     wanted = engine.client.prepare_index_params()
     wanted.add_index("vector", index_type=contents.index, metric_type="IP")
-    until, pause = time.monotonic() + LOADING, 0.02
     with engine.doing("indexing"):
         engine.client.create_index(name, wanted, timeout=LOADING, sync=False)  # it would sleep half a second at least
-        while _description(engine, name).get("state") != "Finished" and time.monotonic() < until:
-            time.sleep(pause)
-            pause = min(1.0, 2 * pause)
+    until, pause = time.monotonic() + LOADING, 0.02
+    while (state := _description(engine, name).get("state", "unknown")) != "Finished":
+        if state == "Failed" or time.monotonic() > until:
+            raise Failed(f"Milvus at {engine.address.place} could not index a collection: its state is {state}.")
+        time.sleep(pause)
+        pause = min(1.0, 2 * pause)
 
 
 def _description(engine: Milvus, name: str) -> dict[str, Any]:
     """Of the index of a collection: its type, metric and state."""
-    return engine.client.describe_index(name, "vector", timeout=PATIENCE) or {}
+    with engine.doing("describing an index"):
+        return engine.client.describe_index(name, "vector", timeout=PATIENCE) or {}
 
 
 def _load(engine: Milvus, name: str) -> None:
@@ -160,8 +163,7 @@ def _problem(engine: Milvus, contents: Contents, patience: float, name: str | No
     patience: seconds to wait for rows, which a server may show late.
     """
     name = name or contents.name
-    with engine.doing("describing a collection"):
-        index = _description(engine, name)
+    index = _description(engine, name)
     if (found := (index.get("index_type"), index.get("metric_type"))) != (contents.index, "IP"):
         return f"is indexed by {' and '.join(map(str, found))} instead of {contents.index} and IP"
     until = time.monotonic() + patience
