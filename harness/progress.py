@@ -89,6 +89,10 @@ def watch(label: str) -> Iterator[Progress]:
         yield _lines(label)
 
 
+def silent(done: int, total: int, unit: str) -> None:
+    """The progress of work that nobody watches."""
+
+
 def _bar(label: str) -> Iterator[Progress]:
     from rich import progress as rich_progress
     from rich.console import Console

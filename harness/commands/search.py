@@ -11,6 +11,7 @@ from harness.data.dataset import Dataset
 from harness.gates.signals import random_queries
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
+from harness.pipeline.session import documents_of
 from harness.pipeline.stores import open_cache
 from harness.reports import markup, sections, terminal
 from harness.reports.sections import Section
@@ -98,7 +99,7 @@ def find(config: dict[str, Any], invocation: Invocation) -> Hits:
     if not text:
         raise BadInput("query is empty. Give the text to search for: harness search query='...'")
     source = build(config["dataset"], where="dataset")
-    documents = tuple(sorted(source.documents(), key=lambda document: document.doc_id))
+    documents = documents_of(source, config["cluster"], config["store"]["path"])
     searcher = Searcher(
         RunConfig.of(config),
         Dataset(invocation.choices["dataset"], documents, (), None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 from harness.config.canonical import digest_texts
 from harness.config.components import build, identity, target_class
 from harness.data.dataset import Dataset, conversations
+from harness.data.shards import Shard
 from harness.gates.payoff import payoffs
-from harness.pipeline import ordering, steps
+from harness.pipeline import ordering, sharded, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import queries_digest
-from retrievers.base import Qrels, Query, Ranking
+from retrievers.base import BadInput, Qrels, Query, Ranking
 
 Identify = Callable[[Node], dict[str, Any]]
 
@@ -26,7 +27,8 @@ class DataFacts:
 
     fingerprints: part of the data -> sha256. queries: as they are searched, or stand-ins. unwritten: how many of them a
     language model is still to write. turns: query_id -> whether the query has several user turns. doc_ids: of the
-    documents. indexed: digest of the texts that are indexed.
+    documents. indexed: digest of the texts that are indexed; "" for documents in shards, which are indexed apart.
+    shards: of the documents; () if they are not cut.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -34,20 +36,28 @@ class DataFacts:
     unwritten: int
     turns: Mapping[str, bool]
     qrels: Qrels | None
-    doc_ids: tuple[str, ...]
+    doc_ids: Collection[str]
     indexed: str
+    shards: tuple[Shard, ...] = ()
 
     @classmethod
     def of(cls, dataset: Dataset, queries: tuple[Query, ...], unwritten: int = 0) -> DataFacts:
+        documents, shards = dataset.documents, sharded.shards_of(dataset.documents)
         return cls(
             fingerprints=dataset.fingerprints,
             queries=queries,
             unwritten=unwritten,
             turns=conversations(dataset.queries),
             qrels=dataset.qrels,
-            doc_ids=tuple(document.doc_id for document in dataset.documents),
-            indexed=digest_texts(document.indexed_text for document in dataset.documents),
+            doc_ids=dataset.by_id if shards else tuple(document.doc_id for document in documents),
+            indexed="" if shards else digest_texts(document.indexed_text for document in documents),
+            shards=shards,
         )
+
+    def index(self, node: Node, identify: Identify) -> dict[str, Any]:
+        """What decides a retriever's index, as `steps.index_identity` says."""
+        found = {"retriever": identify(node), "documents": self.fingerprints["documents"]}
+        return found | sharded.cut(node, self.shards)
 
     @cached_property
     def queries_digest(self) -> str:
@@ -83,10 +93,12 @@ def _check_learning(config: RunConfig, facts: DataFacts) -> None:
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
     """BadInput where its ranking must be computed, and the data or a missing model will not let it."""
-    index = {"retriever": identify(node), "documents": facts.fingerprints["documents"]}
+    index = facts.index(node, identify)
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
-    cls = target_class(node, "retriever")
+    cls, shards = target_class(node, "retriever"), sharded.shards_for(node, facts.shards)
+    if shards:
+        sharded.check(node)
     if hasattr(cls, "require_model"):
         _require_model(build(node, where="retriever"))
     if hasattr(cls, "check_data"):
@@ -95,16 +107,30 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
         if isinstance(part, Mapping) and "_target_" in part:
             made = build(part, where=key)
             if hasattr(made, "check_size"):
-                made.check_size(len(facts.doc_ids), depth)
-            if hasattr(made, "require_model") and not _encoded(part, index, facts, cache, identify):
+                _check_size(made, [shard.size for shard in shards] or [len(facts.doc_ids)], depth)
+            indexes = sharded.indexes(node, shards, cache) if shards else [index]
+            if hasattr(made, "require_model") and not _encoded(part, indexes, facts, cache, identify):
                 _require_model(made)
 
 
-def _encoded(encoder: Node, index: Mapping[str, Any], facts: DataFacts, cache: Cache, identify: Identify) -> bool:
-    """Whether all vectors of documents and queries are cached. index: what decides the retriever's index."""
+def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
+    """BadInput where an index cannot be built of as many documents. sizes: of the shards, or of the corpus."""
+    for size in sorted(set(sizes)):
+        try:
+            index.check_size(size, depth)
+        except BadInput as error:
+            if len(sizes) == 1:
+                raise
+            raise BadInput(f"A shard has {size:,} documents. {error} Or raise cluster.shard.") from None
+
+
+def _encoded(
+    encoder: Node, indexes: Sequence[Mapping[str, Any]], facts: DataFacts, cache: Cache, identify: Identify
+) -> bool:
+    """Whether all vectors of documents and queries are cached. indexes: what decides the retriever's, of each shard."""
     made_by = {"encoder": identify(encoder)}
-    documents = cache.size("indexes", index) is not None
-    if not documents and not steps.cut(index):  # the texts of passages are known once they are cut
+    documents = all(cache.size("indexes", index) is not None for index in indexes)
+    if not documents and not facts.shards and not steps.cut(indexes[0]):  # those of passages are known once cut
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 

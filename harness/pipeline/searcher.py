@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
+from harness.data.shards import Shard
 from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
-from harness.pipeline import ordering, steps
+from harness.pipeline import ordering, sharded, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.query_texts import QueryWriter
-from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import cache_for
+from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.session import cache_for, cluster_of
 from harness.progress import watch
 from retrievers.base import BadInput, Document, Query, Ranking
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from retrievers.base import Reranker, Retriever
     from retrievers.dense.encoders import Encoder
     from retrievers.lexical.tokenize import Tokenizer
+
+
+class Searchable(Protocol):
+    """What a search needs of a retriever."""
+
+    def search(self, queries: Sequence[Query], k: int) -> Ranking: ...
 
 
 class Found(NamedTuple):
@@ -136,9 +143,11 @@ class Searcher:
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]
 
-    def _retriever(self, name: str, node: Mapping[str, Any], cache: Cache) -> Retriever:
+    def _retriever(self, name: str, node: Node, cache: Cache) -> Searchable:
         """A retriever without a cache, on an index that a caching one has built or builds now."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
+        if shards := sharded.shards_for(node, sharded.shards_of(self._dataset.documents)):
+            return self._over_shards(name, node, shards, cache)
         with watch(name) as progress:
             builder = build(node, Caching(cache, steps.learnt_from(index), progress), where)
             builder.progress = progress
@@ -146,6 +155,15 @@ class Searcher:
         retriever: Retriever = build(node, where=where)
         retriever.load(self.folders[-1])
         return retriever
+
+    def _over_shards(self, name: str, node: Node, documents: Sequence[Shard], cache: Cache) -> sharded.Opened:
+        """All shards of a retriever's index, open in this process."""
+        with watch(name) as progress:
+            shards = sharded.Shards(node, documents, cache, cluster_of(self._config.cluster), progress)
+            shards.index()
+        opened = shards.opened(f"retriever.{name}")
+        self.folders += opened.folders
+        return opened
 
     def _learnt_folder(self, cache: Cache) -> Path:
         """The folder of what the gate's encoder learned from the documents; unused if it learns nothing."""

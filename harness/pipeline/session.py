@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness import progress
+from harness.cluster.cluster import Cluster
+from harness.cluster.local import Local
 from harness.config.canonical import digest
 from harness.config.components import build, reusable
 from harness.data.dataset import Dataset, in_memory, load, search_queries
@@ -54,6 +56,7 @@ class Session:
     queries: those of the dataset as they are searched, each with one user turn.
     timed: which component rankings and rerankings are timed, unless this machine has done so before: those that are
         computed, if that takes no further model; `always` also those that come from the cache.
+    cluster: where shards of the documents are worked on.
     replies: where the replies of language models are cached; None: in `cache`. unasked: as in `Chat`.
     """
 
@@ -62,6 +65,7 @@ class Session:
     cache: Cache
     clock: Clock = field(default_factory=Clock)
     timed: Literal["never", "computed", "always"] = "computed"
+    cluster: Cluster = field(default_factory=Local)
     replies: Cache | None = None
     unasked: str = ""
 
@@ -103,7 +107,13 @@ def open_session(config: RunConfig, dataset: Dataset, clock: Clock | None = None
             queries = writer.queries(dataset.queries, _writing(config, cache, unasked))
     else:
         queries = search_queries(dataset, config.query_text, config.query_file)
-    return Session(dataset, queries, cache, clock, replies=cache, unasked=unasked)
+    return Session(dataset, queries, cache, clock, cluster=cluster_of(config.cluster), replies=cache, unasked=unasked)
+
+
+def cluster_of(node: Node) -> Cluster:
+    """The cluster of a config; this process where it is empty."""
+    made: Cluster = build(node, where="cluster") if node else Local()
+    return made
 
 
 def foreseen_queries(config: RunConfig, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
@@ -126,16 +136,21 @@ def _writing(config: RunConfig, cache: Cache, unasked: str = "") -> Chat:
 def load_dataset(config: RunConfig, name: str) -> Dataset:
     """The dataset that the config names. name: what it is called in logs. BadInput where its files are wrong."""
     with progress.stage("reading the data"):
-        source = build(config.dataset, where="dataset")
-        return load(source, name, documents_of(config, source))
+        return read_dataset(config.dataset, config.cluster, config.cache, name)
 
 
-def documents_of(config: RunConfig, source: Source) -> Sequence[Document]:
-    """The documents of the dataset in ascending order of doc_id: in memory, or in shards if the config names a size."""
-    shard = build(config.cluster, where="cluster").shard if config.cluster else None
+def read_dataset(dataset: Node, cluster: Node, cache: str, name: str) -> Dataset:
+    """As `load_dataset`. dataset, cluster: their configs. cache: where it is."""
+    source = build(dataset, where="dataset")
+    return load(source, name, documents_of(source, cluster, cache))
+
+
+def documents_of(source: Source, cluster: Node, cache: str) -> Sequence[Document]:
+    """The documents of a dataset in ascending order of doc_id: in memory, or in shards if the cluster names a size."""
+    shard = cluster_of(cluster).shard
     if shard is None:
         return in_memory(source)
-    return sharded(source, shard, open_cache(config.cache))
+    return sharded(source, shard, open_cache(cache))
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:

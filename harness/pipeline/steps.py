@@ -23,7 +23,7 @@ from harness.evaluation.objective import Objective, objective_of
 from harness.evaluation.scores import Scores, ShownLists, averaged, score
 from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
-from harness.pipeline import timing
+from harness.pipeline import sharded, timing
 from harness.pipeline.answering import LlmAnswers
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
@@ -31,7 +31,7 @@ from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.ordering import Ordered, Ordering, learns, order
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for
-from harness.progress import watch
+from harness.progress import silent, watch
 from retrievers.base import BadInput, Failed, Qrels, Query, Ranking
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def gate_inputs(config: RunConfig, rankings: Mapping[str, Ranking], session: Ses
 
     def search(source: str, queries: Sequence[Query]) -> Ranking:
         require_search(source, config.retriever[source], "The signal background searches for random queries")
-        elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never")
+        elsewhere = Session(session.dataset, tuple(queries), session.cache, timed="never", cluster=session.cluster)
         return retrieve({source: config.retriever[source]}, elsewhere, 1)[source]
 
     return CachedInputs(config, rankings, session, search)
@@ -205,8 +205,16 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
 
 
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
-    """What decides a retriever's index."""
-    return {"retriever": identity(node), "documents": dataset.fingerprints["documents"]}
+    """What decides a retriever's index, or where it has one for each shard, what decides its rankings."""
+    by_shards = sharded.cut(node, sharded.shards_of(dataset.documents))
+    return {"retriever": identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
+
+
+def index_size(node: Node, session: Session) -> int:
+    """The size of a retriever's index in the cache, in bytes; 0 without one."""
+    if shards := sharded.shards_for(node, sharded.shards_of(session.dataset.documents)):
+        return sharded.Shards(node, shards, session.cache, session.cluster, silent).size()
+    return cache_for(node, session.cache).size("indexes", index_identity(node, session.dataset)) or 0
 
 
 def learnt_from(index: Mapping[str, Any]) -> str:
@@ -271,6 +279,7 @@ class _Search:
         self._name, self._node, self._session = name, node, session
         self.cache = cache_for(node, session.cache)
         self._index = index_identity(node, session.dataset)
+        self._shards = sharded.shards_for(node, sharded.shards_of(session.dataset.documents))
         self.identity = ranking_identity(self._index, session.queries_digest)
         self._open: tuple[Any, Caching] | None = None
         self._computed = False
@@ -278,22 +287,23 @@ class _Search:
     def __call__(self, depth: int) -> Ranking:
         with watch(self._name) as progress:
             with self._session.clock.stage("index", f"{self._name}: building the index"):
-                retriever, _ = self._opened(progress)
+                searchable = self._over_shards(progress) if self._shards else self._opened(progress)[0]
             with self._session.clock.stage("search", f"{self._name}: searching"):
                 self._computed = True
-                ranking: Ranking = retriever.search(self._session.queries, depth)
+                ranking: Ranking = searchable.search(self._session.queries, depth)
         _require_contract(self._name, ranking, self._session, depth)
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """The time of a query, {} if it is unknown: on this machine, or as the retriever itself measured it.
+        """The time of a query, {} if it is unknown: on this machine, or as the retriever itself measured it. Over
+        shards it is unknown: it depends on the nodes.
 
         depth: at which `ranking` is cached now.
         """
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth
-        if not queries or is_precomputed(self._node):
+        if not queries or is_precomputed(self._node) or self._shards:
             return {}
 
         def measure() -> timing.Timing:
@@ -312,6 +322,13 @@ class _Search:
         computed = self._computed and self._open is not None and self._open[1].loaded
         found = self._session.time_of(self.cache, about, computed, measure)
         return found.measured() if found else {}
+
+    def _over_shards(self, progress: Progress) -> sharded.Shards:
+        """The shards, each of which is indexed."""
+        session = self._session
+        shards = sharded.Shards(self._node, self._shards, session.cache, session.cluster, progress)
+        shards.index()
+        return shards
 
     def _opened(self, progress: Progress) -> tuple[Any, Caching]:
         """The retriever, its index built or taken from the cache, and what caches its tokens and embeddings."""

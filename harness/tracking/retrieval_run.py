@@ -23,10 +23,10 @@ from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import UNANSWERABLE, Scores, Summary
-from harness.pipeline import steps, timing
+from harness.pipeline import sharded, steps, timing
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import Session, cache_for, moment
+from harness.pipeline.session import Session, moment
 from harness.reports import run_page
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
@@ -96,6 +96,7 @@ def trial_key(
         so that the key is known before it is asked.
     identify: `components.identity`, or a version of it with a memory.
 
+    Shards enter where a retriever's shards are independent: they may decide the last digits of its scores.
     Answers change no number; a run that has some has a key of its own all the same, since it submits something else.
     A run with a retriever of `cache: false` has another key in each process, so that nothing takes its numbers again.
     """
@@ -110,7 +111,9 @@ def trial_key(
     identities = {name: identify(node) for name, node in nodes}
     depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
     once = [] if all(map(reusable, config.retriever.values())) else [moment()]
-    return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once])
+    shard = sharded.deciding_size(config)
+    cut = [{"shard": shard}] if shard else []
+    return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
 
 def run_name(config: RunConfig, invocation: Invocation) -> str:
@@ -292,11 +295,7 @@ def machine(config: RunConfig, session: Session) -> dict[str, float]:
 
 def index_sizes(config: RunConfig, session: Session) -> dict[str, float]:
     """The size of each retriever's index in the cache and of all together, in MB; 0 for a retriever without one."""
-    sizes = {
-        name: (cache_for(node, session.cache).size("indexes", steps.index_identity(node, session.dataset)) or 0)
-        / 1024**2
-        for name, node in config.retriever.items()
-    }
+    sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in config.retriever.items()}
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
 

@@ -36,6 +36,7 @@ class Dense:
     version = 1
     packages: tuple[str, ...] = ()
     resumes = True  # the encoder resumes; everything else is fast and repeated
+    sharding = "independent"
 
     def __init__(
         self,
@@ -64,6 +65,14 @@ class Dense:
         """Encoder and index; and how documents are cut, if they are: what cuts none is recorded as it always was."""
         how = Passages(passages, window, overlap).identity()
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
+
+    def check_sharding(self) -> None:
+        """BadInput for an encoder that learns from the documents: from those of each shard, it would learn another."""
+        if getattr(self._encoder, "learns", False):
+            raise BadInput(
+                f"{type(self._encoder).__name__} learns from all documents, so they cannot be encoded shard by shard: "
+                "use cluster.shard=null, or another encoder, such as encoder=use_multilingual."
+            )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Encode and index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""

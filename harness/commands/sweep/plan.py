@@ -21,7 +21,6 @@ from harness.config.canonical import digest
 from harness.config.components import WRITTEN, build, identity
 from harness.config.places import full_place
 from harness.config.text import counted, plural
-from harness.data.dataset import load
 from harness.data.files import sha256_of
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
@@ -29,7 +28,7 @@ from harness.pipeline.cache import Cache
 from harness.pipeline.ordering import Ordering, learns
 from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import foreseen_queries
+from harness.pipeline.session import foreseen_queries, read_dataset
 from harness.pipeline.stores import open_cache
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
@@ -189,10 +188,10 @@ class Planner:
         """name: what the dataset is called in logs. Raises what reading it raised."""
         writes = config.llm if config.query_text in WRITTEN else None
         query = [config.query_text, config.query_file, config.query_prompt, writes]
-        wanted = json.dumps([config.dataset, query, config.cache], sort_keys=True)
+        wanted = json.dumps([config.dataset, config.cluster, query, config.cache], sort_keys=True)
         if wanted not in self._datasets:
             try:
-                dataset = load(build(config.dataset, where="dataset"), name)
+                dataset = read_dataset(config.dataset, config.cluster, config.cache, name)
                 self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(config, dataset))
             except (BadInput, OSError) as error:
                 self._datasets[wanted] = error
@@ -202,8 +201,7 @@ class Planner:
         return info
 
     def _ranking_identity(self, node: Node, dataset: DataFacts) -> dict[str, Any]:
-        index = {"retriever": self._identity(node), "documents": dataset.fingerprints["documents"]}
-        return steps.ranking_identity(index, dataset.queries_digest)
+        return steps.ranking_identity(dataset.index(node, self._identity), dataset.queries_digest)
 
     def _identity(self, node: Node) -> dict[str, Any]:
         text = json.dumps(node, sort_keys=True)

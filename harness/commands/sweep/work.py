@@ -11,13 +11,12 @@ from typing import Any, Protocol
 
 from harness.commands.sweep.plan import Job, Trial
 from harness.config.canonical import digest
-from harness.config.components import build
-from harness.data.dataset import Dataset, load
+from harness.data.dataset import Dataset
 from harness.pipeline import steps
 from harness.pipeline.ordering import Ordered, Ordering, order
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import Clock, Session, open_session, queries_digest
+from harness.pipeline.session import Clock, Session, open_session, queries_digest, read_dataset
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of
@@ -63,8 +62,7 @@ class RetrievalTrials:
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
         config = RunConfig.of(first.config)
-        expected = json.dumps([config.dataset, dict(first.fingerprints)])
-        dataset = dataset_of(expected, first.choices["dataset"] or "")
+        dataset = dataset_of(expected_data(config, first.fingerprints), first.choices["dataset"] or "")
         session = open_session(config, dataset)
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(config.retriever.values())), dataset)
@@ -120,11 +118,16 @@ def trial_runner(job: Job) -> TrialRunner:
     return _RUNNERS[type(kind_of(job.trials[0].config))](job)
 
 
+def expected_data(config: RunConfig, fingerprints: Mapping[str, str | None]) -> str:
+    """What decides the dataset of a trial, as JSON. fingerprints: part of the data -> sha256."""
+    return json.dumps([config.dataset, config.cluster, config.cache, dict(fingerprints)])
+
+
 @lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
 def dataset_of(expected: str, name: str) -> Dataset:
-    """The dataset, read once per process. expected: JSON of [its config, its fingerprints]. name: as logs call it."""
-    node, fingerprints = json.loads(expected)
-    dataset = load(build(node, where="dataset"), name)
+    """The dataset, read once per process. expected: what `expected_data` returns. name: as logs call it."""
+    node, cluster, cache, fingerprints = json.loads(expected)
+    dataset = read_dataset(node, cluster, cache, name)
     if dataset.fingerprints != fingerprints:
         raise RuntimeError(CHANGED)
     return dataset

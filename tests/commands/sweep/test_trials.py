@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from harness.commands.sweep import trials, work
 from harness.commands.sweep.optimism import optimism_of
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
-from harness.data import dataset
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import ShownLists, averaged, score
 from harness.evaluation.split import Split
@@ -258,8 +257,8 @@ def _lines(path):
 
 
 def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
-    read, plain = [], dataset.load
-    monkeypatch.setattr(work, "load", lambda *asked: read.append(asked) or plain(*asked))
+    read, plain = [], work.read_dataset
+    monkeypatch.setattr(work, "read_dataset", lambda *asked: read.append(asked) or plain(*asked))
     jobs = handed("retriever.bm25.k1=1,2,3", "tracking=none")
     for job, mine in jobs:
         assert [result.status for result in run_job(job, mine)] == ["FINISHED"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.commands.sweep.auto.ascent import Words
 from harness.commands.sweep.plan import Planner, Trial
-from harness.commands.sweep.work import dataset_of
+from harness.commands.sweep.work import dataset_of, expected_data
 from harness.config.components import build
 from harness.evaluation.split import Split
 from harness.gates.payoff import Payoff
@@ -117,8 +117,7 @@ class Bench:
     def _session(self, config: RunConfig, trial: Trial) -> Session:
         key = json.dumps([config.dataset, config.document["query"], dict(trial.fingerprints)], sort_keys=True)
         if key not in self._sessions:
-            expected = json.dumps([config.dataset, dict(trial.fingerprints)])
-            dataset = dataset_of(expected, trial.choices["dataset"] or "")
+            dataset = dataset_of(expected_data(config, trial.fingerprints), trial.choices["dataset"] or "")
             self._sessions[key] = replace(open_session(config, dataset), timed="never")
         return self._sessions[key]
 

@@ -7,7 +7,6 @@ procedure find every component ranking in the cache.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from harness.commands.sweep.auto.procedure import FOLDS, REPEATS, Replay, judged
 from harness.commands.sweep.definition import Sweep
 from harness.commands.sweep.execution import tell
 from harness.commands.sweep.plan import Trial, cache_of
-from harness.commands.sweep.work import dataset_of
+from harness.commands.sweep.work import dataset_of, expected_data
 from harness.config.canonical import digest
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
@@ -204,7 +203,8 @@ def listed(sweep: Sweep) -> tuple[Catalogue, Costs]:
     base = planner.trial(0, ())
     if base.error:
         raise base.error
-    dataset = dataset_of(json.dumps([base.config["dataset"], dict(base.fingerprints)]), base.choices["dataset"] or "")
+    expected = expected_data(RunConfig.of(base.config), base.fingerprints)
+    dataset = dataset_of(expected, base.choices["dataset"] or "")
     _check_queries(RunConfig.of(base.config), dataset)
     costs = Costs.of(planner, dataset, cache_of(base))
     return catalogue(planner, dataset, base, costs), costs

@@ -1,0 +1,212 @@
+"""The work on one shard of a corpus: whatever a job needs lies in the cache, and so does what it finds.
+
+A job is plain data, so that it can be done in another process or on another node with the same cache and the same
+versions. Each result is one entry of the cache with an identity of its own: nothing that is finished is done twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from harness.config.canonical import digest
+from harness.config.components import build, identity, target_class
+from harness.data.files import json_lines, json_text
+from harness.data.shards import Shard, open_shard
+from harness.pipeline.cache import Cache
+from harness.pipeline.cached_parts import Caching
+from harness.pipeline.run_config import Node
+from harness.pipeline.stores import open_cache
+from harness.progress import silent
+from retrievers.base import Document, Failed, Query, Ranking, Retriever
+from retrievers.sharding import Summed
+
+KEPT = 2  # retrievers that a process keeps between jobs, with their models
+VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what is missing is computed again."
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """A shard and the retriever that works on it.
+
+    store: the cache, as `open_cache` takes it. node: the retriever's config. shard: the fingerprint of its documents.
+    summary: identity of the summary of the corpus; None for a retriever whose shards are independent.
+    queries: digest of the queries to search for; depth: how many documents of each.
+    """
+
+    store: str
+    node: Node
+    shard: str
+    summary: Mapping[str, Any] | None = None
+    queries: str = ""
+    depth: int = 0
+
+    @property
+    def index(self) -> dict[str, Any]:
+        """What decides the index of the shard: where shards are independent, as if it were a corpus."""
+        decides = {"retriever": identity(self.node), "documents": self.shard}
+        return decides | ({"summary": digest(self.summary)} if self.summary else {})
+
+    @property
+    def surveyed(self) -> dict[str, Any]:
+        """What decides the survey of the shard."""
+        return {"retriever": surveyor(self.node), "documents": self.shard}
+
+    @property
+    def ranking(self) -> dict[str, Any]:
+        """What decides the ranking of the shard, beside its depth."""
+        return {"index": self.index, "queries": self.queries}
+
+
+@dataclass(frozen=True)
+class SummaryJob:
+    """The shards of a corpus whose surveys are to be summed. shards: fingerprints; the rest as in `ShardJob`."""
+
+    store: str
+    node: Node
+    shards: tuple[str, ...]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"retriever": surveyor(self.node), "shards": digest(self.shards)}
+
+
+def surveyor(node: Node) -> dict[str, Any]:
+    """The identity of a retriever as far as it decides surveys and summaries."""
+    found, cls = identity(node), cast("type[Summed]", target_class(node, "retriever"))
+    return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
+
+
+def survey(job: ShardJob) -> None:
+    """Count what is to be summed over all shards."""
+    _survey_folder(job, open_cache(job.store))
+
+
+def summarise(job: SummaryJob) -> None:
+    """Sum the surveys of all shards."""
+    cache = open_cache(job.store)
+    surveys = [_survey_folder(ShardJob(job.store, job.node, shard), cache) for shard in job.shards]
+    retriever = cast(Summed, _retriever(job.store, json.dumps(job.node)))
+    cache.folder("summaries", job.identity, lambda folder: retriever.summarise(surveys, folder))
+
+
+def index(job: ShardJob) -> None:
+    """Index the shard."""
+    _index_folder(job, open_cache(job.store))
+
+
+def ask(job: ShardJob) -> None:
+    """Search for the best document alone, so that the vectors of the queries are in the cache for all shards."""
+    _opened(job, open_cache(job.store)).search(_queries(job), 1)
+
+
+def search(job: ShardJob) -> None:
+    """Search the shard."""
+    cache = open_cache(job.store)
+    cache.ranking(job.ranking, job.depth, lambda depth: _opened(job, cache).search(_queries(job), depth))
+
+
+def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
+    """Cache queries for the jobs that search for them. name: their digest."""
+    rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
+    cache.folder("queries", {"queries": name}, lambda folder: _write(folder / "queries.jsonl", json_text(rows)))
+
+
+def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
+    """Have a retriever open the index of a shard, which is built if it is missing; the folders that it reads."""
+    folders = [_index_folder(job, cache)]
+    if job.summary is None:
+        retriever.load(folders[0])
+    else:
+        folders.append(_summary_folder(job, cache))
+        cast(Summed, retriever).load_shard(*folders)
+    return folders
+
+
+def ranking_of(job: ShardJob, cache: Cache) -> Ranking:
+    """The ranking that `search` has cached. Failed where there is none."""
+
+    def missing(depth: int) -> Ranking:
+        raise Failed(
+            f"A shard was searched, and its ranking is not in the cache {job.store} under the name that it has here. "
+            "Do all nodes have the same versions, models and cache? Where they have other devices, number formats "
+            "differ: set encoder.dtype=float32."
+        )
+
+    return cache.ranking(job.ranking, job.depth, missing)
+
+
+def kind(node: Node) -> str | None:
+    """How a retriever's index can be cut: independent, summed, or None: not at all."""
+    found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
+    return found
+
+
+def whole(shards: Sequence[Shard]) -> tuple[str, ...]:
+    """The fingerprints of shards."""
+    return tuple(shard.fingerprint for shard in shards)
+
+
+def _opened(job: ShardJob, cache: Cache) -> Retriever:
+    retriever = _retriever(job.store, json.dumps(job.node))
+    open_index(retriever, job, cache)
+    return retriever
+
+
+def _index_folder(job: ShardJob, cache: Cache) -> Path:
+    def build_index(folder: Path) -> None:
+        retriever, documents = _retriever(job.store, json.dumps(job.node)), _documents(job, cache)
+        if job.summary is None:
+            retriever.index(documents, folder)
+        else:
+            survey, summary = _survey_folder(job, cache), _summary_folder(job, cache)
+            cast(Summed, retriever).index_shard(documents, survey, summary, folder)
+
+    resumes = getattr(target_class(job.node, "retriever"), "resumes", False)
+    return cache.folder("indexes", job.index, build_index, resumes)
+
+
+def _survey_folder(job: ShardJob, cache: Cache) -> Path:
+    def build_survey(folder: Path) -> None:
+        retriever = cast(Summed, _retriever(job.store, json.dumps(job.node)))
+        retriever.survey(_documents(job, cache), folder)
+
+    return cache.folder("surveys", job.surveyed, build_survey)
+
+
+def _summary_folder(job: ShardJob, cache: Cache) -> Path:
+    assert job.summary is not None
+    return _required(cache.found("summaries", job.summary), "The summary of the corpus", job.store)
+
+
+def _documents(job: ShardJob, cache: Cache) -> Sequence[Document]:
+    found = cache.found("documents", {"documents": job.shard})
+    return open_shard(_required(found, f"The shard {job.shard[:12]}… of the documents", job.store))
+
+
+def _queries(job: ShardJob) -> tuple[Query, ...]:
+    found = open_cache(job.store).found("queries", {"queries": job.queries})
+    folder = _required(found, "The list of queries", job.store)
+    return tuple(Query.of(**row) for _, row in json_lines(folder / "queries.jsonl"))
+
+
+def _required(folder: Path | None, what: str, store: str) -> Path:
+    if folder is None:
+        raise Failed(VANISHED.format(what=what, store=store))
+    return folder
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _retriever(store: str, node: str) -> Retriever:
+    """A retriever with its models, for all jobs of this process. node: its config as JSON."""
+    parts = Caching(open_cache(store), "", silent)
+    made: Retriever = build(json.loads(node), parts, "retriever")
+    return made
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
