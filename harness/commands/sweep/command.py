@@ -83,6 +83,7 @@ def run(sweep: Sweep, began: float) -> None:
     """Run the trials under a parent run, an earlier one where the sweep was started before."""
     settings, outputs = sweep.settings, Path(sweep.settings["outputs"]).absolute()
     folder = outputs / "sweeps" / sweep.sweep_id
+    sweep.launcher.check()
     with sweep_lock(folder) as token:
         tracker = sweep.tracker()
         tracker.connect(outputs)

@@ -24,7 +24,7 @@ from harness.pipeline.timing import MS
 from harness.tracking import provenance
 from harness.tracking.run_kind import RunKind, kind_of
 from harness.tracking.tracker import LESS_IS_BETTER, Tracker, member_tag
-from retrievers.base import BadInput
+from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -35,13 +35,23 @@ if TYPE_CHECKING:
 PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parallel
 
 
+class JobsLost(Failed):
+    """Jobs have ended without a result. of: number of the job -> how it ended, in one line."""
+
+    def __init__(self, message: str, of: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.of = of
+
+
 @dataclass(frozen=True)
 class HydraLauncher:
     """What a sweep uses of Hydra.
 
     overrides: the sweeper's params, then those of the command line.
     compose: overrides -> whole config. is_group: whether a key is a config group. parse: texts -> overrides.
-    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`.
+    check: raises BadInput or Failed where no job could be launched.
+    launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. JobsLost
+    where jobs of a scheduler ended without a result.
     serial: whether jobs run one after the other. trials_per_job: at most; None: the sweep decides.
     config_dir: the folder of `--config-dir`; None without one.
     """
@@ -50,6 +60,7 @@ class HydraLauncher:
     compose: Callable[[list[str]], DictConfig]
     is_group: Callable[[str], bool]
     parse: Callable[[list[str]], list[Override]]
+    check: Callable[[], None]
     launch: Callable[[list[list[str]], int], Sequence[JobReturn]]
     jobs: Jobs
     serial: bool

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from harness.commands.sweep import plan
 from harness.commands.sweep.auto.outcome import Automatic
-from harness.commands.sweep.definition import Sweep
+from harness.commands.sweep.definition import JobsLost, Sweep
 from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.report import watch
 from harness.commands.sweep.search import Study
@@ -27,6 +27,7 @@ from harness.commands.sweep.trials import (
 from harness.pipeline import timing
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, member_tag
+from retrievers.base import Failed
 
 
 class Forecast:
@@ -95,6 +96,7 @@ class Execution:
         self.trials: dict[int, Trial] = {}
         self.results: dict[int, Result] = {}
         self._launched = 0  # jobs
+        self._job_of: dict[int, int] = {}  # number of a trial -> of its job
 
     def run(self, course: Course) -> BaseException | None:
         """Run the trials; returns the error that ended the sweep early, if any."""
@@ -162,9 +164,14 @@ class Execution:
     def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:
         """Trials without a result have failed. error: what the launcher raised."""
         why = f"{type(error).__name__}: {error}" if error else "workers must share the outputs folder"
-        lost = f"its job ended without a result ({why.splitlines()[0]})"
+        if isinstance(error, JobsLost):
+            tell([str(error)])
+        elif isinstance(error, Failed):
+            why = str(error)
         for trial in trials:
             if trial.number not in self.results:
+                of_job = error.of.get(self._job_of.get(trial.number, -1)) if isinstance(error, JobsLost) else None
+                lost = f"its job ended without a result ({(of_job or why).splitlines()[0]})"
                 self.results[trial.number] = Result(trial.number, trial.key, None, "FAILED", error=lost)
 
     def _stop_workers(self) -> None:
@@ -177,6 +184,9 @@ class Execution:
         jobs = [replace(job, timed=bool(self.sweep.times)) for job in jobs]
         numbers = range(self._launched, self._launched + len(jobs))
         self._launched += len(jobs)
+        self._job_of |= {
+            trial.number: number for number, job in zip(numbers, jobs, strict=True) for trial in job.trials
+        }
         launcher = self.sweep.launcher
         launcher.jobs.write(self.context, dict(zip(numbers, jobs, strict=True)))
         overrides = [[*chain(*self.sweep.planner.words(job.trials[0].overrides))] for job in jobs]

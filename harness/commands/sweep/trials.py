@@ -143,6 +143,8 @@ def run_job(job: Job, context: Context) -> list[Result]:
     A launcher may restart a job whose worker died: trials in the journal are not repeated, and runs that are still
     RUNNING, from this start of the sweep or an earlier one, are adopted.
     """
+    if context.owner.read_text() != context.token:
+        return []  # another start has taken over while this job was queued
     gc.set_threshold(50_000)  # logging makes many objects: collecting garbage by default took 6 % of the time
     first = job.trials[0]
     tracker = recording.connected(first.config, PATIENCE)

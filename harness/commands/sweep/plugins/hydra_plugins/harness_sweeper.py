@@ -33,6 +33,7 @@ class PlannedSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         from harness.commands.sweep.command import sweep
         from harness.commands.sweep.definition import HydraLauncher
+        from harness.commands.sweep.submitted import Submitted
         from harness.commands.sweep.trials import Jobs
 
         jobs = Jobs()
@@ -40,6 +41,7 @@ class PlannedSweeper(Sweeper):
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.context, task_function=jobs, config=self.master
         )
+        submitted = Submitted(launcher) if type(launcher).__name__ in ("LocalLauncher", "SlurmLauncher") else None
         parser = OverridesParser.create(config_loader=loader)
         sweep(
             HydraLauncher(
@@ -47,7 +49,8 @@ class PlannedSweeper(Sweeper):
                 compose=lambda overrides: loader.load_sweep_config(self.master, overrides),
                 is_group=lambda key: bool(loader.get_group_options(key, ObjectType.CONFIG)),
                 parse=parser.parse_overrides,
-                launch=launcher.launch,
+                check=submitted.check if submitted else lambda: None,
+                launch=submitted.launch if submitted else launcher.launch,
                 jobs=jobs,
                 serial=type(launcher).__name__ == "BasicLauncher",
                 trials_per_job=self.trials_per_job,
