@@ -31,6 +31,7 @@ class _Stage:
 
 _stages: list[_Stage] = []  # outermost first
 _watcher: threading.Thread | None = None
+_listener: Progress | None = None  # who is told what is counted, instead of people
 
 
 @contextmanager
@@ -78,12 +79,25 @@ def _counted() -> None:
 
 
 @contextmanager
+def told(listener: Progress) -> Iterator[None]:
+    """Call a function with what is counted, and show nothing of it: another process asks this one how far it is."""
+    global _listener
+    _listener = listener
+    try:
+        yield
+    finally:
+        _listener = None
+
+
+@contextmanager
 def watch(label: str) -> Iterator[Progress]:
     """Provide a function `progress(done, total, unit)` to report work with; shows nothing until the first call.
 
     label: what is being worked on, such as the name of a retriever. A total of 0 is one that is not known.
     """
-    if sys.stderr.isatty():
+    if _listener is not None:
+        yield _listener
+    elif sys.stderr.isatty():
         yield from _bar(label)
     else:
         yield _lines(label)

@@ -22,6 +22,7 @@ import numpy as np
 
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
 Progress = Callable[[int, int, str], None]
+MOST_CORES = 4_096  # no machine has more
 
 
 class BadInput(ValueError):
@@ -356,7 +357,11 @@ class DocIds:
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Number of cores that this process may use: its share where HARNESS_CORES says so, or all that it may run on."""
+    if share := os.environ.get("HARNESS_CORES"):
+        if not share.isascii() or not share.isdigit() or not 0 < int(share) <= MOST_CORES:
+            raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")
+        return int(share)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

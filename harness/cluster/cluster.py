@@ -27,6 +27,8 @@ class Work(Generic[JobT, ResultT]):
     unit: what the progress counts, such as "documents".
     needs: "model": a job loads an encoder, so that few run at a time, each with many cores or a GPU; "cores": any
         number may run.
+    store: the folder or address of the cache that the jobs name, so that a cluster can tell whether all of its nodes
+        see it; None: they name none.
     """
 
     do: Callable[[JobT], ResultT]
@@ -34,6 +36,7 @@ class Work(Generic[JobT, ResultT]):
     sizes: Sequence[int]
     unit: str = "documents"
     needs: Literal["cores", "model"] = "cores"
+    store: str | None = None
 
 
 class Cluster(Protocol):

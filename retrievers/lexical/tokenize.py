@@ -20,7 +20,7 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Threads, did_you_mean
+from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean
 
 Characters = Annotated[int, AtMost(100, "every length up to it gives terms of its own")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
@@ -255,7 +255,7 @@ def kiwi_model(workers: int | None) -> Any:
     """The kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
     import kiwipiepy
 
-    return kiwipiepy.Kiwi(num_workers=-1 if workers is None else workers)
+    return kiwipiepy.Kiwi(num_workers=cores() if workers is None else workers)
 
 
 def _matching_tags(pattern: str) -> list[str]:

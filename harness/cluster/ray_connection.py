@@ -1,0 +1,177 @@
+"""The connection of this process to a Ray cluster, one at a time: joined by its address, or started for the command."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from retrievers.base import BadInput, cores
+
+ANSWER_SECONDS = 5.0  # within which the head of a cluster answers
+OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster of our own: jobs and results are small
+# The first bytes of HTTP/2, which Ray speaks, and the empty settings that follow: whoever speaks it answers in kind.
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+SETTINGS = 4  # the type of the frame that answers, its fourth byte
+HOW_TO_JOIN = (
+    "Put the token of the cluster on this machine, in RAY_AUTH_TOKEN or ~/.ray/auth_token, and set RAY_AUTH_MODE=token "
+    "(`ray get-auth-token --generate` made it on the head)."
+)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What this process is connected to.
+
+    head: HOST:PORT of the cluster's head.
+    asked: the address that was asked for; None: a cluster of this process alone.
+    ours: whether this module made the connection, and so ends it.
+    """
+
+    head: str
+    asked: str | None
+    ours: bool
+
+    def alive(self) -> bool:
+        """Whether the head still answers. Ray itself ends a process that has lost it, a minute later."""
+        return not _unanswered(self.head)
+
+
+_connection: Connection | None = None
+_folder: str | None = None  # of the files of a cluster of our own
+
+
+def ray_module() -> Any:
+    """Ray, which reports its use only if the user says so, and whose own lines stay in its logs."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns that this will be the default
+    try:
+        import ray
+        import ray._private.worker
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise BadInput("cluster=ray needs the package ray: pip install -c constraints.txt -e '.[ray]'") from None
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    # It prints what it notices of dead workers to standard output, where one document is expected.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    return ray
+
+
+def connect(address: str | None) -> Connection:
+    """The connection to a cluster; the same one as before if the address is.
+
+    address: HOST:PORT, or auto: one that runs on this machine; None: as RAY_ADDRESS says, else one of our own.
+    BadInput where there is no cluster, or it refuses us.
+    """
+    global _connection
+    where = "cluster.runtime.address" if address else "RAY_ADDRESS"
+    asked = address or os.environ.get("RAY_ADDRESS") or None
+    ray = ray_module()
+    if ray.is_initialized() and (_connection is None or _connection.asked == asked):
+        _connection = _connection or Connection(ray.get_runtime_context().gcs_address, asked, ours=False)
+        return _connection
+    disconnect()
+    if asked is not None:
+        _require_cluster(asked, where)
+    with _explained(f"{where}={asked}" if asked else "cluster=ray"):
+        _join(ray, asked) if asked else _start(ray)
+    _connection = Connection(ray.get_runtime_context().gcs_address, asked, ours=True)
+    return _connection
+
+
+def disconnect() -> None:
+    """Leave the cluster; one of our own ends."""
+    global _connection, _folder
+    if _connection is None or not _connection.ours:
+        return
+    _connection = None
+    ray_module().shutdown()
+    if _folder:
+        shutil.rmtree(_folder, ignore_errors=True)
+        _folder = None
+
+
+def _join(ray: Any, address: str) -> None:
+    ray.init(address, log_to_driver=False, configure_logging=False)
+    atexit.register(disconnect)
+
+
+def _start(ray: Any) -> None:
+    """A cluster of this machine alone, which nobody else reaches."""
+    global _folder
+    _folder = tempfile.mkdtemp(prefix="ray-")  # a short path: sockets lie in it
+    ray.init(
+        "local",
+        num_cpus=cores(),
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+        object_store_memory=OBJECTS,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=_folder,
+    )
+    atexit.register(disconnect)
+
+
+def _require_cluster(asked: str, where: str) -> None:
+    """BadInput where nothing answers at an address as Ray does. Ray itself would try for two minutes."""
+    if asked == "auto":
+        return
+    host, _, port = asked.rpartition(":")
+    if "://" in asked or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise BadInput(
+            f"{where}={asked}: give HOST:PORT of the cluster's head, as `ray start --head --port=6379` prints it, or "
+            "auto for a cluster that runs on this machine."
+        )
+    if problem := _unanswered(asked):
+        raise BadInput(
+            f"{where}={asked}: {problem}. Is the cluster running (`ray status --address={asked}`), and is this the "
+            "port of its head, not of its dashboard?"
+        )
+
+
+def _unanswered(address: str) -> str:
+    """What is wrong with the head of a cluster; nothing if it answers within seconds."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS") == "1":
+                return ""
+            connection.sendall(GREETING)
+            connection.settimeout(ANSWER_SECONDS)
+            answer = connection.recv(9)
+    except OSError as error:
+        return f"nothing answers there ({error.strerror or error})"
+    return "" if answer[3:4] == bytes([SETTINGS]) else "what answers there is not Ray"
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Ray's reasons for not connecting as BadInput. what: the address as it was given."""
+    import ray.exceptions
+
+    try:
+        yield
+    except BadInput:
+        raise
+    except ray.exceptions.AuthenticationError:
+        raise BadInput(
+            f"{what}: the cluster asks for a token, and this process has none or another one. {HOW_TO_JOIN}"
+        ) from None
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        if "nauthenticated" in reason or "InvalidAuthToken" in reason:
+            raise BadInput(f"{what}: the cluster refuses the token of this process. {HOW_TO_JOIN}") from None
+        raise BadInput(
+            f"{what}: this machine cannot work with the cluster: {reason:.600}. The command must run on a machine of "
+            "the cluster, with the same Python and the same Ray."
+        ) from None

@@ -1,0 +1,82 @@
+"""A Ray cluster whose nodes all run on this machine, for tests and for scripts/kill_nodes.py and benchmark_cluster.py.
+
+    from simulated_nodes import Nodes
+    with Nodes(4) as nodes:       # a head without cores, and four nodes with one core each
+        RayCluster(address=nodes.address).run(work)
+        nodes.kill(0)             # as a machine that loses power: all of its processes at once
+
+Ray takes a dead node for dead when it has not answered for about four seconds: HEALTH. Ray's own defaults notice a node
+whose connections are cut without a word within half a minute; a node whose processes are killed is noticed at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+OBJECTS = 100 * 2**20  # bytes of shared memory of a node
+HEALTH = {"health_check_period_ms": 1000, "health_check_timeout_ms": 1000, "health_check_failure_threshold": 3,
+          "health_check_initial_delay_ms": 1000}  # fmt: skip
+
+
+def family(pid: int) -> list[int]:
+    """A process and all of its descendants."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
+    except OSError:
+        return []
+    return [pid, *(one for child in children for one in family(int(child)))]
+
+
+class Nodes:
+    """A running cluster. count: of nodes with `cores` each, beside the head, which works on nothing."""
+
+    def __init__(self, count: int, cores: int = 1, **options: object) -> None:
+        from ray.cluster_utils import Cluster
+
+        from harness.cluster.ray_connection import ray_module
+
+        ray_module()
+        common = {"include_dashboard": False, "object_store_memory": OBJECTS}
+        self._cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": HEALTH, **common}
+        )
+        self._options = {"num_cpus": cores, **common, **options}
+        self._nodes: list[Any] = []
+        for _ in range(count):
+            self.add()
+        self._cluster.wait_for_nodes()
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def add(self) -> None:
+        """Start one more node."""
+        self._nodes.append(self._cluster.add_node(wait=False, **self._options))
+
+    def pids(self, number: int) -> list[int]:
+        """All processes of a node, its workers among them."""
+        started = [one.process.pid for kind in self._nodes[number].all_processes.values() for one in kind]
+        return [pid for one in started for pid in family(one)]
+
+    def kill(self, number: int) -> None:
+        """Kill all processes of a node at once."""
+        for pid in self.pids(number):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from harness.cluster.ray_connection import disconnect
+
+        disconnect()
+        self.close()

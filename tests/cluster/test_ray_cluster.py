@@ -1,0 +1,194 @@
+"""Work on shards on a Ray cluster, whose nodes are simulated on this machine."""
+
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import ray_jobs
+from simulated_nodes import Nodes
+
+from harness.cluster import ray_cluster, ray_crew, ray_worker
+from harness.cluster.cluster import Work
+from harness.cluster.ray_cluster import RayCluster
+from harness.cluster.ray_crew import Node, Shape
+from retrievers.base import BadInput, Failed, cores
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Two nodes with one core each."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(ray_jobs.__file__).parent)  # nodes import the jobs by their module's name
+    try:
+        with Nodes(2) as running:
+            yield running
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+@pytest.fixture
+def run(nodes):
+    def on_the_nodes(do, jobs, progress=None, **about):
+        work = Work(do, jobs, about.pop("sizes", [1] * len(jobs)), **about)
+        return RayCluster(10, nodes.address).run(work, progress)
+
+    return on_the_nodes
+
+
+def test_results_are_in_order_and_the_progress_counts_their_sizes(run):
+    seen = []
+    sizes = [1, 5, 2, 4]
+    assert run(ray_jobs.double, [1, 2, 3, 4], lambda *state: seen.append(state), sizes=sizes) == [2, 4, 6, 8]
+    assert seen[-1] == (12, 12, "documents")
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+def test_workers_are_kept_and_use_their_share_of_the_cores(run):
+    first = run(ray_jobs.where, [1, 2, 3, 4])
+    again = run(ray_jobs.where, [1, 2, 3, 4])
+    assert {pid for pid, *_ in first} == {pid for pid, *_ in again}
+    assert all((share, numba, libraries) == (1, 1, {1}) for _, share, numba, libraries in first)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("bad", BadInput, "^documents.jsonl:3: no text$"),
+        ("failed", Failed, "^the model writes nothing$"),
+        ("broken", Failed, r"(?s)a job failed on .* node .*ZeroDivisionError: division by zero"),
+        ("full", Failed, r"^/shared/cache/indexes: No space left on device \(on .* node .*\)\. Free some space there"),
+    ],
+)
+def test_a_job_that_fails_says_why(run, how, kind, message):
+    with pytest.raises(kind, match=message):
+        run(ray_jobs.fail, [how])
+    assert run(ray_jobs.double, [4]) == [8]
+
+
+def test_the_job_of_a_worker_that_died_is_done_again(run, tmp_path, caplog):
+    assert run(ray_jobs.die_once, [str(tmp_path / "a"), str(tmp_path / "b")]) == ["lived", "lived"]
+    assert "has died; another one takes its job over" in caplog.text
+
+
+def test_a_job_that_kills_its_workers_is_given_up(run):
+    with pytest.raises(Failed, match="lost its worker 3 times; perhaps the memory"):
+        run(ray_jobs.die, [1])
+
+
+def test_a_node_that_does_not_see_the_store_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "touch", lambda self: None)  # the file is nowhere
+    with pytest.raises(BadInput, match=rf"store\.path={tmp_path} is not shared with .* node "):
+        run(ray_jobs.double, [1], store=str(tmp_path))
+
+
+def test_the_file_that_nodes_must_see_is_gone_afterwards(run, tmp_path):
+    assert run(ray_jobs.double, [1], store=str(tmp_path / "cache")) == [2]
+    assert run(ray_jobs.double, [1], store="s3://bucket/cache") == [2]
+    assert not [*(tmp_path / "cache").iterdir()]
+
+
+@pytest.mark.parametrize("what", ["the code of retrieval-harness", "numpy"])
+def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
+    ours = ray_worker.versions()
+    monkeypatch.setattr(ray_crew, "versions", lambda: {**ours, what: "99"})
+    ray_cluster.dismiss()
+    with pytest.raises(BadInput, match=f"{what} differs: {ours[what]} on .* node .*, 99 here"):
+        run(ray_jobs.double, [1])
+
+
+def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
+    work = Work(ray_jobs.double, [1], [1])
+    with pytest.raises(
+        BadInput, match=r"encoding_gpus is 1, and no node .* \(3 nodes with 2 cores and 0 GPUs in all\)"
+    ):
+        RayCluster(10, nodes.address, encoding_gpus=1).run(work)
+    with pytest.raises(BadInput, match=r"encoding_cores is 64, and no node of the cluster has as many"):
+        RayCluster(10, nodes.address, encoding_cores=64).run(work)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "nothing answers there"),
+        ("nowhere.invalid:6379", "nothing answers there"),
+        ("ray://127.0.0.1:10001", "give HOST:PORT"),
+        ("127.0.0.1", "give HOST:PORT"),
+        ("127.0.0.1:99999", "give HOST:PORT"),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_at_once(address, message):
+    with pytest.raises(BadInput, match=f"cluster.runtime.address={address}: {message}"):
+        RayCluster(10, address).run(Work(ray_jobs.double, [1], [1]))
+
+
+def test_the_environment_may_name_the_cluster(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(BadInput, match=r"RAY_ADDRESS=127\.0\.0\.1:1: nothing answers there"):
+        RayCluster(10).run(Work(ray_jobs.double, [1], [1]))
+
+
+def test_a_server_that_is_not_ray_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(BadInput, match="what answers there is not Ray"):
+            RayCluster(10, f"127.0.0.1:{server.getsockname()[1]}").run(Work(ray_jobs.double, [1], [1]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shard": None}, "shard is null"),
+        ({"shard": 0}, "at least 1"),
+        ({"encoding_cores": 0}, "encoding_cores is 0"),
+        ({"encoding_gpus": -1}, "encoding_gpus is -1"),
+        ({"encoding_gpus": 1.5}, "whole number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(BadInput, match=message):
+        RayCluster(**arguments)
+
+
+def test_without_ray_the_command_that_installs_it_is_given(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BadInput, match=r"pip install -c constraints.txt -e '\.\[ray\]'"):
+        RayCluster(10).run(Work(ray_jobs.double, [1], [1]))
+
+
+def test_nothing_to_do_needs_no_cluster():
+    assert RayCluster(10, "127.0.0.1:1").run(Work(ray_jobs.double, [], [])) == []
+
+
+# A node of 16 cores and 4 GPUs: (workers, cores of each). Half a GPU a worker is 8 workers of 2 cores.
+@pytest.mark.parametrize(
+    ("shape", "workers"),
+    [
+        (Shape(None), (1, 16)),
+        (Shape(5), (3, 5)),
+        (Shape(17), (0, 17)),
+        (Shape(None, 1), (4, 4)),
+        (Shape(None, 0.5), (8, 2)),
+        (Shape(2, 2), (2, 2)),
+        (Shape(None, 8), (0, 16)),
+    ],
+)
+def test_a_node_has_room_for_workers(shape, workers):
+    assert shape.on(Node("a", "host", 16, 4)) == workers
+
+
+@pytest.mark.parametrize("share", ["0", "-1", "two", "4097", "²"])
+def test_a_share_of_cores_is_a_number(share, monkeypatch):
+    monkeypatch.setenv("HARNESS_CORES", share)
+    with pytest.raises(BadInput, match="HARNESS_CORES="):
+        cores()
