@@ -3,7 +3,8 @@
     python scripts/benchmark_tracking_server.py rates     # 1, 2, 4 and 8 processes; the server and local SQLite
     python scripts/benchmark_tracking_server.py many      # 5,000 light and 200 full runs by 8 processes, then read
     python scripts/benchmark_tracking_server.py faults    # a process, the server and PostgreSQL killed meanwhile
-    python scripts/benchmark_tracking_server.py many --runs 500 --full 20    # less
+    python scripts/benchmark_tracking_server.py sweeps    # the same to `harness sweep` with joblib and 8 workers
+    python scripts/benchmark_tracking_server.py many --runs 500 --full 20 --where server    # less
 
 A run is made once with `harness run` on the sample. Its record and files are then logged again and again through the
 project's own tracker, as a sweep logs a trial, each time with another value and another trial key. At the end every
@@ -13,12 +14,14 @@ Servers are those of tracking_servers.py, on this machine: they share its cores 
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import hashlib
 import json
 import multiprocessing
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,7 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,12 @@ CONFIG = "config.yaml"
 EXPERIMENT = "bench"
 WORKERS = 8
 SPAWN = multiprocessing.get_context("spawn")
+HARNESS = (sys.executable, "-c", "from harness.cli import main; main()")
+TRIALS = 200  # of a sweep
+SWEEP = (
+    *("sweep", "tokenizer=whitespace,char_ngram", "gate=score", "gate.threshold=range(0,100)", "format=json"),
+    *("hydra/launcher=joblib", f"hydra.launcher.n_jobs={WORKERS}", "hydra.sweeper.trials_per_job=10"),
+)
 PAUSE = 30.0  # seconds that a killed server stays away: longer than a request is repeated
 SYNCS = 3  # calls of `harness doctor sync`: the first may meet a database that is only just back
 
@@ -210,21 +219,22 @@ def rates(folder: Path, template: Template, runs: int) -> None:
                 print(f"| {label} | {workers} | {rate(work)} |", flush=True)
 
 
-def many(folder: Path, template: Template, full: Template, runs: int, full_runs: int) -> list[str]:
-    """Thousands of runs by 8 processes into the server; the commands that read them; the same into SQLite."""
-    wrong = []
-    with tracking_servers() as servers:
-        places = (("server", servers.mlflow.address), ("SQLite", f"sqlite:///{folder / 'many.db'}"))
-        for label, uri in places:
+def many(folder: Path, light: Template, full: Template, chosen: argparse.Namespace, runs: int) -> list[str]:
+    """Thousands of runs by 8 processes, into the server and into SQLite; the commands that read them."""
+    wrong: list[str] = []
+    for label in ("server", "SQLite") if chosen.where == "both" else (chosen.where,):
+        with ExitStack() as stack:
+            servers = stack.enter_context(tracking_servers()) if label == "server" else None
+            uri = servers.mlflow.address if servers else f"sqlite:///{folder / 'many.db'}"
             print(f"\n{label}\n\n| detail | runs | runs/s | ms of a run, median | 95 % |\n|---|---:|---:|---:|---:|")
-            light_work = template.work(folder / f"{label}-light", uri, runs, WORKERS)
-            full_work = full.work(folder / f"{label}-full", uri, full_runs, WORKERS, "full")
-            for work in (light_work, full_work):
+            works = [light.work(folder / f"{label}-light", uri, runs, WORKERS)]
+            works += [full.work(folder / f"{label}-full", uri, chosen.full, WORKERS, "full")] if chosen.full else []
+            for work in works:
                 run_all(work)
                 print(f"| {work.detail} | {rate(work)} |", flush=True)
-            for work in (light_work, full_work):
-                wrong += check(work, in_object_store(servers) if label == "server" else None)
-            read(light_work)
+            for work in works:
+                wrong += check(work, in_object_store(servers) if servers else None)
+            read(works[0])
     return wrong
 
 
@@ -232,10 +242,8 @@ def read(work: Work) -> None:
     """Seconds of the commands that read the runs."""
     for words in (["runs"], ["board"], ["export"]):
         outputs = work.outputs / "reading"
-        command = [
-            *(sys.executable, "-c", "from harness.cli import main; main()", *words, f"experiment_name={EXPERIMENT}"),
-            *(f"tracking.uri={work.uri}", f"outputs={outputs}", "format=json"),
-        ]
+        where = [f"experiment_name={EXPERIMENT}", f"tracking.uri={work.uri}", f"outputs={outputs}", "format=json"]
+        command = [*HARNESS, *words, *where]
         began = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, cwd=work.outputs)
         seconds = time.perf_counter() - began
@@ -269,9 +277,57 @@ def faults(folder: Path, template: Template, runs: int) -> list[str]:
         codes = [process.exitcode for process in processes.values()]
         unsent = sum(not entry["sent"] for entry in work.entries())
         print(f"exit codes {codes}; {unsent} runs in the outbox")
-        synced = [_sync(work) for _ in range(SYNCS)]
+        synced = [_sync(work.outputs) for _ in range(SYNCS)]
         print(f"harness doctor sync: {'; '.join(synced)}")
         return check(work, in_object_store(servers)) + [f"a process ended with {code}" for code in codes if code]
+
+
+def sweeps(folder: Path) -> list[str]:
+    """`harness sweep` with joblib and 8 workers: undisturbed, with a worker killed, with the server killed a while."""
+    wrong = []
+    with tracking_servers() as servers:
+        for name in ("undisturbed", "worker", "server"):
+            outputs = folder / name
+            outputs.mkdir()
+            words = [*SWEEP, f"experiment_name={name}", f"outputs={outputs}", f"tracking.uri={servers.mlflow.address}"]
+            began = time.perf_counter()
+            process = subprocess.Popen([*HARNESS, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while process.poll() is None and _in_journal(outputs) < TRIALS // 4:
+                time.sleep(0.05)
+            if name == "worker":
+                os.kill(_worker_of(process.pid), signal.SIGKILL)
+            elif name == "server":
+                servers.mlflow.kill()
+                time.sleep(PAUSE)
+                servers.mlflow.start()
+            code = process.wait()
+            print(f"{name}: exit code {code} after {time.perf_counter() - began:.0f} s, "
+                  f"{_in_journal(outputs)} trials; doctor sync: {_sync(outputs)}", flush=True)  # fmt: skip
+            again = subprocess.run([*HARNESS, *words], capture_output=True, text=True)
+            plan = json.loads(again.stdout)["trials"] if again.returncode == 0 else again.stderr[-500:]
+            tracker = MlflowTracker(servers.mlflow.address)
+            tracker.connect(outputs)
+            trials = tracker.runs(name, {"harness.verb": "run"})
+            finished = Counter(run.tags["trial_key"] for run in trials if run.status == "FINISHED")
+            statuses = dict(Counter(run.status for run in trials))
+            print(f"  the same command again: exit code {again.returncode}, {plan}; then {statuses}", flush=True)
+            if len(finished) != TRIALS or max(finished.values()) > 1 or "RUNNING" in statuses or again.returncode:
+                wrong.append(f"{name}: {len(finished)} different trials are FINISHED, {statuses}")
+    return wrong
+
+
+def _in_journal(outputs: Path) -> int:
+    return sum(file.read_bytes().count(b'"number"') for file in outputs.glob("sweeps/*/journal.jsonl"))
+
+
+def _worker_of(pid: int) -> int:
+    """A process that joblib has started for a sweep, and that has worked longest."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    threads = [int(child) for task in Path(f"/proc/{pid}/task").iterdir()
+               for child in (task / "children").read_text().split()]  # fmt: skip
+    workers = {int(one) for one in (*children, *threads) if b"loky" in Path(f"/proc/{one}/cmdline").read_bytes()}
+    busy = {one: int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11]) for one in workers}
+    return max(busy, key=lambda one: busy[one])
 
 
 def _wait_until(work: Work, count: int) -> None:
@@ -279,10 +335,9 @@ def _wait_until(work: Work, count: int) -> None:
         time.sleep(0.05)
 
 
-def _sync(work: Work) -> str:
-    words = ["doctor", "sync", f"outputs={work.outputs}", "format=json"]
-    command = [sys.executable, "-c", "from harness.cli import main; main()", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=work.outputs)
+def _sync(outputs: Path) -> str:
+    words = ["doctor", "sync", f"outputs={outputs}", "format=json"]
+    done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, cwd=outputs)
     if not done.stdout:
         return f"exit code {done.returncode}: {done.stderr[-1000:]}"
     document = json.loads(done.stdout)
@@ -315,20 +370,23 @@ def templates(details: Sequence[str]) -> Iterator[tuple[Path, list[Template]]]:
 
 def main() -> int:
     options = parser(__doc__)
-    options.add_argument("what", choices=("rates", "many", "faults"))
+    options.add_argument("what", choices=("rates", "many", "faults", "sweeps"))
     options.add_argument("--runs", type=int, help="light runs: rates 300 for each row, many 5000, faults 1000")
     options.add_argument("--full", type=int, default=200, help="many: full runs")
+    options.add_argument("--where", choices=("server", "SQLite", "both"), default="both", help="many: the store")
     chosen = options.parse_args()
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    runs = chosen.runs or {"rates": 300, "many": 5000, "faults": 1000}[chosen.what]
+    runs = chosen.runs or {"rates": 300, "many": 5000, "faults": 1000, "sweeps": TRIALS}[chosen.what]
     wrong: list[str] = []
     with templates(["light", "full"] if chosen.what == "many" else ["light"]) as (folder, made):
         if chosen.what == "rates":
             rates(folder, made[0], runs)
         elif chosen.what == "many":
-            wrong = many(folder, made[0], made[1], runs, chosen.full)
-        else:
+            wrong = many(folder, made[0], made[1], chosen, runs)
+        elif chosen.what == "faults":
             wrong = faults(folder, made[0], runs)
+        else:
+            wrong = sweeps(folder)
     print("\n".join(wrong[:20]))
     return 1 if wrong else 0
 
