@@ -7,9 +7,11 @@ import os
 import shutil
 import sqlite3
 import sys
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -125,6 +127,22 @@ def lite(tmp_path_factory):
     """A folder of milvus-lite, which serves this process alone."""
     pytest.importorskip("milvus_lite", reason="needs the extra [milvus]")
     return tmp_path_factory.mktemp("milvus") / "lite.db"
+
+
+@pytest.fixture
+def fresh_lite(tmp_path_factory, monkeypatch):
+    """A milvus-lite of this test alone, named by the environment: the folder of its data."""
+    pytest.importorskip("pymilvus", reason="needs the extra [milvus]")
+    manager = pytest.importorskip("milvus_lite", reason="needs the extra [milvus]").server_manager_instance
+    from pymilvus.client import grpc_handler
+
+    path = tmp_path_factory.mktemp("milvus") / "lite.db"
+    soon = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.005)))
+    monkeypatch.setattr(grpc_handler, "time", soon)  # it asks twice a second whether a server is ready
+    monkeypatch.setenv("HARNESS_MILVUS_URI", str(path))
+    monkeypatch.delenv("HARNESS_MILVUS_TOKEN", raising=False)
+    yield path
+    manager.release_server(str(path))
 
 
 @pytest.fixture(params=["lite", "server"])

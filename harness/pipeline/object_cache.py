@@ -94,6 +94,9 @@ class ObjectCache(Cache):
     def entries(self) -> list[Entry]:
         return object_listing.entries(self._bucket)
 
+    def contents(self, name: str) -> Iterator[bytes]:
+        return object_listing.contents(self._bucket, name)
+
     def remove(self, entry: Entry) -> bool:
         from filelock import FileLock, Timeout
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.pipeline.bucket import Bucket, Content, Found
@@ -31,6 +33,17 @@ def entries(bucket: Bucket) -> list[Entry]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         manifests = dict(zip(kept, pool.map(lambda name: bucket.read(f"{name}/{MANIFEST}"), kept), strict=True))
     return [_described(name, objects, manifests.get(name)) for name, objects in sorted(folders.items())]
+
+
+def contents(bucket: Bucket, name: str) -> Iterator[bytes]:
+    """What is in each file `name` of a finished entry, wherever in the entry; damaged files are left out."""
+    finished = {f"{one.kind}/{one.key}" for one in entries(bucket) if one.state == "finished"}
+    wanted = re.compile(rf"(?:.*/)?{re.escape(name)}\.([0-9a-f]{{{CHECKSUM}}})")
+    for one in bucket.listed(""):
+        if (found := wanted.fullmatch(one.name)) and _folder(one.name) in finished:
+            content = bucket.read(one.name)  # None: another process has just removed it
+            if content and hashlib.sha256(content.data).hexdigest().startswith(found[1]):
+                yield content.data
 
 
 def _folder(name: str) -> str:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking
+from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
+from retrievers.dense.token_search import ENGINES
 from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest, write_whole
 
 if TYPE_CHECKING:
@@ -166,6 +167,9 @@ class Sparse:
     dtype: number format the transformer computes in; `auto` as `models.dtype_for` chooses.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available.
     batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere.
+    engine: `sparse`, an inverted index in the folder; or `milvus`: Milvus proposes documents by the weights in float32,
+        and they are scored as by `sparse`. `search` then measures `certified`, the share of queries whose documents are
+        certainly those of `sparse`.
     """
 
     model: str | None
@@ -175,6 +179,7 @@ class Sparse:
     dtype: models.Dtype = "auto"
     device: str | None = None
     batch_tokens: models.BatchTokens | None = None
+    engine: str = "sparse"
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
 
     recorded_as = "retriever/bge_m3_sparse"
@@ -185,17 +190,26 @@ class Sparse:
     def __post_init__(self) -> None:
         source = models.ModelSource(self.model, self.revision, self.path)
         compute = models.Compute(self.dtype, self.device, self.batch_tokens)
+        if self.engine not in ENGINES:
+            near = did_you_mean(str(self.engine), ENGINES)
+            raise BadInput(f"engine is {self.engine!r}: choose one of {', '.join(ENGINES)}.{near}")
         self._transformer = _Transformer(source, compute, self.max_length, "sparse_linear.pt")
+        self._index = ENGINES[self.engine]()
         self._doc_ids: DocIds | None = None
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the scores: the model's files, the number format and max_length."""
-        return cls(**arguments)._transformer.identify()
+        """What decides the scores: the model's files, the number format and max_length; and an engine that proposes."""
+        made = cls(**arguments)
+        return made._transformer.identify() | ({"engine": made.engine} if made.engine != "sparse" else {})
 
     def require_model(self) -> None:
         """BadInput where there is no such model; nothing is downloaded."""
         models.require(self._transformer.source)
+
+    def check_data(self, doc_ids: Sequence[str], queries: Sequence[Query]) -> None:
+        """BadInput or Failed where the engine cannot be used."""
+        self._index.check()
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
@@ -216,7 +230,7 @@ class Sparse:
         identity = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
         if identity != self._identity():
             raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity()}")
-        self._postings = Postings.load(folder)
+        self._index.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
@@ -226,19 +240,17 @@ class Sparse:
         if k < 0:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         width = min(k, len(self._doc_ids))
-        docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
-        if docs.size:
-            texts, text_of = _numbered([query.text for query in queries])
-            for batch in self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}"):
-                ends = np.cumsum(batch.lengths)
-                for text, start, end in zip(batch.rows, ends - batch.lengths, ends, strict=True):
-                    best, values = self._postings.best(batch.tokens[start:end], batch.weights[start:end], width)
-                    rows = text_of == text
-                    docs[rows, : len(best)], scores[rows, : len(best)] = best, values
-        return self._doc_ids.ranking(queries, docs, scores)
+        if not queries or not width:
+            nothing = np.empty((len(queries), 0))
+            return self._doc_ids.ranking(queries, nothing.astype(np.int32), nothing)
+        texts, text_of = _numbered([query.text for query in queries])
+        batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
+        found = self._index.search(Weights.joined([*batches]), width, self.progress)
+        return self._doc_ids.ranking(queries, found.docs[text_of], found.scores[text_of], **found.measured)
 
     def _identity(self) -> dict[str, Any]:
-        return {"version": self.version, **self._transformer.identify()}
+        own = {"engine": self.engine} if self.engine != "sparse" else {}
+        return {"version": self.version, **self._transformer.identify(), **own}
 
     def _build(self, documents: Sequence[Document], folder: Path) -> None:
         texts, text_of = _numbered([document.indexed_text for document in documents])
@@ -254,7 +266,7 @@ class Sparse:
                 blocks.add(batch)
         finally:
             blocks.write()
-        Postings.of(blocks.read(), text_of).save(folder)
+        self._index.build(Postings.of(blocks.read(), text_of), len(documents), folder, self.progress)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
         """Token weights of the texts, batch by batch.

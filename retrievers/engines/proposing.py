@@ -38,6 +38,14 @@ class Proposer(Protocol):
         ...
 
 
+class Found(NamedTuple):
+    """The documents of Q queries, as in Certified. measured: what the search measured about itself."""
+
+    docs: np.ndarray
+    scores: np.ndarray
+    measured: dict[str, float]
+
+
 class Certified(NamedTuple):
     """The best documents of Q queries.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +25,12 @@ from retrievers.base import (
     Query,
     Ranking,
     Threads,
-    cores,
     did_you_mean,
 )
+from retrievers.engines.proposing import Found
 from retrievers.lexical import bm25_shards
 from retrievers.lexical.bm25_formula import VARIANTS, Parameters, idf_of
+from retrievers.lexical.bm25_postings import LocalPostings, Postings, ProposedPostings, Terms, load, read_only
 from retrievers.lexical.bm25_shards import Columns, ShardTerms, Summary, mean_length
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
@@ -66,7 +66,10 @@ class BM25:
     b: how much long documents are penalised, 0 to 1.
     delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0.
     epsilon: for `okapi`, at least 0.
-    engine: `sparse`, or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
+    engine: `sparse`; `milvus`: Milvus proposes documents by the same weights in float32, for all variants except
+        `okapi`, whose weights may be negative; or `rank_bm25`: the library itself as a slow reference, for all variants
+        except `lucene`. With `milvus`, scores are computed as by `sparse`, and `search` measures `certified`, the share
+        of queries whose documents are certainly those of `sparse`.
     threads: number of search threads, at least 1; None: one per core. Changes the running time, not the scores.
     """
 
@@ -109,6 +112,11 @@ class BM25:
             raise BadInput(
                 f"engine=rank_bm25 has no variant={self.variant}: use okapi, l or plus, or set engine=sparse."
             )
+        if self.engine == "milvus" and variant.negative:
+            raise BadInput(
+                f"engine=milvus takes no variant={self.variant}, whose weights may be negative: use lucene, l or plus, "
+                "or set engine=sparse."
+            )
         if self.engine == "rank_bm25" and self.k1 == 0:
             raise BadInput("engine=rank_bm25 divides 0 by 0 at k1=0: use engine=sparse, or k1 above 0.")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
@@ -117,7 +125,7 @@ class BM25:
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called."""
         DocIds.save(folder, documents)
-        self._engine.build(self._tokens(documents), folder)
+        self._engine.build(self._tokens(documents), folder, self.progress)
         (folder / "bm25.json").write_text(json.dumps(self._identity), encoding="ascii")
         self.load(folder)
 
@@ -134,8 +142,13 @@ class BM25:
         if k < 0:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         width = min(k, len(self._doc_ids))
-        docs, scores = self._engine.search(self.tokenizer([query.text for query in queries], self.progress), width)
-        return self._doc_ids.ranking(queries, docs, scores)
+        tokens = self.tokenizer([query.text for query in queries], self.progress)
+        docs, scores, measured = self._engine.search(tokens, width, self.progress)
+        return self._doc_ids.ranking(queries, docs, scores, **measured)
+
+    def check_data(self, doc_ids: Sequence[str], queries: Sequence[Query]) -> None:
+        """BadInput or Failed where the engine cannot be used."""
+        self._engine.check()
 
     def check_sharding(self) -> None:
         """BadInput for engine=rank_bm25, whose index cannot be cut."""
@@ -155,7 +168,7 @@ class BM25:
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
         """As in Summed."""
         DocIds.save(folder, documents)
-        self._shards.build_shard(self._tokens(documents), survey, summary, folder)
+        self._shards.build_shard(self._tokens(documents), (survey, summary), folder, self.progress)
         (folder / "bm25.json").write_text(json.dumps(self._shard_identity), encoding="ascii")
 
     def load_shard(self, folder: Path, summary: Path) -> None:
@@ -187,60 +200,70 @@ class BM25:
 class _Engine(Protocol):
     """Builds an index of token ids in a folder and searches it."""
 
-    def __init__(self, parameters: Parameters, threads: int | None) -> None: ...
+    def check(self) -> None:
+        """BadInput or Failed where it cannot be used, before any work is done."""
+        ...
 
-    def build(self, tokens: Tokens, folder: Path) -> None: ...
+    def build(self, tokens: Tokens, folder: Path, progress: Progress | None) -> None: ...
 
     def load(self, folder: Path) -> None: ...
 
-    def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """(docs int32, scores float64), both [Q, width], as in Ranking; docs are indices into the corpus."""
+    def search(self, queries: Tokens, width: int, progress: Progress | None) -> Found:
+        """The `width` best documents of each query; documents are numbers in the corpus."""
         ...
 
 
 class _Sparse:
-    """Precomputed scores per posting in memory maps, summed by compiled kernels on all cores.
+    """A precomputed score for each posting.
 
-    starts.npy, docs.npy and scores.npy are laid out as _bm25_kernels describes. An index of the whole corpus has its
-    vocabulary.json and floors.npy, too; one of a shard has terms.npy, the numbers of its terms in the corpus.
+    The postings are written as `Postings` has them. An index of the whole corpus has its vocabulary.json and
+    floors.npy, too; one of a shard has terms.npy, the numbers of its terms in the corpus.
     """
 
-    def __init__(self, parameters: Parameters, threads: int | None) -> None:
+    def __init__(self, parameters: Parameters, postings: Postings) -> None:
         self._parameters = parameters
-        self._threads = threads or cores()
+        self._postings = postings
         self._columns: Callable[[tuple[str, ...]], tuple[Columns, np.ndarray]]
 
-    def build(self, tokens: Tokens, folder: Path) -> None:
+    def check(self) -> None:
+        self._postings.check()
+
+    def build(self, tokens: Tokens, folder: Path, progress: Progress | None) -> None:
         starts = _counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))
         idf = idf_of(np.diff(starts), len(tokens), self._parameters)
-        self._fill(tokens.ids, tokens.offsets, starts, idf, mean_length(len(tokens.ids), len(tokens)), folder)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         np.save(folder / "floors.npy", idf * self._floor)
+        docs, scores = self._weighed(tokens, starts, idf, mean_length(len(tokens.ids), len(tokens)))
+        self._postings.build(starts, docs, scores, len(tokens), folder, progress)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
         """Write what is to be summed over all shards."""
         bm25_shards.survey(tokens, np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))), folder)
 
-    def build_shard(self, tokens: Tokens, survey: Path, summary: Path, folder: Path) -> None:
-        """The index of a shard, weighed by the statistics of the corpus."""
+    def build_shard(
+        self, tokens: Tokens, statistics: tuple[Path, Path], folder: Path, progress: Progress | None
+    ) -> None:
+        """The index of a shard, weighed by the statistics of the corpus. statistics: its survey, and the summary."""
+        survey, summary = statistics
         corpus = bm25_shards.opened(summary)
         ids, numbers = bm25_shards.by_number(tokens, corpus.numbers_of(survey))
         starts = _counted(ids, tokens.offsets, len(numbers))
         idf = _corpus_idf(corpus, self._parameters)[numbers]
-        self._fill(ids, tokens.offsets, starts, idf, corpus.mean_length, folder)
         np.save(folder / "terms.npy", numbers)
+        mine = Tokens(tokens.vocabulary, ids, tokens.offsets)
+        docs, scores = self._weighed(mine, starts, idf, corpus.mean_length)
+        self._postings.build(starts, docs, scores, len(tokens), folder, progress)
 
-    def _fill(
-        self, ids: np.ndarray, offsets: np.ndarray, starts: np.ndarray, idf: np.ndarray, mean: float, folder: Path
-    ) -> None:
-        """Write the postings of documents. ids, offsets: as in Tokens. idf: float64 [V]. mean: length of a document."""
+    def _weighed(
+        self, tokens: Tokens, starts: np.ndarray, idf: np.ndarray, mean: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The postings of documents: (docs int32, scores float64). idf: float64 [V]. mean: length of a document."""
         from retrievers.lexical._bm25_kernels import fill_postings
 
-        docs, scores = fill_postings(_read_only(ids), _read_only(offsets), starts)
+        docs, scores = fill_postings(read_only(tokens.ids), read_only(tokens.offsets), starts)
         if len(docs):
-            self._weigh(starts, docs, scores, idf, np.diff(offsets) / mean)
-        for name, values in (("starts", starts), ("docs", docs), ("scores", scores)):
-            np.save(folder / f"{name}.npy", values)
+            self._weigh(starts, docs, scores, idf, np.diff(tokens.offsets) / mean)
+        return docs, scores
 
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
@@ -269,58 +292,43 @@ class _Sparse:
     def load(self, folder: Path) -> None:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         numbers = {term: i for i, term in enumerate(vocabulary)}
-        starts = self._open(folder)
-        columns = Columns(starts[:-1], starts[1:], _load(folder, "floors"))
+        starts = self._postings.load(folder, len(vocabulary))
+        columns = Columns(starts[:-1], starts[1:], load(folder, "floors"))
         self._columns = lambda terms: (columns, np.array([numbers.get(term, -1) for term in terms], np.int64))
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """Open what `build_shard` wrote."""
-        corpus = bm25_shards.opened(summary)
+        corpus, numbers = bm25_shards.opened(summary), load(folder, "terms")
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
-        self._columns = ShardTerms(_load(folder, "terms"), self._open(folder), corpus, idf, self._floor).columns
+        starts = self._postings.load(folder, len(numbers))
+        self._columns = ShardTerms(numbers, starts, corpus, idf, self._floor).columns
 
-    def _open(self, folder: Path) -> np.ndarray:
-        """Memory-map the postings; where those of each term start."""
-        self._docs, self._scores = _load(folder, "docs"), _load(folder, "scores")
-        return _load(folder, "starts")
+    def search(self, queries: Tokens, width: int, progress: Progress | None) -> Found:
+        """As in _Engine."""
+        terms = self._known(queries)
+        if width == 0 or not len(terms.places):
+            return Found(np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width)), {})
+        return self._postings.search(terms, width, progress)
 
-    def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
-        columns, terms, offsets = self._known(queries)
-        if width == 0 or not len(terms):
-            return docs, scores
-        from retrievers.lexical import _bm25_kernels
-
-        def run(first: int, last: int) -> None:
-            _bm25_kernels.search(*columns, self._docs, self._scores, terms, offsets, first, last, docs, scores)
-            # Rows come sorted by document: a stable sort leaves ties in that order.
-            order = np.argsort(-scores[first:last], axis=1, kind="stable")
-            docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
-            scores[first:last] = np.take_along_axis(scores[first:last], order, axis=1)
-
-        # Several parts per thread, since queries differ in cost.
-        borders = np.linspace(0, len(queries), 1 + min(8 * self._threads, len(queries))).astype(int).tolist()
-        with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(run, borders[:-1], borders[1:]))
-        scores[docs < 0] = 0.0
-        return docs, scores
-
-    def _known(self, queries: Tokens) -> tuple[Columns, np.ndarray, np.ndarray]:
-        """(columns, terms, offsets): the queries' terms as columns, without unknown terms; offsets as in Tokens."""
+    def _known(self, queries: Tokens) -> Terms:
+        """The queries' terms, without unknown ones."""
         columns, places = self._columns(queries.vocabulary)
         terms = places[queries.ids]
         offsets = np.concatenate([[0], np.cumsum(terms >= 0)])[queries.offsets]
-        return Columns(*map(_read_only, columns)), terms[terms >= 0], offsets
+        return Terms(columns, terms[terms >= 0], offsets)
 
 
 class _Library:
     """The library rank_bm25 with the same candidates and the same order of ties: a slow reference."""
 
-    def __init__(self, parameters: Parameters, threads: int | None) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._scorer: Any = None
 
-    def build(self, tokens: Tokens, folder: Path) -> None:
+    def check(self) -> None:
+        """Nothing is needed."""
+
+    def build(self, tokens: Tokens, folder: Path, progress: Progress | None) -> None:
         tokens.save(folder)
 
     def load(self, folder: Path) -> None:
@@ -335,10 +343,10 @@ class _Library:
         make = getattr(rank_bm25, str(VARIANTS[p.variant].library))
         self._scorer = make(tokens.lists(), k1=p.k1, b=p.b, **extra)
 
-    def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: Tokens, width: int, progress: Progress | None) -> Found:
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
         if self._scorer is None:
-            return docs, scores
+            return Found(docs, scores, {})
         for row, terms in enumerate(queries.lists()):
             unique = set(terms)
             shares = np.array([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
@@ -349,10 +357,15 @@ class _Library:
             best = np.argsort(-values, kind="stable")[:width]  # stable: ties stay in ascending order of doc_id
             docs[row, : len(best)] = candidates[best]
             scores[row, : len(best)] = values[best]
-        return docs, scores
+        return Found(docs, scores, {})
 
 
-ENGINES: dict[str, type[_Engine]] = {"sparse": _Sparse, "rank_bm25": _Library}
+# The value of `engine` -> what makes the engine of parameters and a number of threads.
+ENGINES: dict[str, Callable[[Parameters, int | None], _Engine]] = {
+    "sparse": lambda parameters, threads: _Sparse(parameters, LocalPostings(threads)),
+    "milvus": lambda parameters, threads: _Sparse(parameters, ProposedPostings()),
+    "rank_bm25": lambda parameters, threads: _Library(parameters),
+}
 
 
 @functools.lru_cache(maxsize=2)  # the shards that a process works on share it
@@ -365,7 +378,7 @@ def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
     """Where each term's postings start, int64 [n_terms + 1]; read-only."""
     from retrievers.lexical._bm25_kernels import count_postings
 
-    return _read_only(count_postings(_read_only(ids), _read_only(offsets), n_terms))
+    return read_only(count_postings(read_only(ids), read_only(offsets), n_terms))
 
 
 def _check_choice(name: str, value: object, known: dict[str, Any]) -> None:
@@ -376,13 +389,3 @@ def _check_choice(name: str, value: object, known: dict[str, Any]) -> None:
 def _check_number(name: str, value: object, largest: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
         raise BadInput(f"{name} is {value!r}: give a number from 0 to {largest:,.0f}.")
-
-
-def _load(folder: Path, name: str) -> np.ndarray:
-    return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-
-
-def _read_only(values: np.ndarray) -> np.ndarray:
-    view = values.view()
-    view.flags.writeable = False
-    return view

@@ -43,6 +43,7 @@ class Variant:
     weight: Callable[[np.ndarray, np.ndarray, Parameters], np.ndarray]
     delta: float | None = None  # default value; None: the formula has no delta
     everywhere: bool = False  # whether idf * delta is added to every document, also where the term is absent
+    negative: bool = False  # whether a posting may score 0 or less
     library: str | None = None  # class of rank_bm25 that computes the same scores
 
 
@@ -54,6 +55,7 @@ VARIANTS = {
     "okapi": Variant(
         idf=_okapi_idf,
         weight=lambda tf, norm, p: tf * (p.k1 + 1) / (tf + p.k1 * norm),
+        negative=True,
         library="BM25Okapi",
     ),
     "l": Variant(
