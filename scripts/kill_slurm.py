@@ -33,7 +33,7 @@ from slurm_here import Place
 
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-PATIENCE = 300.0  # seconds for one start of the sweep
+PATIENCE = 60.0  # seconds
 
 
 @dataclass
@@ -60,6 +60,11 @@ class Campaign:
                 [*program, *words, *launcher, "hydra.sweeper.trials_per_job=25"],
                 cwd=self.folder, env=self.place.environment, stdout=log, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
+
+    def log(self) -> str:
+        """What the sweep has printed in all of its starts, but for its tables."""
+        lines = (self.folder / "sweep.log").read_text().splitlines(keepends=True)
+        return "".join(line for line in lines if line.startswith(("SLURM", "Job", "failed")) or "ended without" in line)
 
     def statuses(self) -> Counter[str]:
         """Status -> runs of trials with it; `twice`: trials that have FINISHED more than once."""
@@ -110,28 +115,46 @@ class Campaign:
     def one_start(self, kills: int, kinds: list[str]) -> int:
         """Run the command once, with kills of these kinds in turn; returns its exit code."""
         child = self.start()
-        last = began = time.monotonic()
+        began = time.monotonic()
         for _ in range(kills):
             if not slurm_here.with_patience(lambda: bool(self.workers()) or child.poll() is not None, 60):
                 break
-            time.sleep(self.dice.uniform(0, 7))  # while they import, retrieve, or run trials
+            self.wait_for_a_moment(child)
             if child.poll() is not None or not (self.workers() and self.elements()):
                 break
             print(f"  {time.monotonic() - began:5.1f} s: {getattr(self, kinds[0])()}")
             kinds.append(kinds.pop(0))
-            last = time.monotonic()
         code = self.ended(child)
         print(
             f"  exit {code} after {time.monotonic() - began:.0f} s, {time.monotonic() - last:.0f} s after the last kill"
         )
         return code
 
+    def wait_for_a_moment(self, child: subprocess.Popen[str]) -> None:
+        """Until workers are somewhere in their imports and retrieval, or have just ended a trial."""
+        if self.dice.random() < 0.3:
+            time.sleep(self.dice.uniform(0, 7))
+            return
+        before = self.written()
+        slurm_here.with_patience(lambda: self.written() > before or child.poll() is not None, 30)
+        time.sleep(self.dice.uniform(0, 0.5))
+
+    def written(self) -> int:
+        """Bytes that the workers have written to the sweep's journal."""
+        return sum(path.stat().st_size for path in self.folder.glob("outputs/sweeps/*/journal.jsonl"))
+
     def ended(self, child: subprocess.Popen[str]) -> int:
-        try:
-            return child.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            sys.exit(f"The sweep hangs. Its output: {self.folder / 'sweep.log'}")
+        """The exit code. The sweep must end within a minute after its last job."""
+        emptied = time.monotonic()
+        while child.poll() is None:
+            if self.elements():
+                emptied = time.monotonic()
+            elif time.monotonic() - emptied > PATIENCE:
+                os.killpg(child.pid, signal.SIGKILL)
+                sys.exit(f"{self.log()}The sweep still waits {PATIENCE:.0f} s after its last job.")
+            time.sleep(0.5)
+        print(f"  ended {time.monotonic() - emptied:.0f} s after its last job")
+        return child.returncode
 
     def interrupt(self) -> None:
         """Ctrl-C while jobs run."""
@@ -196,9 +219,8 @@ def run(campaign: Campaign, given: argparse.Namespace) -> None:
     code = campaign.one_start(0, kinds)
     found = campaign.statuses()
     print(f"  {dict(found)}")
-    print((campaign.folder / "sweep.log").read_text())
     if code or found["FINISHED"] != given.trials or found["twice"] or found["RUNNING"]:
-        sys.exit(f"Expected exit 0 and {given.trials} FINISHED once.")
+        sys.exit(f"{campaign.log()}Expected exit 0 and {given.trials} FINISHED once.")
     print(f"{given.trials} trials FINISHED once.")
 
 

@@ -98,7 +98,7 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     others = [one.replace("_", " ") for one in commands_with(key)]
     if others:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."
-    known = [*own.keys, *own.groups]
+    known = [*own.keys, *own.groups, *_launcher_keys(words)]
     for group, choice in choices.items():
         known += manual.keys_of(group, choice, folders)
     if near := _near(key, known):
@@ -107,6 +107,19 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     if near and (having := _having(near, own, folders)):
         return f"{start}. Did you mean '{near}', which {having[0]}={_any_of(having[1])} has?"
     return f"{start}. See `harness {command} --help`."
+
+
+def _launcher_keys(words: Sequence[str]) -> list[str]:
+    """The keys of the chosen launcher, of those that Hydra's plugins define."""
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
+
+    chosen = next((word.partition("=")[2] for word in words if word.startswith("hydra/launcher=")), "")
+    try:
+        node = ConfigStore.instance().load(f"hydra/launcher/{chosen}.yaml").node
+    except OSError:  # there is none of that name
+        return []
+    return [f"hydra.launcher.{key}" for key in OmegaConf.to_container(node) if key != "_target_"]
 
 
 def _near(key: str, known: Sequence[str]) -> str | None:

@@ -49,8 +49,17 @@ PLUGINS = {
     ),
     "sweeper": (f"{BASIC}_sweeper.BasicSweeper", "hydra_plugins.harness_sweeper.PlannedSweeper"),
 }
+ONE_PROCESS = "a job of a sweep is one process"
 NUMBERS = {
     "launcher.n_jobs": Key(int, least=-1, most=1024),
+    "launcher.nodes": Key(int, 1, 1, ONE_PROCESS),
+    "launcher.tasks_per_node": Key(int, 1, 1, ONE_PROCESS),
+    "launcher.timeout_min": Key(int, 1, 525_600, "a year"),
+    "launcher.cpus_per_task": Key(int | None, 1, 65_536, "no node has as many"),
+    "launcher.mem_gb": Key(int | None, 1, 1_000_000, "no node has as much"),
+    "launcher.array_parallelism": Key(int, 1, 1_000_000, "SLURM takes no larger arrays"),
+    "launcher.signal_delay_s": Key(int, 0, 65_535, "SLURM takes no more"),
+    "launcher.max_num_timeout": Key(int, 0, 1000, "no job is restarted as often"),
     "sweeper.trials_per_job": Key(int | None, least=1, most=100_000),
 }
 # Of Hydra's section, what a command line may set, what a file of --config-dir may, and what Hydra itself fills in.

@@ -13,6 +13,7 @@ from retrievers.base import BadInput, Failed, did_you_mean
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # as a path
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LAUNCHERS = {"ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}  # of extras
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -60,6 +61,8 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
         given = choice.group(1).rpartition("/")[2]
         if plugin := plugins.broken_with(group, given):
             return str(plugin.broken(plugin.problem))
+        if extra := LAUNCHERS.get(given) if group == "hydra/launcher" else None:
+            return f"{group}={given} is not installed. Install it: pip install -c constraints.txt -e '.[{extra}]'"
         return f"{group}={given}: there is no such choice.{did_you_mean(given, known)} Known: {', '.join(known)}."
     missing_group = re.search(r"Could not override '([^']+)'|Could not find '([^']+)'", text)
     hint = "" if missing_group else f"\nSee `harness {command} --help`."

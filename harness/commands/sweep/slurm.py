@@ -6,6 +6,7 @@ knows older ones, where a cluster keeps accounts. So an element that neither kno
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -19,17 +20,20 @@ UNKNOWN_JOB = "Invalid job id specified"
 NO_ACCOUNTS = "accounting storage is disabled"
 
 ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
-    "BOOT_FAIL": ("its node did not start", "hydra.launcher.exclude=NODE keeps jobs off a node"),
+    "BOOT_FAIL": ("its node did not start", "To keep jobs off a node: hydra.launcher.exclude=NODE."),
     "CANCELLED": ("it was cancelled", ""),
-    "COMPLETED": ("SLURM says that it completed", "the outputs folder must be one that all nodes share"),
+    "COMPLETED": ("SLURM says that it completed", "All nodes must share the outputs folder."),
     "DEADLINE": ("its deadline had passed", ""),
-    "FAILED": ("its process ended or was killed", "the log may say why"),
-    "NODE_FAIL": ("its node failed", "hydra.launcher.exclude=NODE keeps jobs off a node"),
-    "OUT_OF_MEMORY": ("it needed more memory than it had", "give more: hydra.launcher.mem_gb=32"),
-    "PREEMPTED": ("jobs of higher priority took its place", "hydra.launcher.partition or qos may name a calmer place"),
+    "FAILED": ("its process ended or was killed", "The log may say why."),
+    "NODE_FAIL": ("its node failed", "To keep jobs off a node: hydra.launcher.exclude=NODE."),
+    "OUT_OF_MEMORY": ("it needed more memory than it had", "Give more memory: hydra.launcher.mem_gb=32."),
+    "PREEMPTED": (
+        "jobs of higher priority took its place",
+        "A calmer place may be another hydra.launcher.partition or qos.",
+    ),
     "TIMEOUT": (
         "it ran out of time",
-        "give more, or fewer trials to a job: hydra.launcher.timeout_min=240 hydra.sweeper.trials_per_job=5",
+        "Give more time or smaller jobs: hydra.launcher.timeout_min=240 hydra.sweeper.trials_per_job=5.",
     ),
 }
 ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what to do
@@ -42,6 +46,7 @@ ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what 
     "array": "Put more trials into a job: hydra.sweeper.trials_per_job=100.",
     "timelimit": "`sinfo -o '%P %l'` lists the limits: hydra.launcher.timeout_min=MINUTES.",
     "nodeconfig": "`sinfo -o '%P %c %m'` lists CPUs and MB of nodes: hydra.launcher.cpus_per_task and mem_gb.",
+    "configurationsource": "Start the sweep on a machine of the cluster, or set SLURM_CONF.",
     "contact": "Is this a machine of the cluster, and its controller up? `scontrol ping` tells.",
 }
 NEVER = (  # reasons for which a job waits for ever, unless somebody changes the cluster
@@ -162,7 +167,9 @@ def words(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if not lines:
         return "no message"
-    return lines[-1].rpartition("error: ")[2].removeprefix("allocation failure: ").rstrip(".")
+    return re.sub(r"^(\w+: (error|fatal): |allocation failure: |Batch job submission failed: )+", "", lines[-1]).rstrip(
+        "."
+    )
 
 
 def _run(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:

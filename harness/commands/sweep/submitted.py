@@ -342,7 +342,7 @@ def _summary(lost: Mapping[int, _Loss], jobs: int) -> str:
     """What to do about lost jobs. jobs: how many there were."""
     advice = list(dict.fromkeys(one.advice for one in lost.values() if one.advice))
     head = f"{len(lost)} of {counted(jobs, 'job')} ended without a result."
-    return " ".join([head, *(f"{one[0].upper()}{one[1:]}." for one in advice), AGAIN])
+    return " ".join([head, *advice, AGAIN])
 
 
 def _last_words(trace: str) -> str:
