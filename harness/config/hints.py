@@ -6,6 +6,7 @@ import difflib
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.config import manual
 from harness.config.check import primary
@@ -119,7 +120,8 @@ def _launcher_keys(words: Sequence[str]) -> list[str]:
         node = ConfigStore.instance().load(f"hydra/launcher/{chosen}.yaml").node
     except OSError:  # there is none of that name
         return []
-    return [f"hydra.launcher.{key}" for key in OmegaConf.to_container(node) if key != "_target_"]
+    content: Any = OmegaConf.to_container(node)
+    return [f"hydra.launcher.{key}" for key in content if key != "_target_"]
 
 
 def _near(key: str, known: Sequence[str]) -> str | None:

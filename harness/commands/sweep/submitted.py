@@ -309,6 +309,7 @@ class _Waiting:
             "held: they start after `scontrol release`": len(held),
             f"pending{f' ({reasons})' if reasons else ''}": len(pending),
             "running": sum(state.name == "RUNNING" for state in states),
+            "ending": len(self.open) - sum(state.name in ("PENDING", "RUNNING") for state in states),
             "done": len(self.results),
             "lost": len(self.lost),
         }

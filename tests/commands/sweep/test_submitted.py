@@ -146,6 +146,7 @@ def test_what_waits_in_the_queue_is_said(cluster, launch, said):
         launch(4)
     held = "1 held: they start after `scontrol release`"
     assert said[0] == f"SLURM job 12: {held}, 2 pending (Priority, Resources), 1 running"
+    assert "SLURM job 12: 4 ending" in said
 
 
 def test_jobs_that_could_never_start_are_cancelled(cluster, launch):
