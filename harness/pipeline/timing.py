@@ -105,6 +105,12 @@ def reading(node: Mapping[str, Any]) -> dict[str, Any]:
     return subject({"reads": identity(node)}, node)
 
 
+def seconds_to_read(cache: Cache, node: Mapping[str, Any], letters: int) -> float | None:
+    """Seconds that a tokenizer or an encoder takes for texts, by what this machine has measured; None: nothing yet."""
+    found = known(cache, reading(node))
+    return found.median * letters / 1e6 if found else None
+
+
 @contextmanager
 def reads(cache: Cache, node: Mapping[str, Any], texts: Sequence[str]) -> Iterator[None]:
     """Keep how long a tokenizer or an encoder takes for texts, unless that is known; from it, costs are estimated.

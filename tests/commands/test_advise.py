@@ -69,6 +69,15 @@ def test_a_file_from_elsewhere_has_bounds_and_no_commands(harness, toy, tmp_path
     assert "made elsewhere" in found["notes"][0]
 
 
+def test_other_runs_that_cannot_be_read_are_counted(harness, toy, tracker):
+    for gate in ("none", "auto"):
+        harness("run", *SMALL, "experiment_name=e", f"gate={gate}")
+    best, other = sorted(tracker.runs("e", {}), key=lambda run: -run.objective.value)
+    (tracker.place(other.run_id) / "scores.csv").write_text("no table")
+    found = harness(*ASK, f"run={best.run_id}", "format=json").json
+    assert found["notes"] == ["Left out: 1 other run whose scores.csv is missing or damaged."]
+
+
 def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     assert "no such experiment" in harness(*ASK).err
     assert "harness compare task=answers" in harness(*ASK, "task=answers").err

@@ -57,7 +57,7 @@ class Costs:
         parts = {digest(identity(part)): part for _, node in missing.values() for part in _parts(node)}
         unread = [part for part in parts.values() if not self._is_read(part)]
         slow = ", ".join(dict.fromkeys(recorded_name(target_class(part, "retriever")) for part in unread))
-        seconds = [self._seconds(part) for part in unread]
+        seconds = [timing.seconds_to_read(self.cache, part, self._letters) for part in unread]
         if any(not list(_parts(node)) for _, node in missing.values()) or None in seconds:
             return Cost(None, f"{work}{f'; {slow} has' if slow else ', which has'} not been timed on this machine yet")
         return Cost(arithmetic + sum(filter(None, seconds)), f"{work}{f', by {slow}' if slow else ''}")
@@ -77,11 +77,6 @@ class Costs:
         return any(
             self.cache.size(kind, {name: identity(part), "texts": texts}) is not None for kind, name in kinds.items()
         )
-
-    def _seconds(self, part: Node) -> float | None:
-        """Seconds that a tokenizer or an encoder takes for the documents, by its rate here; None if that is unknown."""
-        found = timing.known(self.cache, timing.reading(part))
-        return found.median * self._letters / 1e6 if found else None
 
     @cached_property
     def _texts(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +14,34 @@ from harness.board.advice.evidence import Evidence
 from harness.board.advice.ideas import Beyond
 from harness.board.plateau import plateau
 from harness.board.varied import varied
+from harness.config.text import counted
 from harness.evaluation.score_table import read_table
 from harness.evaluation.significance import sign_flip_test
+from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
 MOST = 100  # runs whose scores by query are read, the best first
+SCORES = "scores.csv"
 FLIPS = 10_000  # of the randomisation test
 KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
 
 
 @dataclass(frozen=True, eq=False)
 class Others:
-    """Runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN for those not scored."""
+    """Runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN for those not scored.
+
+    unread: why others are not among them -> how many.
+    """
 
     runs: Sequence[LoggedRun]
     values: np.ndarray
+    unread: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """Which runs that compare were left out, and why."""
+        return [f"Left out: {counted(count, 'other run')} {why}." for why, count in self.unread.items()]
 
     @property
     def best(self) -> np.ndarray | None:
@@ -39,15 +51,25 @@ class Others:
 
 def read(tracker: Tracker, runs: Sequence[LoggedRun], evidence: Evidence) -> Others:
     """The runs with scores by query, the best first."""
-    name, found, values = evidence.measure.name, [], []
-    for run in sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)[:MOST]:
-        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadInput):  # a run of an earlier version
-            table = read_table(tracker.download(run.run_id, "scores.csv", Path(folder)), name)
-            if name in table.values:
-                of = dict(zip(table.query_ids, (table.oof or table.values)[name].tolist(), strict=True))
-                found.append(run)
-                values.append([of.get(query_id, np.nan) for query_id in evidence.query_ids])
-    return Others(found, np.array(values).reshape(len(found), len(evidence.query_ids)))
+    name, found, values, unread = evidence.measure.name, [], [], Counter[str]()
+    ranked = sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)
+    if len(ranked) > MOST:
+        unread[f"that scored lower than the {MOST} best"] = len(ranked) - MOST
+    wanted = [(run.run_id, SCORES) for run in ranked[:MOST]]
+    with tempfile.TemporaryDirectory() as folder, Ahead(tracker, wanted, Path(folder)) as files:
+        for run in ranked[:MOST]:
+            try:
+                table = read_table(files.download(run.run_id, SCORES), name)
+            except BadInput:  # of an earlier version, or damaged
+                unread[f"whose {SCORES} is missing or damaged"] += 1
+                continue
+            if name not in table.values:
+                unread[f"without {name} by query"] += 1
+                continue
+            of = dict(zip(table.query_ids, (table.oof or table.values)[name].tolist(), strict=True))
+            found.append(run)
+            values.append([of.get(query_id, np.nan) for query_id in evidence.query_ids])
+    return Others(found, np.array(values).reshape(len(found), len(evidence.query_ids)), unread)
 
 
 def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:

@@ -73,6 +73,7 @@ def read(tracker: Tracker, where: Where) -> Read:
     peers = [one for one in peers if compares(one, run)]
     situation, notes = _situation(tracker, run, where)
     found = others.read(tracker, peers, situation.evidence)
+    notes = [*notes, *found.notes]
     if situation.ground is None:
         return Read(run, situation, found, notes)
     ground = replace(

@@ -104,10 +104,10 @@ class Costs:
     def _index(self, key: str) -> str:
         return f"index {digest(self.planner.rankings[key]['index'])}"
 
-    def _reading(self, part: Mapping[str, Any], characters: float, pace: float) -> float:
+    def _reading(self, part: Mapping[str, Any], characters: int, pace: float) -> float:
         """Seconds in which a tokenizer or an encoder reads texts."""
-        if self.timed and (found := timing.known(self.timed, timing.reading(part))):
-            return found.median * characters / 1e6
+        if self.timed and (found := timing.seconds_to_read(self.timed, part, characters)) is not None:
+            return found
         if "model" in part or "path" in part:
             return pace * _operations(part) * characters / CHARACTERS
         return pace * RATES.get(recorded_name(target_class(part, "part")), UNKNOWN) * characters / 1e6
