@@ -153,7 +153,6 @@ def milvus(request, monkeypatch):
         pytest.skip("no Milvus server: scripts/milvus_server.py pytest ... starts one")
     address = server if request.param == "server" else request.getfixturevalue("lite")
     monkeypatch.setenv("HARNESS_MILVUS_URI", str(address))
-    monkeypatch.delenv("HARNESS_MILVUS_TOKEN", raising=False)
     return request.param
 
 
