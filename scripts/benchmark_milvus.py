@@ -2,7 +2,7 @@
 
     python scripts/benchmark_milvus.py 1000000 --width 384               # generated vectors, in a server of its own
     python scripts/benchmark_milvus.py 100000 --lite                     # in milvus-lite, in this process
-    python scripts/benchmark_milvus.py --data science_qa --encoders lsa all_minilm_l6_v2     # documents of a data set
+    python scripts/benchmark_milvus.py --data science_qa --encoders lsa all_minilm_l6_v2     # or a model's folder
     python scripts/benchmark_milvus.py --data KorQuAD_v1.0_dev.json
 
 Printed: seconds to fill and load the collection; rows whose documents and float64 scores are equal to those of
@@ -64,9 +64,8 @@ def encoded(args: argparse.Namespace) -> Iterator[Case]:
     for encoder in args.encoders:
         with tempfile.TemporaryDirectory() as folder:
             store, words = Path(folder), [f"dataset={kind}", f"dataset.path={args.data}", "tracking=none"]
-            harness.run(
-                *words, "retriever=dense", f"encoder={encoder}", f"store.path={store}", f"outputs={store / 'outputs'}"
-            )
+            words += ["encoder=local", f"encoder.path={encoder}"] if Path(encoder).is_dir() else [f"encoder={encoder}"]
+            harness.run(*words, "retriever=dense", f"store.path={store}", f"outputs={store / 'outputs'}")
             [vectors] = (store / "embeddings").glob("*/embeddings.npy")
             [queries] = (store / "query_embeddings").glob("*/*.npy")
             yield Case(f"{args.data.name}, {encoder}", np.load(vectors, mmap_mode="r"), np.load(queries))
@@ -119,7 +118,7 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=384, help="dimensions of generated vectors")
     parser.add_argument("--queries", type=int, default=256, help="generated queries")
     parser.add_argument("--data", type=Path, help="folder of contest files, or a SQuAD file")
-    parser.add_argument("--encoders", nargs="+", default=["lsa", "all_minilm_l6_v2", "use_multilingual"])
+    parser.add_argument("--encoders", nargs="+", default=["lsa", "use_multilingual"])
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--lite", action="store_true", help="milvus-lite instead of a server")
     parser.add_argument("--place", type=Path, default=PLACE, help="virtual environment of the server")

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from fakes import TrigramEncoder
 
-from retrievers.base import BadInput, Failed
+from retrievers.base import BadInput, Failed, Ranking
 from retrievers.dense.dense import Dense
 from retrievers.dense.milvus import MilvusIndex
 from retrievers.dense.vectors import Flat
 from retrievers.engines import collection, proposing
 from retrievers.engines.milvus import Milvus, connect, is_unfinished
+from retrievers.sharding import merged
 from retrievers.testing import check_retriever
 
 
@@ -262,6 +263,43 @@ def test_a_build_that_fails_drops_what_it_began(monkeypatch, build):
     with pytest.raises(Stopped):
         build(random(20, 4, 1), index)
     assert connect().collections() == before
+
+
+def test_an_engine_without_room_says_so_and_keeps_nothing(monkeypatch, build):
+    from pymilvus.exceptions import MilvusException
+
+    def full(*_, **__):
+        raise MilvusException(1, "write /data/segment: no space left on device")
+
+    before, engine = connect().collections(), connect()
+    with monkeypatch.context() as disk:
+        disk.setattr(engine.client, "upsert", full)
+        with pytest.raises(Failed, match=r"failed while receiving rows: .*no space left on device") as caught:
+            build(random(20, 4, 1))
+    assert "run the same command" in str(caught.value)
+    assert connect().collections() == before
+
+
+def test_shards_are_collections_of_their_own(build, tmp_path):
+    """Adding a document to the last shard fills one collection more, and leaves the first as it is."""
+    vectors, queries = random(31, 4, 1), random(3, 4, 2)
+    (first, _), (last, _) = build(vectors[:20]), build(vectors[20:])
+    names = {one._stored.collection for one in (first, last)}
+    query_ids, found = ("a", "b", "c"), []
+    for index, start in ((first, 0), (last, 20)):
+        hits = index.search(queries, vectors[start : start + 20][: 31 - start], 5)
+        table = tuple(f"d{row:02}" for row in range(start, min(start + 20, 31)))
+        found.append(Ranking(query_ids, table, hits.docs, hits.scores, hits.measured))
+    expected = flat(vectors, queries, 5, tmp_path)
+    together = merged(found, 5)
+    assert [[doc_id for doc_id, _ in together.row(row)] for row in range(3)] == [
+        [f"d{row:02}" for row in docs] for docs in expected.docs.tolist()
+    ]
+    np.testing.assert_array_equal(together.scores, expected.scores)
+    assert together.measured == {"certified": 1.0}
+    more, _ = build(np.concatenate([vectors[20:], random(1, 4, 3)]))
+    assert more._stored.collection not in names
+    assert build(vectors[:20])[0]._stored.collection in names
 
 
 def test_of_two_builders_the_first_wins(monkeypatch, build, tmp_path):
