@@ -82,11 +82,11 @@ def _counted() -> None:
 def told(listener: Progress) -> Iterator[None]:
     """Call a function with what is counted, and show nothing of it: another process asks this one how far it is."""
     global _listener
-    _listener = listener
+    before, _listener = _listener, listener
     try:
         yield
     finally:
-        _listener = None
+        _listener = before
 
 
 @contextmanager

@@ -7,7 +7,10 @@ A retriever says by its class attribute `sharding` how its index can be cut:
 - "summed": as `Summed` below. Rankings are equal to those of one index, bit by bit, and have its identity.
 - absent: the index cannot be cut. The retriever gets the documents as a sequence that reads them from the disk.
 
-Method, optional: `check_sharding()`: BadInput where the index cannot be cut with these arguments, before a run begins.
+Methods, optional:
+
+- `check_sharding()`: BadInput where the index cannot be cut with these arguments, before a run begins.
+- `sibling() -> Retriever`: another one with the same arguments and the same model in memory, to open another shard.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from harness.cluster.cluster import ResultT, Work
+from harness.progress import silent, told
 from retrievers.base import AtMost, BadInput, Progress
 
 Documents = Annotated[int, AtMost(100_000_000, "no node has as much memory")]
@@ -24,13 +25,27 @@ class Local:
 
     def run(self, work: Work[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
         """As in Cluster."""
-        results, done, total = [], 0, sum(work.sizes)
+        results, before, total = [], 0, sum(work.sizes)
         for job, size in zip(work.jobs, work.sizes, strict=True):
-            results.append(work.do(job))
-            done += size
+            with told(_part(progress or silent, before, size, total, work.unit)):
+                results.append(work.do(job))
+            before += size
             if progress:
-                progress(done, total, work.unit)
+                progress(before, total, work.unit)
         return results
+
+
+def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> Progress:
+    """Counts what a job counts as a part of the whole. before: the sizes of earlier jobs."""
+    reached = 0
+
+    def count(done: int, of: int, _: str) -> None:
+        nonlocal reached
+        if of and (now := size * done // of) > reached:  # a job may count several things, one after the other
+            reached = now
+            progress(before + now, total, unit)
+
+    return count
 
 
 def checked_shard(shard: int | None) -> int | None:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from harness.config.canonical import digest
-from harness.config.components import build, identity, target_class
+from harness.config.components import build, identity, recorded_name, target_class
 from harness.data.files import json_lines, json_text
 from harness.data.shards import Shard, open_shard
 from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.run_config import Node
 from harness.pipeline.stores import open_cache
-from harness.progress import silent
+from harness.progress import silent, watch
 from retrievers.base import Document, Failed, Query, Ranking, Retriever
 from retrievers.sharding import Summed
 
@@ -101,13 +102,21 @@ def index(job: ShardJob) -> None:
 
 def ask(job: ShardJob) -> None:
     """Search for the best document alone, so that the vectors of the queries are in the cache for all shards."""
-    _opened(job, open_cache(job.store)).search(_queries(job), 1)
+    with _at_work(job) as retriever:
+        open_index(retriever, job, open_cache(job.store))
+        retriever.search(_queries(job), 1)
 
 
 def search(job: ShardJob) -> None:
     """Search the shard."""
     cache = open_cache(job.store)
-    cache.ranking(job.ranking, job.depth, lambda depth: _opened(job, cache).search(_queries(job), depth))
+
+    def found(depth: int) -> Ranking:
+        with _at_work(job) as retriever:
+            open_index(retriever, job, cache)
+            return retriever.search(_queries(job), depth)
+
+    cache.ranking(job.ranking, job.depth, found)
 
 
 def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
@@ -151,20 +160,28 @@ def whole(shards: Sequence[Shard]) -> tuple[str, ...]:
     return tuple(shard.fingerprint for shard in shards)
 
 
-def _opened(job: ShardJob, cache: Cache) -> Retriever:
-    retriever = _retriever(job.store, json.dumps(job.node))
-    open_index(retriever, job, cache)
-    return retriever
+@contextmanager
+def _at_work(job: ShardJob) -> Iterator[Retriever]:
+    """The job's retriever, which reports its progress."""
+    retriever = cast(Any, _retriever(job.store, json.dumps(job.node)))
+    before = getattr(retriever, "progress", None)  # jobs are nested where an entry was damaged
+    with watch(recorded_name(type(retriever))) as progress:
+        retriever.progress = progress
+        try:
+            yield retriever
+        finally:
+            retriever.progress = before
 
 
 def _index_folder(job: ShardJob, cache: Cache) -> Path:
     def build_index(folder: Path) -> None:
-        retriever, documents = _retriever(job.store, json.dumps(job.node)), _documents(job, cache)
-        if job.summary is None:
-            retriever.index(documents, folder)
-        else:
-            survey, summary = _survey_folder(job, cache), _summary_folder(job, cache)
-            cast(Summed, retriever).index_shard(documents, survey, summary, folder)
+        documents = _documents(job, cache)
+        with _at_work(job) as retriever:
+            if job.summary is None:
+                retriever.index(documents, folder)
+            else:
+                survey, summary = _survey_folder(job, cache), _summary_folder(job, cache)
+                cast(Summed, retriever).index_shard(documents, survey, summary, folder)
 
     resumes = getattr(target_class(job.node, "retriever"), "resumes", False)
     return cache.folder("indexes", job.index, build_index, resumes)
@@ -172,8 +189,9 @@ def _index_folder(job: ShardJob, cache: Cache) -> Path:
 
 def _survey_folder(job: ShardJob, cache: Cache) -> Path:
     def build_survey(folder: Path) -> None:
-        retriever = cast(Summed, _retriever(job.store, json.dumps(job.node)))
-        retriever.survey(_documents(job, cache), folder)
+        documents = _documents(job, cache)
+        with _at_work(job) as retriever:
+            cast(Summed, retriever).survey(documents, folder)
 
     return cache.folder("surveys", job.surveyed, build_survey)
 

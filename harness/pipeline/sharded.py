@@ -16,7 +16,7 @@ from harness.config.components import build, reusable, target_class
 from harness.data.shards import Shard, ShardedDocuments
 from harness.pipeline import shard_jobs
 from harness.pipeline.cache import Cache
-from harness.pipeline.run_config import Node, RunConfig
+from harness.pipeline.run_config import Node
 from harness.pipeline.session import queries_digest
 from harness.pipeline.shard_jobs import ShardJob, SummaryJob, kind
 from harness.progress import silent
@@ -57,10 +57,11 @@ def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str,
     return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
 
 
-def deciding_size(config: RunConfig) -> int | None:
-    """cluster.shard where it decides numbers: some retriever's shards are independent. Else None."""
-    independent = any(kind(node) == "independent" and reusable(node) for node in config.retriever.values())
-    return config.cluster.get("shard") if independent else None
+def deciding_size(config: Mapping[str, Any]) -> int | None:
+    """cluster.shard of a run's config where it decides numbers: some retriever's shards are independent. Else None."""
+    nodes, cluster = config["retriever"].values(), config.get("cluster") or {}
+    independent = any(kind(node) == "independent" and reusable(node) for node in nodes)
+    return cluster.get("shard") if independent else None
 
 
 class Shards:
@@ -113,7 +114,8 @@ class Shards:
         """All shards opened in this process, with one model for all. where: the config key of the retriever."""
         share, made, folders = _Shared(), list[Retriever](), list[Path]()
         for job in self.jobs:
-            made.append(build(self._node, share, where))
+            sibling = getattr(made[0], "sibling", None) if made else None
+            made.append(sibling() if sibling else build(self._node, share, where))
             folders += shard_jobs.open_index(made[-1], job, self._cache)
         return Opened(made, list(dict.fromkeys(folders)))
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.config import yaml_files
 from harness.config.components import build, check_component
-from harness.data.dataset import Dataset, load
+from harness.data.dataset import Dataset, in_memory, load
 from harness.data.files import field, json_file
+from harness.data.source import Source
 from harness.tracking.retrieval_run import place
 from harness.tracking.tracker import METRICS, LoggedRun, Tracker, mlflow_name
-from retrievers.base import BadInput
+from retrievers.base import BadInput, Document
 
 T = TypeVar("T")
 CONFIG = "config.yaml"
@@ -106,18 +107,21 @@ def load_unchanged(
     source: Mapping[str, Any],
     names: Sequence[str] = ("documents", "queries"),
     remedy: str = PUT_BACK,
+    documents: Callable[[Source], Sequence[Document]] = in_memory,
 ) -> Dataset:
     """Load the data of a run again. BadInput if they cannot be read, or if documents, queries or labels have changed.
 
     source: the config node of the dataset.
     names: what must be unchanged; with "qrels" alone, only the labels are read.
     remedy: what the person can do about it.
+    documents: reads the documents of the source.
     """
     check_component(source, "dataset")
     reader = build(source, where="dataset")
     name = run.params.get("dataset", "dataset")
     try:
-        dataset = Dataset(name, (), (), reader.qrels()) if tuple(names) == ("qrels",) else load(reader, name)
+        only_labels = tuple(names) == ("qrels",)
+        dataset = Dataset(name, (), (), reader.qrels()) if only_labels else load(reader, name, documents(reader))
     except BadInput as error:
         raise BadInput(f"The data of run {run.short_id} cannot be read any more: {error} {remedy}") from None
     require_unchanged(

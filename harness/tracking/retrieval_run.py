@@ -111,7 +111,7 @@ def trial_key(
     identities = {name: identify(node) for name, node in nodes}
     depth = config.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
     once = [] if all(map(reusable, config.retriever.values())) else [moment()]
-    shard = sharded.deciding_size(config)
+    shard = sharded.deciding_size(config.document)
     cut = [{"shard": shard}] if shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
@@ -122,7 +122,7 @@ def run_name(config: RunConfig, invocation: Invocation) -> str:
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
     others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
-    silent = ("dataset.", "tracking.", "store.", "plugins.", "llm.price.")
+    silent = ("dataset.", "tracking.", "store.", "cluster.", "plugins.", "llm.price.")
     return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
 
 
@@ -137,6 +137,8 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
         decides = ".runtime." not in name and "llm.price." not in name
         if decides and not repeated and not name.endswith("_target_"):
             found[name] = value
+    if "retriever" in config and (size := sharded.deciding_size(config)):
+        found["cluster.shard"] = size
     return found
 
 

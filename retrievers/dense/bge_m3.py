@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -151,6 +151,13 @@ class _Transformer:
 
 
 @dataclass(eq=False)
+class _Asked:
+    """The last queries and their token weights; None before the first search."""
+
+    last: tuple[list[str], Weights] | None = None
+
+
+@dataclass(eq=False)
 class Sparse:
     """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
 
@@ -186,6 +193,7 @@ class Sparse:
     version = 1
     packages = ("transformers",)
     resumes = True
+    sharding = "independent"
 
     def __post_init__(self) -> None:
         source = models.ModelSource(self.model, self.revision, self.path)
@@ -196,12 +204,19 @@ class Sparse:
         self._transformer = _Transformer(source, compute, self.max_length, "sparse_linear.pt")
         self._index = ENGINES[self.engine]()
         self._doc_ids: DocIds | None = None
+        self._asked = _Asked()
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
         """What decides the scores: the model's files, the number format and max_length; and an engine that proposes."""
         made = cls(**arguments)
         return made._transformer.identify() | ({"engine": made.engine} if made.engine != "sparse" else {})
+
+    def sibling(self) -> Sparse:
+        """As in retrievers.sharding."""
+        made = replace(self)
+        made._transformer, made._asked = self._transformer, self._asked
+        return made
 
     def require_model(self) -> None:
         """BadInput where there is no such model; nothing is downloaded."""
@@ -244,9 +259,16 @@ class Sparse:
             nothing = np.empty((len(queries), 0))
             return self._doc_ids.ranking(queries, nothing.astype(np.int32), nothing)
         texts, text_of = _numbered([query.text for query in queries])
-        batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
-        found = self._index.search(Weights.joined([*batches]), width, self.progress)
+        found = self._index.search(self._weights(texts), width, self.progress)
         return self._doc_ids.ranking(queries, found.docs[text_of], found.scores[text_of], **found.measured)
+
+    def _weights(self, texts: list[str]) -> Weights:
+        """The token weights of queries; those of the last ones are remembered, for the next shard."""
+        last = self._asked.last
+        if last is None or last[0] != texts:
+            batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
+            self._asked.last = last = texts, Weights.joined([*batches])
+        return last[1]
 
     def _identity(self) -> dict[str, Any]:
         own = {"engine": self.engine} if self.engine != "sparse" else {}

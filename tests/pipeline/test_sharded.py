@@ -198,12 +198,9 @@ def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
     assert not [name for name in cut["measured"] if name.startswith("ms_per_query")]
 
 
-def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers(toy):
-    from harness.pipeline.run_config import RunConfig
-
+def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     def deciding(node):
-        config = {"dataset": {}, "retriever": {"one": node}, "gate": {}, "top_k": 3, "depth": 10}
-        return sharded.deciding_size(RunConfig.of(config | {"cluster": {"shard": 50}}))
+        return sharded.deciding_size({"retriever": {"one": node}, "cluster": {"shard": 50}})
 
     assert deciding(DENSE) == 50
     assert deciding(LEXICAL) is None

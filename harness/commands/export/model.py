@@ -22,7 +22,7 @@ from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
 from harness.data.source import turns
 from harness.gates.signals import random_queries
-from harness.pipeline import steps
+from harness.pipeline import sharded, steps
 from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.cached_parts import link
 from harness.pipeline.entries import verify
@@ -92,6 +92,12 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cach
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
             raise BadInput(f"retriever.{retriever} calls a function of yours, which a model does not carry.")
+    if size := sharded.deciding_size(config):
+        raise BadInput(
+            f"Run {run.short_id} encoded its documents in shards of about {size:,}, and a model carries one index: its "
+            "vectors may differ in the last digits. Run the experiment again with cluster.shard=null, and export that "
+            "run."
+        )
     _require_same_key(run, config, dataset)
     _searched(config, dataset, cache)
     _register(tracker, name)
@@ -215,7 +221,8 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
 
 def _searched(config: Mapping[str, Any], dataset: Dataset, cache: Cache) -> tuple[Query, ...]:
     """The queries that a run searched for. BadInput where those that a language model has written are not cached."""
-    return open_session(RunConfig.of({**config, "store": {"path": cache.location}}), dataset, unasked=UNASKED).queries
+    here = {**config, "store": {"path": cache.location}, "cluster": {}}
+    return open_session(RunConfig.of(here), dataset, unasked=UNASKED).queries
 
 
 def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Dataset) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
-from harness.pipeline.session import open_session
+from harness.pipeline.session import documents_of, open_session
 from harness.pipeline.stores import open_cache
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
@@ -50,15 +51,17 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     tracker = open_tracker(config)
     run, command = _reproducible(tracker, config)
     run_config = _run_config(tracker, run, command, config)
-    dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY)
     with scratch_folder(Path(config["outputs"]).absolute()) as scratch:
+        fresh = config["fresh"] and not config["verify_only"]
+        place = str(scratch / "cache") if fresh else config["store"]["path"]
+        read = partial(documents_of, cluster=run_config.get("cluster", {}), cache=place)
+        dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY, read)
         if command == "score":
             proof = _verified_scores(tracker, run, run_config, scratch)
         else:
             proof = _verified_run(tracker, run, run_config, dataset, scratch)
         if not config["verify_only"]:
-            cache = open_cache(str(scratch / "cache") if config["fresh"] else config["store"]["path"])
-            _repeat(run, run_config, dataset, cache, proof)
+            _repeat(run, run_config, dataset, open_cache(place), proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})
     document = {
