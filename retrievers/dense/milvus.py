@@ -19,7 +19,7 @@ from retrievers.base import Failed, Progress
 from retrievers.dense.inner_product import greatest_length, inner_products, rounding
 from retrievers.dense.vectors import Hits, check_queries
 from retrievers.engines.collection import Contents, ensure, found_ids
-from retrievers.engines.milvus import Milvus, connect
+from retrievers.engines.milvus import MESSAGE, Milvus, connect
 from retrievers.engines.proposing import best, check_depth
 
 INDEX = "FLAT"  # exact: only so can a result be certified
@@ -113,7 +113,10 @@ class _Proposer:
 
     def propose(self, queries: np.ndarray, width: int) -> Sequence[np.ndarray]:
         wanted = min(width, len(self.vectors))
-        found = found_ids(self.engine, self.collection, list(self.queries[queries]), wanted)
+        together = max(1, MESSAGE // self.queries[0].nbytes)
+        parts = [queries[first : first + together] for first in range(0, len(queries), together)]
+        asked = [list(self.queries[part]) for part in parts]
+        found = [ids for some in asked for ids in found_ids(self.engine, self.collection, some, wanted)]
         for ids in found:
             known = (ids >= 0) & (ids < len(self.vectors))
             if len(np.unique(ids[known])) != wanted:

@@ -7,6 +7,7 @@ belongs in it. Else the engine is asked for twice as many, up to `LIMIT`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -17,7 +18,9 @@ from retrievers.base import BadInput
 LIMIT = 16_384  # documents that Milvus returns for a query at most
 SPARE = 20  # candidates beyond those wanted, at first
 ASKED = 1 << 19  # candidates that one request asks for at most, over all its queries
-TOGETHER = 64  # queries of one request at most
+TOGETHER = 1024  # queries of one request at most
+FIRST = 16  # queries of the first request
+FAST, SLOW = 2.0, 20.0  # seconds: a request that took less is followed by a larger one, after more by a smaller one
 
 
 class Proposer(Protocol):
@@ -83,10 +86,18 @@ def check_depth(k: int) -> None:
 
 
 def _requests(queries: np.ndarray, width: int) -> Iterator[np.ndarray]:
-    """The queries in parts that are asked together."""
-    size = max(1, min(TOGETHER, ASKED // width))
-    for start in range(0, len(queries), size):
+    """The queries in parts that are asked together, the larger the faster the engine is.
+
+    An engine answers no request in less than a fixed time, and none about a large collection may take too long.
+    """
+    size, start = FIRST, 0
+    while start < len(queries):
+        size = max(1, min(size, TOGETHER, ASKED // width))
+        began = time.monotonic()
         yield queries[start : start + size]
+        took = time.monotonic() - began
+        start += size
+        size = 2 * size if took < FAST else size // 2 if took > SLOW else size
 
 
 def _rank(proposer: Proposer, query: int, docs: np.ndarray, width: int, found: Certified) -> bool:

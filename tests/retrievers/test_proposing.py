@@ -169,3 +169,13 @@ def test_a_forward_index_that_does_not_fit_together_is_rejected(tmp_path):
     Forward(np.array([0, 2]), np.array([1], np.int32), np.array([1.0])).save(tmp_path)
     with pytest.raises(ValueError, match="has 1 terms, not 2"):
         Forward.load(tmp_path)
+
+
+def test_requests_grow_where_the_engine_is_fast_and_shrink_where_it_is_slow(monkeypatch):
+    clock, sizes = [0.0], []
+    monkeypatch.setattr(proposing.time, "monotonic", lambda: clock[0])
+    for some, took in zip(proposing._requests(np.arange(200), 100), (1, 1, 30, 5, 5, 1), strict=True):
+        sizes.append(len(some))
+        clock[0] += took
+    assert sizes == [16, 32, 64, 32, 32, 24]  # doubled twice, halved once, kept; the last are all that is left
+    assert [len(some) for some in proposing._requests(np.arange(70), proposing.LIMIT)] == [16, 32, 22]  # 2^19 / 2^14
