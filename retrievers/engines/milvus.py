@@ -10,6 +10,7 @@ Collections of the harness are named `rh_` and 40 hexadecimal digits, those that
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import logging
@@ -63,6 +64,12 @@ class Address:
     place: str
     path: Path | None
     token: str = field(default="", repr=False)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message may show: the token, as it is sent and its password alone, the longest first."""
+        sent = base64.b64encode(self.token.encode()).decode()
+        return sorted(filter(None, (self.token, sent, self.token.partition(":")[2])), key=len, reverse=True)
 
     @classmethod
     def from_environment(cls) -> Address:
@@ -196,7 +203,7 @@ def _imported() -> tuple[Any, Any]:
     """(the class MilvusClient, the module pymilvus.exceptions). BadInput where the package is not installed."""
     if "pymilvus" not in sys.modules:
         if find_spec("pymilvus") is None:
-            raise BadInput(f"index=milvus needs the package pymilvus: {INSTALL}")
+            raise BadInput(f"Milvus needs the package pymilvus, which is not installed: {INSTALL}")
         with _own_environment():
             import pymilvus  # noqa: F401
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it would print is in our messages
@@ -234,7 +241,7 @@ def _reason(error: Exception, address: Address) -> str:
     text = str(details() if callable(details) else getattr(error, "message", "") or error)
     code = getattr(error, "code", None)
     name = getattr(code() if callable(code) else code, "name", "")
-    for secret in filter(None, (address.token, address.token.partition(":")[2])):
+    for secret in address.secrets:
         text = text.replace(secret, "…")
     return " ".join(f"{name} {text}".split())[:400].rstrip(" .")
 
