@@ -24,7 +24,7 @@ from harness.pipeline.run_config import Node
 from harness.pipeline.stores import open_cache
 from harness.progress import silent, watch
 from retrievers.base import Document, Failed, Query, Ranking, Retriever
-from retrievers.sharding import Summed
+from retrievers.sharding import Summed, merged
 
 KEPT = 2  # retrievers that a process keeps between jobs, with their models
 VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what is missing is computed again."
@@ -35,16 +35,15 @@ class ShardJob:
     """A shard and the retriever that works on it.
 
     store: the cache, as `open_cache` takes it. node: the retriever's config. shard: the fingerprint of its documents.
+    expected: digest of the retriever's identity, which must be the same on every node.
     summary: identity of the summary of the corpus; None for a retriever whose shards are independent.
-    queries: digest of the queries to search for; depth: how many documents of each.
     """
 
     store: str
     node: Node
     shard: str
+    expected: str
     summary: Mapping[str, Any] | None = None
-    queries: str = ""
-    depth: int = 0
 
     @property
     def index(self) -> dict[str, Any]:
@@ -57,10 +56,14 @@ class ShardJob:
         """What decides the survey of the shard."""
         return {"retriever": surveyor(self.node), "documents": self.shard}
 
-    @property
-    def ranking(self) -> dict[str, Any]:
-        """What decides the ranking of the shard, beside its depth."""
-        return {"index": self.index, "queries": self.queries}
+
+@dataclass(frozen=True)
+class SearchJob:
+    """A search of some shards, at least one. queries: digest of those to search for. depth: documents of each."""
+
+    shards: tuple[ShardJob, ...]
+    queries: str
+    depth: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class SummaryJob:
     store: str
     node: Node
     shards: tuple[str, ...]
+    expected: str
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -90,8 +94,8 @@ def survey(job: ShardJob) -> None:
 def summarise(job: SummaryJob) -> None:
     """Sum the surveys of all shards."""
     cache = open_cache(job.store)
-    surveys = [_survey_folder(ShardJob(job.store, job.node, shard), cache) for shard in job.shards]
-    retriever = cast(Summed, _retriever(job.store, json.dumps(job.node)))
+    surveys = [_survey_folder(ShardJob(job.store, job.node, shard, job.expected), cache) for shard in job.shards]
+    retriever = cast(Summed, _retriever(job.store, json.dumps(job.node), job.expected))
     cache.folder("summaries", job.identity, lambda folder: retriever.summarise(surveys, folder))
 
 
@@ -100,23 +104,18 @@ def index(job: ShardJob) -> None:
     _index_folder(job, open_cache(job.store))
 
 
-def ask(job: ShardJob) -> None:
-    """Search for the best document alone, so that the vectors of the queries are in the cache for all shards."""
-    with _at_work(job) as retriever:
-        open_index(retriever, job, open_cache(job.store))
-        retriever.search(_queries(job), 1)
+def ask(job: SearchJob) -> None:
+    """Search one shard for the best document alone, so that the vectors of the queries are in the cache for all."""
+    search(SearchJob(job.shards[:1], job.queries, 1))
 
 
-def search(job: ShardJob) -> None:
-    """Search the shard."""
-    cache = open_cache(job.store)
-
-    def found(depth: int) -> Ranking:
-        with _at_work(job) as retriever:
-            open_index(retriever, job, cache)
-            return retriever.search(_queries(job), depth)
-
-    cache.ranking(job.ranking, job.depth, found)
+def search(job: SearchJob) -> Ranking:
+    """The best documents of the shards together. A search is quick beside an index: its rankings are not kept."""
+    first = job.shards[0]
+    cache = open_cache(first.store)
+    queries = _queries(job.queries, first.store, cache)
+    with _at_work(first) as retriever:
+        return merged((_searched(retriever, one, cache, queries, job.depth) for one in job.shards), job.depth)
 
 
 def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
@@ -136,19 +135,6 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
     return folders
 
 
-def ranking_of(job: ShardJob, cache: Cache) -> Ranking:
-    """The ranking that `search` has cached. Failed where there is none."""
-
-    def missing(depth: int) -> Ranking:
-        raise Failed(
-            f"A shard was searched, and its ranking is not in the cache {job.store} under the name that it has here. "
-            "Do all nodes have the same versions, models and cache? Where they have other devices, number formats "
-            "differ: set encoder.dtype=float32."
-        )
-
-    return cache.ranking(job.ranking, job.depth, missing)
-
-
 def kind(node: Node) -> str | None:
     """How a retriever's index can be cut: independent, summed, or None: not at all."""
     found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
@@ -163,7 +149,7 @@ def whole(shards: Sequence[Shard]) -> tuple[str, ...]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     """The job's retriever, which reports its progress."""
-    retriever = cast(Any, _retriever(job.store, json.dumps(job.node)))
+    retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
     before = getattr(retriever, "progress", None)  # jobs are nested where an entry was damaged
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
@@ -206,9 +192,13 @@ def _documents(job: ShardJob, cache: Cache) -> Sequence[Document]:
     return open_shard(_required(found, f"The shard {job.shard[:12]}… of the documents", job.store))
 
 
-def _queries(job: ShardJob) -> tuple[Query, ...]:
-    found = open_cache(job.store).found("queries", {"queries": job.queries})
-    folder = _required(found, "The list of queries", job.store)
+def _searched(retriever: Retriever, job: ShardJob, cache: Cache, queries: Sequence[Query], depth: int) -> Ranking:
+    open_index(retriever, job, cache)
+    return retriever.search(queries, depth)
+
+
+def _queries(name: str, store: str, cache: Cache) -> tuple[Query, ...]:
+    folder = _required(cache.found("queries", {"queries": name}), "The list of queries", store)
     return tuple(Query.of(**row) for _, row in json_lines(folder / "queries.jsonl"))
 
 
@@ -219,10 +209,17 @@ def _required(folder: Path | None, what: str, store: str) -> Path:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _retriever(store: str, node: str) -> Retriever:
-    """A retriever with its models, for all jobs of this process. node: its config as JSON."""
+def _retriever(store: str, node: str, expected: str) -> Retriever:
+    """A retriever with its models, for all jobs of this process. node: its config as JSON. Failed where its identity is
+    another one here."""
+    config = json.loads(node)
+    if digest(identity(config)) != expected:
+        raise Failed(
+            f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
+            "models or files differ, or its device, which decides the number format: then set encoder.dtype=float32."
+        )
     parts = Caching(open_cache(store), "", silent)
-    made: Retriever = build(json.loads(node), parts, "retriever")
+    made: Retriever = build(config, parts, "retriever")
     return made
 
 

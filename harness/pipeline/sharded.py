@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.cluster.cluster import Cluster, Work
+from harness.cluster.cluster import Cluster, JobT, ResultT, Work
 from harness.cluster.local import Local
 from harness.config.canonical import digest
-from harness.config.components import build, reusable, target_class
+from harness.config.components import build, identity, reusable, target_class
 from harness.data.shards import Shard, ShardedDocuments
 from harness.pipeline import shard_jobs
 from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node
 from harness.pipeline.session import queries_digest
-from harness.pipeline.shard_jobs import ShardJob, SummaryJob, kind
+from harness.pipeline.shard_jobs import SearchJob, ShardJob, SummaryJob, kind
 from harness.progress import silent
 from retrievers.base import Document, Progress, Query, Ranking, Retriever
 from retrievers.sharding import merged
+
+PARTS = 16  # of a search, at most: so many rankings come back, whatever the number of shards
 
 if TYPE_CHECKING:
     from retrievers.dense.encoders import Encoder
@@ -75,12 +77,14 @@ class Shards:
         self._cluster, self._progress = cluster, progress
         self._sizes = [shard.size for shard in shards]
         self._store = cache.location if "://" in cache.location else str(Path(cache.location).absolute())
-        self._summary = SummaryJob(self._store, node, shard_jobs.whole(shards)) if kind(node) == "summed" else None
+        self._expected, names = digest(identity(node)), shard_jobs.whole(shards)
+        summed = kind(node) == "summed"
+        self._summary = SummaryJob(self._store, node, names, self._expected) if summed else None
 
-    @property
+    @cached_property
     def jobs(self) -> list[ShardJob]:
-        summary = self._summary.identity if self._summary else None
-        return [ShardJob(self._store, self._node, shard.fingerprint, summary) for shard in self._shards]
+        summary, expected = self._summary.identity if self._summary else None, self._expected
+        return [ShardJob(self._store, self._node, shard.fingerprint, expected, summary) for shard in self._shards]
 
     def index(self) -> None:
         """Index all shards that are not indexed yet. BadInput where the retriever's index cannot be cut."""
@@ -96,14 +100,13 @@ class Shards:
     def search(self, queries: Sequence[Query], depth: int) -> Ranking:
         """The best documents of all shards."""
         name = queries_digest(tuple(queries))
-        jobs = [replace(job, queries=name, depth=depth) for job in self.jobs]
-        missing = [(job, 1) for job in jobs if not self._cache.holds_ranking(job.ranking, depth)]
-        if missing:
-            shard_jobs.save_queries(self._cache, name, queries)
-        if len(missing) > 1 and _needs(self._node) == "model":
-            self._run(shard_jobs.ask, [(missing[0][0], len(queries))], "queries")
-        self._run(shard_jobs.search, missing, "shards searched")
-        return merged((shard_jobs.ranking_of(job, self._cache) for job in jobs), depth)
+        shard_jobs.save_queries(self._cache, name, queries)
+        each = -(-len(self.jobs) // PARTS)
+        groups = [tuple(self.jobs[i : i + each]) for i in range(0, len(self.jobs), each)]
+        jobs = [(SearchJob(group, name, depth), len(group)) for group in groups]
+        if len(jobs) > 1 and _needs(self._node) == "model":
+            self._run(shard_jobs.ask, [(jobs[0][0], len(queries))], "queries")
+        return merged(self._run(shard_jobs.search, jobs, "shards searched"), depth)
 
     def size(self) -> int:
         """Bytes of the index of all shards, as far as they are cached."""
@@ -124,10 +127,12 @@ class Shards:
         sized = zip(self.jobs, self._sizes, strict=True)
         return [(job, size) for job, size in sized if self._cache.size(kind, identify(job)) is None]
 
-    def _run(self, do: Callable[[ShardJob], None], jobs: Sequence[tuple[ShardJob, int]], unit: str) -> None:
-        if jobs:
-            work = Work(do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node))
-            self._cluster.run(work, self._progress)
+    def _run(self, do: Callable[[JobT], ResultT], jobs: Sequence[tuple[JobT, int]], unit: str) -> list[ResultT]:
+        """What `do` returns for each of the (job, size)."""
+        if not jobs:
+            return []
+        work = Work(do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node))
+        return self._cluster.run(work, self._progress)
 
 
 class Opened:
