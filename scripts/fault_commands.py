@@ -91,7 +91,7 @@ COMMANDS = {
     "prepare": Command(PREPARE, ("documents", "spans", "characters", "near_duplicates"), resumes=True),
     "draft": Command([*DRAFT, "limit=null"], ("queries", "kinds", "rejected"), used=True),
     "pool": Command(POOL, ("queries", "pairs", "origins", "per_query"), used=True),
-    "judge": Command(JUDGE, ("kinds", "left", "open"), used=True),
+    "judge": Command(JUDGE, ("left",), used=True),
     "freeze": Command(["testset freeze", "testset=judged", "leave_out=true"], ("sha256", "counts"), used=True),
     "board": Command(["board", "experiment_name=e"], ("rows", "recommended"), used=True),
     "advise": Command(["advise", "experiment_name=e"], ("value", "ceilings", "places"), used=True),

@@ -13,6 +13,7 @@ from harness.board.lists import ListReader
 from harness.board.queries import Collected
 from harness.board.runs import BoardRun, BoardRuns
 from harness.evaluation.objective import Objective
+from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun
 
 BOARDS: dict[str, Format] = {}
@@ -39,7 +40,7 @@ def _lists(folder: Path) -> None:
     flags = np.ones(2, bool)
     runs = tuple(BoardRun(one, one.name, score) for one in logged)
     board = BoardRuns("x", "all", runs, ("2", "q 1"), flags, flags, flags, np.ones((2, 2)), np.zeros((2, 2), np.int8))
-    reader, collected = ListReader(Folder(), folder), Collected(board, [ReadAgain()])  # type: ignore[arg-type]
+    reader, collected = ListReader(Ahead(Folder(), [], folder)), Collected(board, [ReadAgain()])
     for place, one in enumerate(logged):
         collected.add(place, 0, reader.returned(one) or {}, reader.retrieved(one))
     gates = [reader.gate(one) for one in logged]
