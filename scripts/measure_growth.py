@@ -99,6 +99,10 @@ class Step:
         return fitted([one.documents for one in self.points], values) if max(values) > 0 else Law(0, 0, False, 0)
 
     def value(self, quantity: str, documents: float) -> float:
+        """What was measured at this size, else what the law says."""
+        known = [float(getattr(one, quantity)) for one in self.points if one.documents == documents]
+        if known:
+            return known[0]
         law = self.law(quantity)
         return law(documents) if law else math.nan
 
