@@ -194,19 +194,20 @@ class CorpusWriter:
     def __init__(self, folder: Path, documents: int) -> None:
         self._folder = folder
         self._file = (folder / IDS).open("wb")
-        shape = (documents + 1,)
-        self._ends = np.lib.format.open_memmap(folder / ID_ENDS, mode="w+", dtype=np.int64, shape=shape)
-        self._lengths = array("q")  # of the ids since the last cut
+        self._ends_file = (folder / ID_ENDS).open("wb")
+        about = {"descr": "<i8", "fortran_order": False, "shape": (documents + 1,)}
+        np.lib.format.write_array_header_1_0(self._ends_file, about)
+        self._ends_file.write(bytes(8))
+        self._end, self._ends = 0, array("q")  # of the ids since the last cut
         self._digest = hashlib.sha256()
         self._shards: list[tuple[str, int]] = []
-        self._done, self._empty = 0, 0
+        self._empty = 0
         self._first_empty: list[str] = []
 
     def add(self, document: Document, row: bytes) -> None:
         """Note a document. row: its `fingerprint_row`."""
-        raw = document.doc_id.encode()
-        self._file.write(raw)
-        self._lengths.append(len(raw))
+        self._end += self._file.write(document.doc_id.encode())
+        self._ends.append(self._end)
         self._digest.update(row)
         if not document.indexed_text.strip():
             self._empty += 1
@@ -215,16 +216,13 @@ class CorpusWriter:
 
     def cut(self, fingerprint: str) -> None:
         """The documents since the last call were a shard with this fingerprint."""
-        size, first = len(self._lengths), self._done + 1
-        self._ends[first : first + size] = self._ends[self._done] + np.cumsum(self._lengths, dtype=np.int64)
-        self._shards.append((fingerprint, size))
-        self._done += size
-        self._lengths = array("q")
+        self._shards.append((fingerprint, len(self._ends)))
+        self._ends_file.write(self._ends.tobytes())
+        self._ends = array("q")
 
     def close(self) -> None:
         """Write what is left."""
-        self._file.close()
-        self._ends.flush()
+        self.abandon()
         table = {
             "fingerprint": self._digest.hexdigest(),
             "empty": {"count": self._empty, "first": self._first_empty},
@@ -233,8 +231,9 @@ class CorpusWriter:
         (self._folder / TABLE).write_text(json.dumps(table, ensure_ascii=False, indent=1), "utf-8")
 
     def abandon(self) -> None:
-        """Close the file, whatever it holds."""
+        """Close the files, whatever they hold."""
         self._file.close()
+        self._ends_file.close()
 
 
 class ShardedDocuments(_Documents):
