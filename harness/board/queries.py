@@ -149,8 +149,9 @@ class Collected:
         self._contents: dict[tuple[int, str], str] = {}  # what predictions say, of data that cannot be read again
         self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
         self._words = [
-            {one_word(one): one for one in (each.dataset.by_id if each.dataset else ())} for each in data
-        ]  # ids as TREC runs have them
+            {word: one for one in (each.dataset.by_id if each.dataset else ()) if (word := one_word(one)) != one}
+            for each in data
+        ]  # those ids that TREC runs have as other words
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
         """Collect a run. place: its own. data: the place of its data. behind: None where it is not shown."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.dataset import Dataset
+from harness.data.shards import IndexedTexts
 from harness.gates.signals import random_queries
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
@@ -104,7 +105,7 @@ def find(config: dict[str, Any], invocation: Invocation) -> Hits:
         RunConfig.of(config),
         Dataset(invocation.choices["dataset"], documents, (), None),
         open_cache(config["store"]["path"]),
-        lambda: random_queries([document.indexed_text for document in documents], source.queries()),
+        lambda: random_queries(IndexedTexts(documents), source.queries()),
     )
     _, candidates, decision, _ = searcher.search([Query.of("query", text)])
     texts = searcher.documents

@@ -63,7 +63,7 @@ class RunFile:
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
         """BadInput unless the file fits the documents and queries of a dataset."""
         lists = read_lists(self._path, self._by_rank)
-        self._check_documents(lists, set(doc_ids))
+        self._check_documents(lists, doc_ids if isinstance(doc_ids, Mapping) else set(doc_ids))
         self._check_queries(lists, queries)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:

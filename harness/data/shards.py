@@ -180,6 +180,28 @@ class _OpenShard(_Documents):
         return made
 
 
+class IndexedTexts(Sequence[str]):
+    """The indexed texts of documents, each read when it is asked for."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._documents = documents
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [document.indexed_text for document in self._documents[place]]
+        return self._documents[place].indexed_text
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def __iter__(self) -> Iterator[str]:
+        return (document.indexed_text for document in self._documents)
+
+
 def open_shard(folder: Path) -> Sequence[Document]:
     """The documents of the shard in a folder, memory-mapped. BadInput where its files are damaged."""
     return _OpenShard(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +108,12 @@ def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
     return json_text(lines)
 
 
-def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Iterable[str], top_k: int) -> None:
+def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collection[str], top_k: int) -> None:
     """Raise BadInput, with file:line of each problem, unless a contest file has each query once with a valid list.
 
     A list is valid if it has at most top_k ids, all of them in `doc_ids` and none twice.
     """
-    known_queries, known_documents, submitted = set(query_ids), set(doc_ids), set[str]()
+    known_queries, submitted = set(query_ids), set[str]()
     problems = []
     for where, query_id, topk in contest_rows(path):
         submitted.add(query_id)
@@ -123,7 +123,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Iterable[
             problems.append(f"{where}: topk has {counted(len(topk), 'id')}, but top_k is {top_k}")
         if len(set(topk)) < len(topk):
             problems.append(f"{where}: topk names {some(sorted({one for one in topk if topk.count(one) > 1}))} twice")
-        unknown = [doc_id for doc_id in topk if doc_id not in known_documents]
+        unknown = [doc_id for doc_id in topk if doc_id not in doc_ids]
         if unknown:
             problems.append(f"{where}: the dataset has no document {some(unknown)}")
     missing = [query_id for query_id in query_ids if query_id not in submitted]

@@ -351,8 +351,8 @@ def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 
     Each has as many white-space separated words as a real query drawn at random (at least 1). Each word is drawn from
     a document drawn at random among those that have words; BadInput if none has.
     """
-    worded = [i for i, text in enumerate(texts) if text and not text.isspace()]
-    if not worded:
+    worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))
+    if not len(worded):
         raise BadInput(
             "The gate signal background draws words from the documents, but all of them are blank. "
             "Choose another signal, or check the documents."
@@ -363,7 +363,7 @@ def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 
     shares = generator.random(lengths.sum()).tolist()
 
     def draw(document: int, share: float) -> str:
-        words = texts[worded[document]].split()
+        words = texts[int(worded[document])].split()
         return words[int(share * len(words))]
 
     words = iter(map(draw, documents, shares))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.components import build, identity, target_class
+from harness.data.shards import IndexedTexts
 from harness.gates.signals import random_queries
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.cached_parts import CachedEncoder, Caching
@@ -42,7 +43,7 @@ class CachedInputs:
         return [self._dataset.by_id[doc_id].indexed_text for doc_id in doc_ids]
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        drawn = random_queries([document.indexed_text for document in self._dataset.documents], self.queries)
+        drawn = random_queries(IndexedTexts(self._dataset.documents), self.queries)
         return drawn, self._search(source, drawn)
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
@@ -70,6 +71,5 @@ class CachedInputs:
             wrap = Caching(self._cache, corpus, progress)
             encoder = CachedEncoder(self._cache, node, lambda: build(node, wrap, "encoder"), corpus)
             if getattr(target_class(node, "encoder"), "learns", False):
-                texts = [document.indexed_text for document in self._dataset.documents]
-                encoder.encode_documents(texts, Path(name), progress)
+                encoder.encode_documents(IndexedTexts(self._dataset.documents), Path(name), progress)
             return np.array(encoder.encode_queries([query.text for query in self.queries], Path(name), progress), float)

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.config.components import build, target_class
 from harness.data.dataset import Dataset, search_queries
-from harness.data.shards import Shard
+from harness.data.shards import IndexedTexts, Shard
 from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import ordering, sharded, steps
@@ -172,8 +172,7 @@ class Searcher:
             return Path()
         with watch("gate") as progress:
             encoder = CachedEncoder(cache, node, lambda: build(node, where="encoder"), corpus)
-            texts = [document.indexed_text for document in self._dataset.documents]
-            self.folders.append(encoder.documents(texts, progress))
+            self.folders.append(encoder.documents(IndexedTexts(self._dataset.documents), progress))
         return self.folders[-1]
 
 

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,8 @@ from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.stores import open_cache
 from retrievers.base import Document, Query
+
+IN_MEMORY = 2_000_000  # documents, of which more are said to be many for a machine's memory
 
 
 @dataclass
@@ -142,7 +144,13 @@ def load_dataset(config: RunConfig, name: str) -> Dataset:
 def read_dataset(dataset: Node, cluster: Node, cache: str, name: str) -> Dataset:
     """As `load_dataset`. dataset, cluster: their configs. cache: where it is."""
     source = build(dataset, where="dataset")
-    return load(source, name, documents_of(source, cluster, cache))
+    found = load(source, name, documents_of(source, cluster, cache))
+    if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
+        note = (
+            f"{len(found.documents):,} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
+        )
+        return replace(found, notes=(*found.notes, note))
+    return found
 
 
 def documents_of(source: Source, cluster: Node, cache: str) -> Sequence[Document]:

@@ -319,6 +319,7 @@ def _queries(runs: Sequence[ComparedRun], values: np.ndarray) -> tuple[list[Comp
     texts, snippets = _logged_texts(runs)
     notes: list[str] = []
     relevant: dict[str, Mapping[str, Mapping[str, float]]] = {}
+    datasets: dict[str, Dataset] = {}
     try:
         datasets = _reloaded(runs)
     except (BadInput, OSError) as error:
@@ -329,11 +330,14 @@ def _queries(runs: Sequence[ComparedRun], values: np.ndarray) -> tuple[list[Comp
     else:
         for dataset in datasets.values():
             texts = {query.query_id: query.text for query in dataset.queries} | texts
-            snippets = {doc_id: document.indexed_text for doc_id, document in dataset.by_id.items()} | snippets
         relevant = {label: dataset.qrels.grades for label, dataset in datasets.items() if dataset.qrels}
 
+    def text_of(doc_id: str) -> str | None:
+        known = (one.by_id[doc_id].indexed_text for one in datasets.values() if doc_id in one.by_id)
+        return snippets[doc_id] if doc_id in snippets else next(known, None)
+
     def document(label: str, query_id: str, doc_id: str) -> ShownDocument:
-        text = snippet(snippets[doc_id]) if doc_id in snippets else None
+        text = None if (whole := text_of(doc_id)) is None else snippet(whole)
         known = relevant.get(label)
         return ShownDocument(doc_id, text, doc_id in known.get(query_id, {}) if known else None)
 

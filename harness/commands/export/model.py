@@ -20,6 +20,7 @@ from harness.config.canonical import digest_texts, flatten
 from harness.config.components import build, identity, reusable, target_class
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
+from harness.data.shards import IndexedTexts
 from harness.data.source import turns
 from harness.gates.signals import random_queries
 from harness.pipeline import sharded, steps
@@ -261,7 +262,7 @@ def _pack(served: ServedRun, folder: Path) -> Path:
     """The package of a run, made in `folder`."""
     documents = served.dataset.documents
     searcher = Searcher(RunConfig.of(served.served_config), served.dataset, served.cache, tuple)
-    drawn = random_queries([document.indexed_text for document in documents], served.queries)
+    drawn = random_queries(IndexedTexts(documents), served.queries)
 
     def fill(package: Path) -> None:
         files = {
