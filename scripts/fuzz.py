@@ -38,12 +38,26 @@ from fuzzing.frozen import FROZEN_SETS
 from fuzzing.judged import JUDGED
 from fuzzing.mutations import Content, Odd
 from fuzzing.replies import REPLIES
+from fuzzing.shards import SHARDS
 from fuzzing.sweeps import SWEEPS
 from fuzzing.trial import Finding, Trial, minimised, start
 
 CASES = Path(__file__).parents[1] / "tests" / "whole" / "fuzz_cases.jsonl"
 TURN = 3.0  # seconds that a format has before it is another's turn
-READ = FORMATS | BESIDE | BOARDS | REPLIES | CORPUS | DOCUMENTS | DRAFTS | EVIDENCE | JUDGED | FROZEN_SETS | SWEEPS
+READ = (
+    FORMATS
+    | BESIDE
+    | BOARDS
+    | REPLIES
+    | CORPUS
+    | DOCUMENTS
+    | DRAFTS
+    | EVIDENCE
+    | JUDGED
+    | FROZEN_SETS
+    | SWEEPS
+    | SHARDS
+)
 ALL = READ | COMMANDS
 
 

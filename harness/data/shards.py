@@ -29,6 +29,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from harness.data.files import json_file
 from retrievers.base import BadInput, Document
 
 TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
@@ -144,13 +145,12 @@ class _OpenShard(_Documents):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            self._ends = np.load(folder / ENDS, mmap_mode="r", allow_pickle=False)
-            self._numbers = np.load(folder / NUMBERS, allow_pickle=False)
+            self._ends, self._numbers = _array(folder / ENDS), _array(folder / NUMBERS)
             self._texts = _mapped(folder / TEXTS)
-            right = self._ends.shape == (FIELDS * len(self._numbers) + 1,) and self._numbers.dtype == np.bool_
-            if not right or not _are_ends(self._ends, len(self._texts)):
+            right = self._numbers.dtype == np.bool_ and self._ends.shape == (FIELDS * self._numbers.size + 1,)
+            if not right or self._numbers.ndim != 1 or not _are_ends(self._ends, len(self._texts)):
                 raise ValueError("the files do not fit together")
-        except (OSError, EOFError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise _damaged(folder, error) from None
 
     def __len__(self) -> int:
@@ -174,7 +174,7 @@ class _OpenShard(_Documents):
                 doc_id = raw[a - offset : b - offset].decode()
                 title, text = raw[b - offset : c - offset].decode(), raw[c - offset : d - offset].decode()
                 source = raw[d - offset : e - offset].decode()
-                made.append(Document(doc_id, text, title, source, int(doc_id) if number else None))
+                made.append(Document(doc_id, text, title, source, _number(doc_id) if number else None))
         except ValueError as error:  # no UTF-8, or no number
             raise _damaged(self._folder, error) from None
         return made
@@ -270,20 +270,14 @@ class ShardedDocuments(_Documents):
     def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
         self._find = find
         try:
-            table = json.loads((folder / TABLE).read_text("utf-8"))
-            sizes = [int(size) for _, size in table["shards"]]
-            firsts = accumulate(sizes, initial=0)
-            self.shards = tuple(
-                Shard(str(fingerprint), first, int(size))
-                for (fingerprint, size), first in zip(table["shards"], firsts, strict=False)
-            )
-            self.fingerprint = str(table["fingerprint"])
-            self.empty, self.first_empty = int(table["empty"]["count"]), tuple(map(str, table["empty"]["first"]))
+            self.fingerprint, self.empty, self.first_empty, shards = _table(folder / TABLE)
             ids = _Ids(folder)
-            if any(size < 1 for size in sizes) or sum(sizes) != len(ids):
+            if any(size < 1 for _, size in shards) or sum(size for _, size in shards) != len(ids):
                 raise ValueError("the files do not fit together")
-        except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError) as error:
+        except (OSError, ValueError) as error:  # BadInput is a ValueError
             raise _damaged(folder, error) from None
+        firsts = accumulate((size for _, size in shards), initial=0)
+        self.shards = tuple(Shard(one, first, size) for (one, size), first in zip(shards, firsts, strict=False))
         self._firsts = [shard.first for shard in self.shards]
         self._opened = functools.lru_cache(OPEN_SHARDS)(self.shard)
         self.by_id: Mapping[str, Document] = _ById(ids, self)
@@ -308,12 +302,22 @@ class ShardedDocuments(_Documents):
         return self._opened(shard)[number - self._firsts[shard]]
 
 
+def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]]:
+    """(fingerprint, number of empty documents, ids of the first, (fingerprint, size) of each shard)."""
+    match json_file(path):
+        case {"fingerprint": str(whole), "empty": {"count": int(empty), "first": [*first]}, "shards": [*shards]}:
+            sizes = [(one[0], one[1]) for one in shards if isinstance(one, list) and list(map(type, one)) == [str, int]]
+            if len(sizes) == len(shards):
+                return whole, empty, tuple(map(str, first)), sizes
+    raise ValueError(f"{path.name} is no table of shards")
+
+
 class _Ids(Sequence[bytes]):
     """The ids of a corpus as UTF-8, whose order is that of their code points; found in the mapped file."""
 
     def __init__(self, folder: Path) -> None:
-        self._ends = np.load(folder / ID_ENDS, mmap_mode="r", allow_pickle=False)
-        self._texts = _mapped(folder / IDS)
+        self.folder = folder
+        self._ends, self._texts = _array(folder / ID_ENDS), _mapped(folder / IDS)
         if self._ends.ndim != 1 or not len(self._ends) or not _are_ends(self._ends, len(self._texts)):
             raise ValueError("the ids are damaged")
 
@@ -360,14 +364,43 @@ class _ById(Mapping[str, Document]):
         return len(self._ids)
 
     def __iter__(self) -> Iterator[str]:
-        return (one.decode() for one in self._ids)
+        try:
+            for one in self._ids:
+                yield one.decode()
+        except UnicodeDecodeError as error:
+            raise _damaged(self._ids.folder, error) from None
 
     def _place(self, doc_id: str) -> int:
         return self._ids.place(doc_id.encode("utf-8", "surrogatepass"))
 
 
+def _array(path: Path) -> np.ndarray:
+    """The array in a file, read when it is looked at. ValueError unless the file is one."""
+    _require_file(path)
+    try:
+        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
+    except OSError:
+        raise
+    except Exception as error:  # numpy reads the header as Python code: whatever it raises
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _require_file(path: Path) -> None:
+    """FileNotFoundError for anything else, such as a pipe, which could be waited for for ever."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.name} is no file")
+
+
+def _number(doc_id: str) -> int:
+    """The number that an id is in its file. ValueError if it is none."""
+    if str(number := int(doc_id)) != doc_id:
+        raise ValueError(f"{doc_id!r} is no number")
+    return number
+
+
 def _mapped(path: Path) -> mmap.mmap | bytes:
     """The bytes of a file, read when they are looked at."""
+    _require_file(path)
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 

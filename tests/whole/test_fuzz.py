@@ -54,6 +54,8 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "data/run_file.py:_line_with": "finds the line that a refusal is about",
     "pipeline/cache.py:Cache.contents": VERIFIED,
     "pipeline/cached_parts.py:CachedEncoder.encode_queries": VERIFIED,
+    "pipeline/document_sort.py:DocumentSort._spilled": "writes",
+    "pipeline/document_sort.py:_read": "written by the same process",
     "pipeline/gate_inputs.py:CachedInputs.remember": VERIFIED,
     "pipeline/timing.py:_gpus": "about this machine",
     "pipeline/timing.py:_processor": "about this machine",
