@@ -411,4 +411,4 @@ def _are_ends(ends: np.ndarray, size: int) -> bool:
 
 
 def _damaged(folder: Path, error: Exception) -> BadInput:
-    return BadInput(f"{folder} is damaged ({error!s:.120}). Delete this folder: it is made again from the data set.")
+    return BadInput(f"{folder} is damaged ({error!s:.400}). Delete this folder: it is made again from the data set.")

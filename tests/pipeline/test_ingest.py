@@ -73,7 +73,7 @@ def test_a_dataset_is_the_one_in_memory(own, in_runs):
 def test_notes_and_dangling_labels_are_those_of_memory(tmp_path, own):
     (tmp_path / "documents.jsonl").write_text(json_text({"docid": f"e{i}", "content": " " * i} for i in range(8)))
     (tmp_path / "eval.jsonl").write_text(json_text([{"eval_id": 1, "msg": [{"role": "user", "content": "x"}]}]))
-    row = {"eval_id": 1, "relevant": ["e1"], "not_relevant": ["e9"]}
+    row = {"eval_id": 1, "needs": True, "relevant": ["e1"], "not_relevant": ["e9"]}
     (tmp_path / "qrels.jsonl").write_text(json_text([row]))
     source = Contest(path=str(tmp_path))
     notes = load(source, "x").notes
