@@ -7,9 +7,9 @@
     python scripts/benchmark_milvus_sparse.py dataset=contest dataset.path=DATA/science_qa retriever=bge_m3_sparse \\
         retriever.bge_m3_sparse.path=MODEL
 
-The overrides are those of `harness run`. Each retriever is indexed and searched with engine=sparse and engine=milvus, in
-a milvus-lite of its own, or where HARNESS_MILVUS_URI points. Printed, for k = 100: seconds to index, tokens taken from
-the cache; rows whose documents and float64 scores are equal, in every bit; the share of queries certified with the
+The overrides are those of `harness run`. Each retriever is indexed and searched with engine=sparse and engine=milvus,
+in a milvus-lite of its own, or where HARNESS_MILVUS_URI points. Printed, for k = 100: seconds to index, tokens taken
+from the cache; rows whose documents and float64 scores are equal, in every bit; the share of queries certified with the
 first k + 20 candidates, and at the end; queries a second of both, their tokens from the cache.
 """
 
