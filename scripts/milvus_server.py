@@ -50,6 +50,8 @@ class Server:
     def start(self) -> float:
         """Start it and wait until it answers; returns the seconds it took."""
         began = time.monotonic()
+        while not _free() and time.monotonic() - began < READY:
+            time.sleep(0.2)
         words = [str(self._program), "--data", str(self._data), "--proxy-port", "19530"]
         words += ["--authorization-enabled", "true"] if self._login else []
         with (self._data / "server.log").open("ab") as log:
@@ -78,6 +80,14 @@ class Server:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+
+def _free() -> bool:
+    """Whether its port can be taken: for a minute after a kill it cannot, and the server would take another one."""
+    with socket.socket() as asked, contextlib.suppress(OSError):
+        asked.bind(("127.0.0.1", 19530))
+        return True
+    return False
 
 
 def _answers(token: str) -> bool:
