@@ -77,6 +77,7 @@ def measure(case: Case, passes: int) -> dict[str, object]:
         flat, milvus = Flat(), MilvusIndex()
         flat.build(case.vectors, Path(one))
         filling = seconds(lambda: milvus.build(case.vectors, Path(other)))
+        print(f"{case.name}: filled in {filling:.0f} s", file=sys.stderr, flush=True)
         collection = json.loads((Path(other) / "engine.json").read_text("utf-8"))["collection"]
         ours, theirs, expected, found = [], [], None, None
         for _ in range(passes):

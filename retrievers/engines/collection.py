@@ -21,6 +21,7 @@ from retrievers.engines.milvus import MESSAGE, PATIENCE, Milvus, is_finished, un
 
 COMPARED = 32  # rows that are compared with the cache when a collection is opened
 LOADING = 1800.0  # seconds in which a collection must be loaded or indexed
+SEARCHING = 600.0  # seconds in which a request for documents must be answered, by a server that others keep busy, too
 SETTLING = 10.0  # seconds in which a collection that was complete once must count all its rows
 WIDEST = 32768  # dimensions of a vector
 
@@ -201,6 +202,6 @@ def found_ids(engine: Milvus, name: str, queries: Sequence[Any], width: int) -> 
             search_params={"metric_type": "IP"},
             output_fields=["id"],  # milvus-lite returns the vectors, too, unless it is told
             consistency_level="Strong",
-            timeout=PATIENCE,
+            timeout=SEARCHING,
         )
     return [np.array(row.ids, np.int64) for row in hits]
