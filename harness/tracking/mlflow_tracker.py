@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from harness.tracking import mlflow_spans
 from harness.tracking.database import place_of, uri_of
 from harness.tracking.in_progress import TAG
+from harness.tracking.mlflow_beginning import begin_once, running
 from harness.tracking.mlflow_charts import charts
 from harness.tracking.mlflow_client import (
     make_database,
@@ -83,6 +84,7 @@ class MlflowTracker:
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._files: RunFiles | None = None
+        self._doubtful: set[str] = set()  # runs that the server may have begun twice
 
     def exists(self, outputs: Path) -> bool:
         """Whether there can be runs to read: a local tracking store is made by the first `connect`."""
@@ -147,13 +149,12 @@ class MlflowTracker:
                 self._log_batch(adopted.run_id, {}, {}, {TAG: record.tags[TAG]} if TAG in record.tags else {})
                 return adopted.run_id
             self.client.set_terminated(adopted.run_id, "KILLED", _now())
-        run = self.client.create_run(
-            self._experiment_id(record.experiment),
-            start_time=record.began or _now(),
-            run_name=record.name,
-            tags={name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()},
-        )
+        tags = {name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()}
+        experiment_id = self._experiment_id(record.experiment)
+        run, doubtful = begin_once(self.client, experiment_id, record.name, record.began or _now(), tags)
         self.files.note(run.info, latest=True)
+        if doubtful:
+            self._doubtful.add(run.info.run_id)
         return str(run.info.run_id)
 
     def place(self, run_id: str | None) -> Path | None:
@@ -192,6 +193,10 @@ class MlflowTracker:
         self.log(run_id, record)
         self.client.set_terminated(str(run_id), status, record.ended or _now())
         self.files.forget(str(run_id))
+        if run_id in self._doubtful:
+            self._doubtful.discard(run_id)
+            for twin in running(self.client, self._experiment_id(record.experiment), record.tags[TAG]):
+                self.client.set_terminated(twin.info.run_id, "KILLED", _now())
 
     @reaching
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:

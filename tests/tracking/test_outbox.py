@@ -97,19 +97,25 @@ def test_a_run_is_saved_and_uploaded_whole(harness, toy, tmp_path, store, call):
 
 
 def test_a_run_that_began_without_an_answer_is_uploaded_as_that_run(harness, toy, tmp_path, store, monkeypatch):
-    """A server that is killed after it has made the run, before its answer is sent."""
+    """A server that is killed after it has made the run, before its answer is sent. It may have made a second one."""
     plain = MlflowClient.create_run
 
     def unanswered(self, *args, **kwargs):
         plain(self, *args, **kwargs)
+        store("search_runs")
         raise MlflowException("API request to http://... failed", TEMPORARILY_UNAVAILABLE)
 
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "create_run", unanswered)
         assert harness(*RUN).code == 1
+    store()
+    [begun], tracker = runs(tmp_path)
+    assert begun.status == "RUNNING"
+    plain(tracker.client, tracker.client.get_run(begun.run_id).info.experiment_id, tags=begun.tags)
     [sent] = harness("doctor sync", "format=json").json["sent"]
-    [run], _ = runs(tmp_path)
-    assert (run.run_id, run.status) == (sent["run_id"], "FINISHED")
+    found = {run.run_id: run.status for run in runs(tmp_path)[0]}
+    assert found.pop(sent["run_id"]) == "FINISHED"
+    assert [*found.values()] == ["KILLED"]
 
 
 def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed(harness, toy, tmp_path, store, monkeypatch):

@@ -88,19 +88,28 @@ class _Trackers:
         return tracker
 
 
-def _begun(tracker: Tracker, record: RunRecord) -> str | None:
-    """The id of a run that the server has begun, though its answer was lost; None if there is no such run."""
-    claim = record.tags.get(TAG)
-    runs = tracker.runs(record.experiment, {TAG: claim}, "RUNNING") if claim else []
-    return runs[0].run_id if runs else None
+def _begun(tracker: Tracker, held: Held) -> str | None:
+    """The id of the run that the server has begun, though its answer may be lost; None if there is none.
+
+    What it has begun besides, for the same request sent again, is ended.
+    """
+    claim = held.record.tags.get(TAG)
+    running = tracker.runs(held.record.experiment, {TAG: claim}, "RUNNING") if claim else []
+    known = held.run_id if held.run_id and tracker.has(held.run_id) else None
+    own = known or (running[0].run_id if running else None)
+    for twin in running:
+        if twin.run_id != own:
+            tracker.finish(twin.run_id, RunRecord(twin.experiment, twin.name), "KILLED")
+    return own
 
 
 def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
     """Log a saved run and delete its folder; returns the run's id. After a failure it may be called again."""
     files = folder / FILES
     record = replace(held.record, folder=files if files.is_dir() else None)
-    if held.run_id is None or not tracker.has(held.run_id):
-        held.run_id = _begun(tracker, record) or tracker.begin(record)
+    begun = _begun(tracker, held)
+    if begun is None or begun != held.run_id:
+        held.run_id = begun or tracker.begin(record)
         outbox.write(folder, held)
     tracker.finish(held.run_id, record, held.status)
     if record.shows_private:
