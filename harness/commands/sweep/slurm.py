@@ -164,7 +164,7 @@ def _parsed(lines: str) -> dict[str, State]:
 
 def words(said: str) -> str:
     """The last line of what a command said on standard error, without the name of the command."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
     if not lines:
         return "no message"
     return re.sub(r"^(\w+: (error|fatal): |allocation failure: |Batch job submission failed: )+", "", lines[-1]).rstrip(

@@ -62,7 +62,8 @@ REFUSALS = [
     ("sbatch: error: Invalid generic resource (gres) specification", r"hydra\.launcher\.gres"),
     ("allocation failure: Invalid feature specification", r"hydra\.launcher\.constraint"),
     ("sbatch: fatal: Could not establish a configuration source", r"SLURM_CONF"),
-    ("sbatch: unrecognized option '--nonsense'", r"unrecognized option '--nonsense'\.$"),
+    ("sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information",
+     r"of this sweep: sbatch: unrecognized option '--nonsense'\.$"),
 ]  # fmt: skip
 
 
