@@ -1,4 +1,4 @@
-"""Sweeps whose jobs run in parallel, with joblib and Ray, and sweeps and workers that are killed."""
+"""Sweeps whose jobs run in parallel, with joblib, Ray and submitit, and sweeps and workers that are killed."""
 
 import contextlib
 import io
@@ -114,6 +114,14 @@ def test_parallel_jobs_give_the_same_numbers(one_by_one, place, launcher):
     assert len(list((folder / "store" / "rankings").glob("*/manifest.json"))) == 3
     assert numbers(folder) == one_by_one
     assert len({json.dumps(one, sort_keys=True) for one in one_by_one.values()}) == 8, "the trials differ"
+
+
+def test_submitit_runs_a_job_in_a_process_of_its_own(place):
+    pytest.importorskip("submitit")
+    words = ["tokenizer=whitespace", "gate=score", "gate.threshold=0,2", "experiment_name=e"]
+    found = sweep(folder := place("submitit"), *words, "hydra/launcher=submitit_local")
+    assert found["trials"]["finished"] == len(numbers(folder)) == 2
+    assert [path.name for path in folder.glob("outputs/sweeps/.submitit/*/*_result.pkl")]
 
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
