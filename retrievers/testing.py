@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from retrievers.base import BadInput, Document, Failed, Fusion, Query, Ranking, Reranker, Retriever
+from retrievers.sharding import merged
 
 if TYPE_CHECKING:
     from retrievers.dense.encoders import Encoder
@@ -62,6 +63,7 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
     - The same ranking from a second search, a second index, and a second instance that loads the first one's folder.
     - A query's documents do not depend on the other queries.
     - No document, one document, and documents without content can be indexed and searched.
+    - Where it has `sharding`, shards give the ranking of the whole: bit by bit, or up to rounding if independent.
     """
     retriever, folder = make(), _new_folder(tmp_path, "first")
     retriever.index(DOCUMENTS, folder)
@@ -71,6 +73,8 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
     _check_matches(ranking)
     _check_repeatable(make, ranking, folder, _new_folder(tmp_path, "second"))
     _check_few_documents(make, tmp_path)
+    if _is_cut(retriever):
+        _check_shards(make, DOCUMENTS, QUERIES, ranking, _new_folder(tmp_path, "shards"))
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ def contract(
     """
     subject = Subject(make, _new_folder(folder, "indexed"), documents, queries)
     rules = [("the documents can be indexed", _indexed), *(KNOWN_QUERIES if known_only else ANY_QUERIES).items()]
+    rules += IN_SHARDS.items() if _is_cut(make()) else ()
     for name, rule in rules:
         problem = _problem(rule, subject)
         yield name, problem
@@ -150,6 +155,12 @@ def _repeatable(subject: Subject) -> None:
     first = retriever.search(subject.queries, subject.k)
     _same(retriever.search(subject.queries, subject.k), first, "of two searches")
     _same(subject.opened().search(subject.queries, subject.k), first, "of two instances")
+
+
+def _cut(subject: Subject) -> None:
+    ranking = subject.opened().search(subject.queries, subject.k)
+    folder = _new_folder(subject.folder.parent, "shards")
+    _check_shards(subject.make, subject.documents, subject.queries, ranking, folder)
 
 
 def _rebuilt(subject: Subject) -> None:
@@ -206,6 +217,7 @@ ANY_QUERIES: dict[str, Rule] = KNOWN_QUERIES | {
     "queries without a word, and long ones, are answered": _odd_queries,
     "a document is found by its own text": _found_by_text,
 }
+IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}
 
 
 def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
@@ -319,6 +331,45 @@ def _check_depth(retriever: Retriever, ranking: Ranking) -> None:
         assert top.docs.shape[1] <= k, f"at most {k} documents per query"
         assert same(top, ranking.top(k)), f"the first {k} of a longer ranking"
     assert same(retriever.search(QUERIES, 1000), ranking), "k may exceed the number of documents"
+
+
+def _is_cut(retriever: Any) -> bool:
+    """Whether a retriever's index can be cut into shards, with its arguments."""
+    if not getattr(retriever, "sharding", None):
+        return False
+    try:
+        getattr(retriever, "check_sharding", lambda: None)()
+    except BadInput:
+        return False
+    return True
+
+
+def _check_shards(
+    make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], whole: Ranking, folder: Path
+) -> None:
+    """whole: the ranking of one index. folder: an empty one."""
+    middle = len(documents) * 2 // 5
+    shards = [documents[:middle], documents[middle:], documents[:0]]
+    summed, retrievers = getattr(make(), "sharding", None) == "summed", [cast(Any, make()) for _ in shards]
+    indexes, surveys = (
+        [_new_folder(folder, f"{kind}-{i}") for i in range(len(shards))] for kind in ("index", "survey")
+    )
+    if summed:
+        for retriever, shard, survey in zip(retrievers, shards, surveys, strict=True):
+            retriever.survey(shard, survey)
+        retrievers[0].summarise(surveys, summary := _new_folder(folder, "summary"))
+    for i, retriever in enumerate(retrievers):
+        if summed:
+            retriever.index_shard(shards[i], surveys[i], summary, indexes[i])
+            retriever.load_shard(indexes[i], summary)
+        else:
+            retriever.index(shards[i], indexes[i])
+    found = merged((retriever.search(queries, whole.docs.shape[1]) for retriever in retrievers), whole.docs.shape[1])
+    for row, query_id in enumerate(whole.query_ids):
+        one, other = found.row(row), whole.row(row)
+        scores = [[score for _, score in some] for some in (one, other)]
+        close = len(one) == len(other) and np.allclose(*scores, rtol=1e-4, atol=1e-5)
+        assert one == other if summed else close, f"shards rank otherwise for query {query_id:.60}: {one[:3]}"
 
 
 def _check_matches(ranking: Ranking) -> None:
