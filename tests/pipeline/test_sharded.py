@@ -1,6 +1,7 @@
 """Retrieval shard by shard gives the documents and scores of one index, and nothing that is finished is done twice."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from fakes import TrigramEncoder
@@ -10,6 +11,7 @@ from harness.config.canonical import digest
 from harness.config.components import identity
 from harness.data.contest import Sample
 from harness.data.dataset import Dataset, in_memory, load
+from harness.data.qa import Squad
 from harness.pipeline import shard_jobs, sharded, steps
 from harness.pipeline.cache import Cache
 from harness.pipeline.ingest import sharded as ingested
@@ -213,3 +215,18 @@ def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     assert Dense.sharding == "independent"
     with pytest.raises(BadInput, match="learns from all documents"):
         sharded.check(DENSE | {"encoder": LSA})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "l", "plus"])
+def test_korquad_in_shards(real_data, own, tmp_path, variant):
+    """Of 960 paragraphs, the documents and scores are equal for every question, of which each twentieth is asked."""
+    source = Squad(path=str(real_data / "korquad" / "KorQuAD_v1.0_dev.json"))
+    data = load(source, "korquad")
+    data = replace(data, queries=data.queries[::20])
+    node = LEXICAL | {"variant": variant, "tokenizer": {"_target_": "retrievers.lexical.tokenize.CharNgram"}}
+    cut = session(data, own, 100, ingested(source, 100, own))
+    assert len(cut.dataset.documents.shards) > 5
+    assert same(
+        ranked(node, cut, 100), ranked(node, session(data, Cache(tmp_path / "other"), None, data.documents), 100)
+    )
