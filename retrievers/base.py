@@ -385,8 +385,9 @@ class Retriever(Protocol):
         identify(**arguments) -> dict: what identifies the results in place of the constructor's arguments, such as a
             model's checksum; default: all arguments except those under `runtime:`.
 
-    Method, optional:
-        check_data(doc_ids, queries): BadInput unless a run on these documents and queries can work; before it begins.
+    Methods, optional, called before a run begins:
+        check_data(doc_ids, queries): BadInput unless a run on these documents and queries can work.
+        check_size(count, k): BadInput or Failed unless k of `count` documents can be found, such as by an engine.
 
     Attributes, optional:
         progress: a Progress or None, set before the work begins.

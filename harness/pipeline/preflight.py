@@ -97,17 +97,20 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
     cls, shards = target_class(node, "retriever"), sharded.shards_for(node, facts.shards)
+    sizes = [shard.size for shard in shards] or [len(facts.doc_ids)]
     if shards:
         sharded.check(node)
     if hasattr(cls, "require_model"):
         _require_model(build(node, where="retriever"))
     if hasattr(cls, "check_data"):
         build(node, where="retriever").check_data(facts.doc_ids, facts.queries)
+    if hasattr(cls, "check_size"):
+        _check_size(build(node, where="retriever"), sizes, depth)
     for key, part in node.items():
         if isinstance(part, Mapping) and "_target_" in part:
             made = build(part, where=key)
             if hasattr(made, "check_size"):
-                _check_size(made, [shard.size for shard in shards] or [len(facts.doc_ids)], depth)
+                _check_size(made, sizes, depth)
             indexes = sharded.indexes(node, shards, cache) if shards else [index]
             if hasattr(made, "require_model") and not _encoded(part, indexes, facts, cache, identify):
                 _require_model(made)

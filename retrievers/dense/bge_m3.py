@@ -222,9 +222,9 @@ class Sparse:
         """BadInput where there is no such model; nothing is downloaded."""
         models.require(self._transformer.source)
 
-    def check_data(self, doc_ids: Sequence[str], queries: Sequence[Query]) -> None:
-        """BadInput or Failed where the engine cannot be used."""
-        self._index.check()
+    def check_size(self, count: int, k: int) -> None:
+        """BadInput or Failed where the engine cannot be used, or returns fewer than k of `count` documents."""
+        self._index.check(min(k, count))
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.

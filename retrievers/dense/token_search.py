@@ -17,8 +17,8 @@ from retrievers.engines.sparse import SparseCollection
 class TokenIndex(Protocol):
     """Token weights of N documents, searched by those of queries."""
 
-    def check(self) -> None:
-        """BadInput or Failed where it cannot be used, before any work is done."""
+    def check(self, width: int) -> None:
+        """BadInput or Failed where it cannot be used to find `width` documents, before any work is done."""
         ...
 
     def build(self, postings: Postings, n_docs: int, folder: Path, progress: Progress | None) -> None:
@@ -35,7 +35,7 @@ class TokenIndex(Protocol):
 class Local:
     """An inverted index in the folder."""
 
-    def check(self) -> None:
+    def check(self, width: int) -> None:
         """Nothing is needed."""
 
     def build(self, postings: Postings, n_docs: int, folder: Path, progress: Progress | None) -> None:
@@ -60,9 +60,9 @@ class Proposed:
     def __init__(self) -> None:
         self._collection = SparseCollection()
 
-    def check(self) -> None:
+    def check(self, width: int) -> None:
         """As in TokenIndex."""
-        self._collection.check()
+        self._collection.check(width)
 
     def build(self, postings: Postings, n_docs: int, folder: Path, progress: Progress | None) -> None:
         self._collection.build(Forward.of(*postings, n_docs), folder, progress)

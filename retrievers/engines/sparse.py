@@ -68,8 +68,9 @@ class SparseCollection:
     def __init__(self) -> None:
         self._forward: Forward | None = None
 
-    def check(self) -> None:
-        """BadInput or Failed where there is no Milvus that takes sparse vectors."""
+    def check(self, width: int) -> None:
+        """BadInput or Failed where there is no Milvus that takes sparse vectors, or none returns `width` documents."""
+        proposing.check_depth(width)
         _connected()
 
     def build(self, forward: Forward, folder: Path, progress: Progress | None = None) -> None:

@@ -146,9 +146,9 @@ class BM25:
         docs, scores, measured = self._engine.search(tokens, width, self.progress)
         return self._doc_ids.ranking(queries, docs, scores, **measured)
 
-    def check_data(self, doc_ids: Sequence[str], queries: Sequence[Query]) -> None:
-        """BadInput or Failed where the engine cannot be used."""
-        self._engine.check()
+    def check_size(self, count: int, k: int) -> None:
+        """BadInput or Failed where the engine cannot be used, or returns fewer than k of `count` documents."""
+        self._engine.check(min(k, count))
 
     def check_sharding(self) -> None:
         """BadInput for engine=rank_bm25, whose index cannot be cut."""
@@ -200,8 +200,8 @@ class BM25:
 class _Engine(Protocol):
     """Builds an index of token ids in a folder and searches it."""
 
-    def check(self) -> None:
-        """BadInput or Failed where it cannot be used, before any work is done."""
+    def check(self, width: int) -> None:
+        """BadInput or Failed where it cannot be used to find `width` documents, before any work is done."""
         ...
 
     def build(self, tokens: Tokens, folder: Path, progress: Progress | None) -> None: ...
@@ -225,8 +225,8 @@ class _Sparse:
         self._postings = postings
         self._columns: Callable[[tuple[str, ...]], tuple[Columns, np.ndarray]]
 
-    def check(self) -> None:
-        self._postings.check()
+    def check(self, width: int) -> None:
+        self._postings.check(width)
 
     def build(self, tokens: Tokens, folder: Path, progress: Progress | None) -> None:
         starts = _counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))
@@ -325,7 +325,7 @@ class _Library:
         self._parameters = parameters
         self._scorer: Any = None
 
-    def check(self) -> None:
+    def check(self, width: int) -> None:
         """Nothing is needed."""
 
     def build(self, tokens: Tokens, folder: Path, progress: Progress | None) -> None:

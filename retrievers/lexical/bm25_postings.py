@@ -28,8 +28,8 @@ class Terms(NamedTuple):
 class Postings(Protocol):
     """Term t has the postings starts[t] to starts[t + 1] - 1, in the layout that _bm25_kernels describes."""
 
-    def check(self) -> None:
-        """BadInput or Failed where they cannot be used, before any work is done."""
+    def check(self, width: int) -> None:
+        """BadInput or Failed where they cannot be used to find `width` documents, before any work is done."""
         ...
 
     def build(
@@ -55,7 +55,7 @@ class LocalPostings:
     def __init__(self, threads: int | None) -> None:
         self._threads = threads or cores()
 
-    def check(self) -> None:
+    def check(self, width: int) -> None:
         """Nothing is needed."""
 
     def build(
@@ -102,9 +102,9 @@ class ProposedPostings:
     def __init__(self) -> None:
         self._collection = SparseCollection()
 
-    def check(self) -> None:
+    def check(self, width: int) -> None:
         """As in Postings."""
-        self._collection.check()
+        self._collection.check(width)
 
     def build(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, size: int, folder: Path,

@@ -111,6 +111,13 @@ def test_a_server_without_sparse_vectors_is_refused_and_told_which_has_them(harn
     assert "of version v2.3.5, too old for sparse vectors: 2.4 or newer is needed" in done.err
 
 
+def test_more_documents_than_milvus_returns_are_refused_before_anything_is_indexed(harness, toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("retrievers.engines.proposing.LIMIT", 2)
+    done = harness(*RUN, "top_k=3")
+    assert done.code == 2
+    assert "Milvus returns at most 2 documents of a query. Lower depth" in done.err
+
+
 def test_a_missing_package_is_named_with_the_command_that_installs_it(harness, toy, monkeypatch, tmp_path):
     monkeypatch.setenv("HARNESS_MILVUS_URI", str(tmp_path / "lite.db"))
     monkeypatch.delitem(sys.modules, "pymilvus")

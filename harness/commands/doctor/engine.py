@@ -114,7 +114,7 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
     said = (
         f"{counted(len(collections), 'collection')} of the harness" if collections else "No collection of the harness"
     )
-    console.print(f"{document['address']} (Milvus {document['version']}): {said}. The store is {document['store']}.")
+    console.print(f"{document['address']} ({document['version']}): {said}. The store is {document['store']}.")
     if document["pruned"]:
         console.print(f"Pruned {counted(len(document['pruned']), 'collection')}:")
         for one in document["pruned"]:
