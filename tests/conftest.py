@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import buckets
 import hypothesis
 import pytest
 from composing import shortcuts
@@ -86,6 +87,21 @@ def common(tmp_path_factory):
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "common"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    with buckets.serving() as address:
+        yield address
+
+
+@pytest.fixture
+def place(s3_server, monkeypatch, tmp_path):
+    """A place in a bucket, and this machine's copies in a folder of the test."""
+    for name, value in (buckets.ENVIRONMENT | {"AWS_ENDPOINT_URL": s3_server}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HARNESS_CACHE_LOCAL", str(tmp_path / "machine"))
+    return buckets.Place()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config import manual, yaml_files
+from harness.config import manual, places, yaml_files
 from harness.config.folders import conf_folder
 from harness.config.keys import moved
 from retrievers.base import BadInput, did_you_mean
@@ -245,6 +245,11 @@ def _check(one: Setting, folders: tuple[Path, ...]) -> None:
     """BadInput for a key that no command has, and for an unknown choice of a group."""
     if any(fnmatchcase(one.key, pattern) for key in NOT_HERE for pattern in (key, f"{key}.*")):
         raise BadInput(f"{one.where}: {one.key} can only be given on the command line, not in {FILE}.")
+    if one.key in places.KEYS and places.is_address(one.value):
+        raise BadInput(
+            f"{one.where}: {one.key} can name a bucket only on the command line or in HARNESS_CACHE, not in {FILE}: it "
+            "decides where your data go."
+        )
     if one.is_choice:
         known = manual.choices(one.key, folders)
         if one.value is not None and (not isinstance(one.value, str) or one.value not in known):

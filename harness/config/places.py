@@ -9,6 +9,7 @@ from pathlib import Path
 from retrievers.base import BadInput
 
 KEY = "store.path"
+KEYS = (KEY, "dataset.runtime.store")  # the second is made of the first, unless it is set
 SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3 = ("s3", "s3a", "s3n")  # names that other tools have for the same
@@ -57,6 +58,11 @@ def bucket_place(path: str) -> BucketPlace | None:
     if len(prefix.encode()) > _LONGEST:
         raise BadInput(f"{KEY}: the prefix has {len(prefix.encode())} bytes: the most is {_LONGEST}. Shorten it.")
     return BucketPlace(bucket, prefix)
+
+
+def is_address(path: object) -> bool:
+    """Whether it is meant as an address, right or wrong, not as a folder."""
+    return isinstance(path, str) and bool(_SCHEME.match(path))
 
 
 def full_place(path: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.config import manual, yaml_files
+from harness.config import manual, places, yaml_files
 from harness.config.canonical import flatten
 from harness.config.defaults import Setting, known_keys
 from retrievers.base import BadInput, did_you_mean
@@ -64,6 +64,7 @@ def name_senders(content: Any, file: str) -> None:
     """Say, once for each file, that it decides where data go."""
     values = _values(content)
     found = [key for key in values if SENDERS & {*key.split(".")} and values[key] not in (None, {})]
+    found += [key for key in places.KEYS if places.is_address(values.get(key))]
     if found:
         named = [key + (f" ({host})" if (host := _host(values[key])) else "") for key in found]
         _say(f"Note: {file} sets {' and '.join(named)}, so it decides where your data go.")

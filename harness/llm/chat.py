@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 
 from harness.config.keys import Key, check_value
 from harness.llm import usage
-from harness.llm.reply_log import Completion, ReplyLog
+from harness.llm.reply_log import Completion, Holding, ReplyLog
 from harness.llm.structured import Schema, WrongReply, json_value, quoted
 from harness.llm.usage import Estimate, Price, Usage, tokens_of
 from harness.progress import watch
@@ -171,13 +172,14 @@ class Chat:
     replies: the folder of the log, which `Cache.log_folder` gives; None: replies are kept for this object alone, and
              nothing is said about tokens.
     unasked: why the model is not to be asked, and what to do instead; "": it is asked for what is not cached.
+    turn: as of `ReplyLog`.
 
     spent: what this object has asked. BadInput if the model is to be asked and cannot be: cached replies need no key.
     """
 
-    def __init__(self, model: ChatModel, replies: Path | None, unasked: str = "") -> None:
+    def __init__(self, model: ChatModel, replies: Path | None, unasked: str = "", turn: Holding = nullcontext) -> None:
         self._model, self._quiet, self._unasked = model, replies is None, unasked
-        self._log = ReplyLog(replies)
+        self._log = ReplyLog(replies, turn)
         self.spent = Usage(model.money)
         self._counting = threading.Lock()
 

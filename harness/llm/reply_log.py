@@ -1,7 +1,8 @@
 """The log of what language models have replied: a reply that was paid for is on disk, and is never paid for again.
 
-The log is one file of lines `CHECKSUM {row}`, to which rows are only ever added. A row holds the key of the request,
-the reply and what the endpoint counted; never the prompt, nor the key that authorises.
+The log is a file of lines `CHECKSUM {row}`, to which rows are only ever added, and beside it files of other machines'
+lines, which never change. A row holds the key of the request, the reply and what the endpoint counted; never the
+prompt, nor the key that authorises.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
 FILE = "replies.log"
+OTHERS = "*-*.log"  # of other machines that share a log
+Holding = Callable[[], AbstractContextManager[None]]
 _CHECKSUM = 16  # hexadecimal digits before a row
 
 
@@ -45,12 +48,14 @@ class ReplyLog:
     """The replies to requests, by the key of the request, in the order in which they came.
 
     folder: of the log; None: replies are kept for this process alone.
+    turn: what else is held while adding; `Cache.adding` gives it.
 
     Threads may add at the same time. Processes take turns: who adds holds the lock `FOLDER.lock`.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:
+        self._folder, self._turn = folder, turn
+        self._others: set[Path] = set()  # files of other machines that have been read
         self._found: dict[str, list[Completion]] = defaultdict(list)
         self._read = 0  # bytes of the file that have been read
         self._file = -1
@@ -71,17 +76,23 @@ class ReplyLog:
         with stage("waiting for another process that asks the same model"):
             lock.acquire()
         try:
-            self._file = os.open(self._path(self._folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                self.refresh()
-                os.ftruncate(self._file, self._read)  # what a killed process had begun to write
+            with self._turn(), self._opened(self._folder):
                 yield
-            finally:
-                os.fsync(self._file)
-                os.close(self._file)
-                self._file = -1
         finally:
             lock.release()
+
+    @contextmanager
+    def _opened(self, folder: Path) -> Iterator[None]:
+        """Have the file open, with all that it holds read."""
+        self._file = os.open(self._path(folder), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self.refresh()
+            os.ftruncate(self._file, self._read)  # what a killed process had begun to write
+            yield
+        finally:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
 
     def add(self, key: str, completion: Completion) -> None:
         """Add a reply; it is on disk when this returns. OSError, such as of a full disk. Only while `adding`."""
@@ -104,24 +115,35 @@ class ReplyLog:
 
     def refresh(self) -> None:
         """Read what was added since the last time; damaged lines are left out, with a warning."""
-        if self._folder is None or not (path := self._path(self._folder)).exists():
+        if self._folder is None:
             return
-        damaged = 0
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self._read:  # the entry was pruned meanwhile
-                self._found.clear()
-                self._read = 0
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # being written, or left by a killed process
-                self._read += len(line)
-                if row := _row(line):
-                    self._found[row[0]].append(row[1])
-                else:
-                    damaged += 1
+        if (path := self._path(self._folder)).exists():
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._read:  # the entry was pruned meanwhile
+                    self._found.clear()
+                    self._others.clear()
+                    self._read = 0
+                file.seek(self._read)
+                self._read += self._take(file, path)
+        for other in sorted({*self._folder.glob(OTHERS)} - self._others):
+            with other.open("rb") as file:
+                self._take(file, other)
+            self._others.add(other)
+
+    def _take(self, lines: Iterable[bytes], path: Path) -> int:
+        """Take the rows of whole lines; returns how many bytes these have."""
+        taken = damaged = 0
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break  # being written, or left by a killed process
+            taken += len(line)
+            if row := _row(line):
+                self._found[row[0]].append(row[1])
+            else:
+                damaged += 1
         if damaged:
             log.warning("%s: %d damaged lines are left out; their replies will be requested again", path, damaged)
+        return taken
 
     def _path(self, folder: Path) -> Path:
         """The file. BadInput if something else has its name, which could be read for ever."""

@@ -6,6 +6,7 @@ AWS_SECRET_ACCESS_KEY, or the role of the machine, AWS_DEFAULT_REGION, AWS_ENDPO
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -169,7 +170,7 @@ class Bucket:
     def _files(self) -> Any:
         """The file system of s3fs, made when it is first needed."""
         if self._made is None or self._process != os.getpid():  # a client does not survive a fork
-            self._made, self._process = _file_system(), os.getpid()
+            self._made, self._process = _file_system(os.getpid(), endpoint()), os.getpid()
         return self._made
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
@@ -257,13 +258,14 @@ def server_name() -> str:
         return "the server of AWS_ENDPOINT_URL"
 
 
-def _file_system() -> Any:
-    """A client of its own for this process. BadInput where the extra is missing, or the address is none."""
+@functools.cache
+def _file_system(process: int, server: str) -> Any:
+    """A client for this process and a server. BadInput where the extra is missing, or the address is none."""
     try:
         from s3fs import S3FileSystem
     except ModuleNotFoundError as error:
         raise BadInput(f"store.path=s3://... needs the package {error.name}: {INSTALL}. {OWN}") from None
-    if (server := endpoint()) and urlsplit(server).scheme not in ("http", "https"):
+    if server and not server.startswith(("http://", "https://")):
         raise BadInput(f"AWS_ENDPOINT_URL is no address that begins with https:// or http://. Correct it. {OWN}")
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.INFO)

@@ -94,6 +94,15 @@ class Cache:
             write_text(place / MANIFEST, manifest_text(identity, {}))
         return self._entry(place, identity, lambda _: None)
 
+    def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
+        """The folder of a result that grows; None if there is none. Nothing is made."""
+        return self.found(kind, identity)
+
+    @contextlib.contextmanager
+    def adding(self, folder: Path) -> Iterator[None]:
+        """Whoever adds to a log holds this, too. folder: that `log_folder` gave."""
+        yield
+
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
         """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
 

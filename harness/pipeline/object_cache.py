@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 from harness.config.canonical import digest
 from harness.data.files import create_text
 from harness.pipeline import object_listing
-from harness.pipeline.bucket import Bucket, Content
+from harness.pipeline.bucket import Bucket, Content, NotAllowed, server_name
 from harness.pipeline.cache import Cache
 from harness.pipeline.entries import (
     KEY,
@@ -38,6 +39,7 @@ from harness.pipeline.entries import (
 )
 from harness.pipeline.object_listing import object_name
 from harness.pipeline.object_lock import ObjectLock, require_conditions
+from harness.pipeline.shared_log import SharedLog
 from harness.progress import stage
 from retrievers.base import BadInput, Failed
 
@@ -47,6 +49,18 @@ USED_SECONDS = 86_400  # a use is noted once a day
 FETCHING = ".fetching"  # folder of the local copy, for what has arrived in part
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class State:
+    """A cache in a bucket. local_bytes: of the copy on this machine. encrypted: whether what is sent is."""
+
+    entries: int
+    bytes: int
+    local_bytes: int
+    server: str
+    encrypted: bool
+    writable: bool
 
 
 class ObjectCache(Cache):
@@ -79,6 +93,29 @@ class ObjectCache(Cache):
             return None
         self._used(place)
         return place
+
+    def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
+        """As of `Cache`. What other machines have added is fetched, and what this one could not send before is sent."""
+        from filelock import FileLock, Timeout
+
+        place = Cache(self.root).log_folder(kind, identity)
+        shared = self._shared_log(place)
+        shared.fetch()
+        with contextlib.suppress(Timeout, NotAllowed), FileLock(lock_file(place), timeout=0):
+            shared.send()
+        return place
+
+    def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
+        if not any(self._bucket.listed(self._name(self.root / kind / digest(identity), ""), most=1)):
+            return super().found_log(kind, identity)
+        return self.log_folder(kind, identity)
+
+    @contextlib.contextmanager
+    def adding(self, folder: Path) -> Iterator[None]:
+        with self._lock(folder).held():
+            self._bucket.create(self._name(folder, MANIFEST), (folder / MANIFEST).read_bytes())
+            with self._shared_log(folder).adding():
+                yield
 
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
         if (cached := super().ranking_depth(identity, depth)) is not None:
@@ -119,17 +156,35 @@ class ObjectCache(Cache):
             return False
         return True
 
+    def examine(self) -> State:
+        """What `harness doctor` says of it."""
+        found = list(self._bucket.listed(""))
+        try:
+            require_conditions(self._bucket)
+            writable = True
+        except NotAllowed:
+            writable = False
+        return State(
+            entries=sum(one.name.endswith(f"/{MANIFEST}") for one in found),
+            bytes=sum(one.size for one in found),
+            local_bytes=sum(entry.bytes for entry in Cache(self.root).entries()),
+            server=server_name(),
+            encrypted=self._bucket.encrypted,
+            writable=writable,
+        )
+
     def _entry(
         self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
         if not intact(place):
             if place.exists():
                 log.warning("%s is damaged and will be fetched or built again", place)
+            lock = None  # one for all rounds: it remembers how long another machine has been silent
             while not self._fetched(place):
                 with super()._turn(place):
                     if intact(place):
                         break  # another process was quicker
-                    lock = self._lock(place)
+                    lock = lock or self._lock(place)
                     if not lock.acquire():
                         lock.wait()
                         continue  # what others have made is fetched without the lock, all at once
@@ -248,6 +303,9 @@ class ObjectCache(Cache):
             folder, _, file = one.name.rpartition("/")
             if file == MANIFEST and KEY.fullmatch(folder.rpartition("/")[2]):
                 yield place / folder.rpartition("/")[2]
+
+    def _shared_log(self, folder: Path) -> SharedLog:
+        return SharedLog(self._bucket, self._name(folder, ""), folder)
 
     def _lock(self, place: Path) -> ObjectLock:
         """The lock of an entry; all segments of scored pairs in a folder share one."""

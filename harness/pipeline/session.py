@@ -168,7 +168,8 @@ def cache_for(retriever: Node, cache: Cache) -> Cache:
 
 def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
     """Asks a language model for a purpose, such as "gate", with its replies in the cache. unasked: as in `Chat`."""
-    return Chat(model, cache.log_folder("replies", model.log_identity(purpose)), unasked)
+    folder = cache.log_folder("replies", model.log_identity(purpose))
+    return Chat(model, folder, unasked, functools.partial(cache.adding, folder))
 
 
 @functools.cache

@@ -26,6 +26,11 @@ def open_cache(path: str) -> Cache:
     return Cache(Path(path))
 
 
+def existing_cache(path: str) -> Cache | None:
+    """The cache at a place; None if it is a folder that is not there, which is not created."""
+    return open_cache(path) if bucket_place(path) or Path(path).is_dir() else None
+
+
 def local_copy(place: BucketPlace) -> Path:
     """The folder of this machine's copy of a cache in a bucket: one for each bucket, prefix and server."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"

@@ -13,6 +13,7 @@ import pytest
 from harness.config.canonical import digest
 from harness.config.messages import failure
 from harness.pipeline.cache import Cache, load_ranking, save_ranking
+from harness.pipeline.stores import open_cache
 from retrievers.base import Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -29,20 +30,27 @@ class Counter:
         (folder / "data.txt").write_text("내용")
 
 
-def test_built_once_and_found_again(tmp_path):
+@pytest.fixture(params=["folder", "bucket"])
+def opened(request, tmp_path):
+    """Opens the same cache, again and again."""
+    path = request.getfixturevalue("place").url if request.param == "bucket" else str(tmp_path)
+    return lambda: open_cache(path)
+
+
+def test_built_once_and_found_again(opened):
     build = Counter()
-    first = Cache(tmp_path).folder("things", {"a": 1}, build)
-    again = Cache(tmp_path).folder("things", {"a": 1}, build)
+    first = opened().folder("things", {"a": 1}, build)
+    again = opened().folder("things", {"a": 1}, build)
     assert first == again
     assert build.calls == 1
-    assert Cache(tmp_path).folder("things", {"a": 2}, build) != first
+    assert opened().folder("things", {"a": 2}, build) != first
     assert build.calls == 2
 
 
-def test_order_of_keys_is_no_difference(tmp_path):
+def test_order_of_keys_is_no_difference(opened):
     build = Counter()
-    Cache(tmp_path).folder("things", {"a": 1, "b": 2}, build)
-    Cache(tmp_path).folder("things", {"b": 2, "a": 1}, build)
+    opened().folder("things", {"a": 1, "b": 2}, build)
+    opened().folder("things", {"b": 2, "a": 1}, build)
     assert build.calls == 1
 
 
@@ -132,34 +140,34 @@ def test_a_damaged_entry_is_built_again(tmp_path, harm, caplog):
     assert "damaged" in caplog.text
 
 
-def test_a_failing_builder_leaves_nothing(tmp_path):
+def test_a_failing_builder_leaves_nothing(opened):
     def fail(folder):
         (folder / "half.txt").write_text("half")
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        Cache(tmp_path).folder("things", {}, fail)
-    assert not [path for path in (tmp_path / "things").iterdir() if path.is_dir()]
+        opened().folder("things", {}, fail)
+    assert not [path for path in (opened().root / "things").iterdir() if path.is_dir()]
 
 
-def test_a_full_disk_is_said_in_words(tmp_path):
+def test_a_full_disk_is_said_in_words(opened):
     def fill(folder):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left") as raised:
-        Cache(tmp_path).folder("things", {}, fill)
-    assert raised.value.filename == str(tmp_path / "things")
-    assert not [path for path in (tmp_path / "things").iterdir() if path.is_dir()]
+        opened().folder("things", {}, fill)
+    assert raised.value.filename == str(opened().root / "things")
+    assert not [path for path in (opened().root / "things").iterdir() if path.is_dir()]
 
 
-def _slow_build(root, counts):
+def _slow_build(opened, counts):
     def build(folder):
         with counts.get_lock():
             counts.value += 1
         time.sleep(0.3)
         (folder / "data.txt").write_text("x")
 
-    Cache(root).folder("things", {}, build)
+    opened().folder("things", {}, build)
 
 
 def test_an_array_that_is_written_in_part_means_a_full_disk(tmp_path):
@@ -176,9 +184,9 @@ def test_an_array_that_is_written_in_part_means_a_full_disk(tmp_path):
     assert (failure(raised.value) or "").startswith(f"{tmp_path / 'vectors'}: No space left on device. Free some space")
 
 
-def test_two_processes_build_once(tmp_path):
+def test_two_processes_build_once(opened):
     counts = multiprocessing.Value("i", 0)
-    both = [multiprocessing.Process(target=_slow_build, args=(tmp_path, counts)) for _ in range(2)]
+    both = [multiprocessing.Process(target=_slow_build, args=(opened, counts)) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:
@@ -187,25 +195,25 @@ def test_two_processes_build_once(tmp_path):
     assert counts.value == 1
 
 
-def _killed_build(root):
+def _killed_build(opened):
     def build(folder):
         (folder / "half.txt").write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Cache(root).folder("things", {}, build)
+    opened().folder("things", {}, build)
 
 
-def test_a_killed_builder_is_not_believed(tmp_path):
-    process = multiprocessing.Process(target=_killed_build, args=(tmp_path,))
+def test_a_killed_builder_is_not_believed(opened):
+    process = multiprocessing.Process(target=_killed_build, args=(opened,))
     process.start()
     process.join(20)
     assert process.exitcode == -signal.SIGKILL
     build = Counter()
-    assert (Cache(tmp_path).folder("things", {}, build) / "data.txt").read_text() == "내용"
+    assert (opened().folder("things", {}, build) / "data.txt").read_text() == "내용"
     assert build.calls == 1
 
 
-def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
+def test_what_an_interrupted_builder_left_is_taken_up(opened):
     def build(folder):
         done = len(list(folder.iterdir()))
         (folder / f"part{done}").write_text("x")
@@ -214,8 +222,8 @@ def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
 
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            Cache(tmp_path).folder("things", {}, build, resume=True)
-    entry = Cache(tmp_path).folder("things", {}, build, resume=True)
+            opened().folder("things", {}, build, resume=True)
+    entry = opened().folder("things", {}, build, resume=True)
     assert sorted(path.name for path in entry.iterdir()) == ["manifest.json", "part0", "part1", "part2"]
 
 
@@ -248,8 +256,8 @@ class Searches:
         return Ranking(whole.query_ids, whole.doc_ids, whole.docs[:, :depth], whole.scores[:, :depth], {"recall": 0.5})
 
 
-def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
-    search, cache = Searches(), Cache(tmp_path)
+def test_a_deeper_ranking_serves_a_smaller_depth(opened):
+    search, cache = Searches(), opened()
     assert len(cache.ranking({"a": 1}, 4, search).row(0)) == 4
     assert cache.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
     assert [doc for doc, _ in cache.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
@@ -286,27 +294,27 @@ def keys(*numbers):
     return [bytes([n]) * 32 for n in numbers]
 
 
-def test_pairs_are_scored_once(tmp_path):
+def test_pairs_are_scored_once(opened):
     wanted = keys(5, 3, 5, 9)
     scorer = Scorer(wanted)
-    assert Cache(tmp_path).pairs({"m": 1}, wanted, scorer).tolist() == [5, 3, 5, 9]
+    assert opened().pairs({"m": 1}, wanted, scorer).tolist() == [5, 3, 5, 9]
     assert len(scorer.scored) == 3, "equal keys once"
     more = keys(9, 7, 3)
     scorer = Scorer(more)
-    assert Cache(tmp_path).pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
+    assert opened().pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
     assert scorer.scored == [1]
     scorer = Scorer(more)
-    Cache(tmp_path).pairs({"m": 2}, more, scorer)
+    opened().pairs({"m": 2}, more, scorer)
     assert len(scorer.scored) == 3, "another model, other scores"
-    assert Cache(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
+    assert opened().pairs({"m": 1}, [], scorer).shape == (0,)
 
 
-def test_pairs_scored_before_a_failure_are_cached(tmp_path):
+def test_pairs_scored_before_a_failure_are_cached(opened):
     wanted = keys(1, 2, 3, 4)
     with pytest.raises(RuntimeError, match="interrupted"):
-        Cache(tmp_path).pairs({}, wanted, Scorer(wanted, limit=3))
+        opened().pairs({}, wanted, Scorer(wanted, limit=3))
     scorer = Scorer(wanted)
-    assert Cache(tmp_path).pairs({}, wanted, scorer).tolist() == [1, 2, 3, 4]
+    assert opened().pairs({}, wanted, scorer).tolist() == [1, 2, 3, 4]
     assert len(scorer.scored) == 1
 
 

@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import shutil
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,12 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.doctor import examination
+from harness.commands.doctor import examination, store
 from harness.commands.doctor.finding import Finding
 from harness.config.check import Invocation
+from harness.config.places import full_place
 from harness.config.text import counted
 from harness.pipeline.cache import Cache
 from harness.pipeline.entries import Entry
+from harness.pipeline.stores import open_cache
 from harness.reports import figure, terminal
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker
@@ -39,7 +40,7 @@ def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     Exit code 1 if something is broken.
     """
     checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (
-        _versions, examination.plugins, _tracking, _cache, _disk, _fonts, _hub, examination.retrievers,
+        _versions, examination.plugins, _tracking, store.findings, _disk, _fonts, _hub, examination.retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
     document = {"findings": [asdict(finding) for finding in findings]}
@@ -59,13 +60,13 @@ def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 def cache(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """List the cache's entries by size or age, and prune it: first what is long unused, then down to a size."""
-    store = Cache(Path(config["store"]["path"]).absolute())
+    kept = open_cache(full_place(config["store"]["path"]))
     now = time.time()
-    pruning = _prune(store, config["prune"]["unused_days"], config["prune"]["keep_gb"], now)
+    pruning = _prune(kept, config["prune"]["unused_days"], config["prune"]["keep_gb"], now)
     left = sorted(pruning.left, key=lambda entry: -entry.bytes if config["sort"] == "size" else entry.used)
     kinds = {kind: [entry for entry in left if entry.kind.split("/")[0] == kind] for kind in _kinds(left)}
     document: dict[str, Any] = {
-        "path": str(store.root),
+        "path": kept.location,
         "bytes": sum(entry.bytes for entry in left if entry.state != "foreign"),
         "pruned": {"entries": len(pruning.removed), "bytes": sum(entry.bytes for entry in pruning.removed)},
         "busy": len(pruning.busy),
@@ -195,26 +196,6 @@ def _tracking(config: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         experiments = counted(len(tracker.experiments()), "experiment")
         yield Finding("tracking", "ok", f"{redacted(tracker.uri)}, {experiments}")
-
-
-def _cache(config: Mapping[str, Any]) -> Iterator[Finding]:
-    root = Path(config["store"]["path"]).absolute()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=root):
-            pass
-    except OSError as error:
-        yield Finding(
-            "cache", "error", f"{root}: {error.strerror}", "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
-        )
-        return
-    entries = Cache(root).entries()
-    said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
-    if damaged := sum(entry.state == "damaged" for entry in entries):
-        said += f"; damaged: {counted(damaged, 'entry')}"
-        yield Finding("cache", "warning", said, "What is damaged is built again when needed.")
-    else:
-        yield Finding("cache", "ok", said)
 
 
 def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:

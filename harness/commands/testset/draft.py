@@ -18,7 +18,7 @@ from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Usage
 from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
-from harness.pipeline.stores import open_cache
+from harness.pipeline.stores import existing_cache, open_cache
 from harness.progress import stage, watch
 from harness.testset import drafting
 from harness.testset.drafting import Drafted, Plan, Task
@@ -129,8 +129,8 @@ def _kinds(given: Sequence[str]) -> tuple[str, ...]:
 
 def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
     """Knows the cached replies, and writes nothing."""
-    root = Path(config["store"]["path"])
-    return Chat(model, Cache(root).found("replies", model.log_identity(PURPOSE)) if root.is_dir() else None)
+    cache = existing_cache(config["store"]["path"])
+    return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
 
 
 def _manifest(work: Work, outcome: Outcome, taken: Usage) -> dict[str, Any]:

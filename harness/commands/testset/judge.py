@@ -14,9 +14,8 @@ from harness.config.check import Invocation
 from harness.config.components import build
 from harness.data.testset import read_manifest
 from harness.llm.chat import Chat, ChatModel
-from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
-from harness.pipeline.stores import open_cache
+from harness.pipeline.stores import existing_cache, open_cache
 from harness.progress import stage
 from harness.testset import controls
 from harness.testset.hold import held
@@ -107,5 +106,5 @@ def _work(config: dict[str, Any], folder: Path) -> Work:
 
 def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
     """Knows the cached replies, and writes nothing."""
-    root = Path(config["store"]["path"])
-    return Chat(model, Cache(root).found("replies", model.log_identity(PURPOSE)) if root.is_dir() else None)
+    cache = existing_cache(config["store"]["path"])
+    return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)

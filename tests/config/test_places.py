@@ -1,0 +1,71 @@
+"""Where the cache may be, and what is refused."""
+
+import pytest
+
+from harness.config.defaults import parse
+from harness.config.places import BucketPlace, bucket_place, full_place
+from harness.config.recipes import name_senders
+from retrievers.base import BadInput
+
+
+@pytest.mark.parametrize("path", ["outputs/cache", "/a/b", "s3", "s3/b", "./s3:x", "a b", "한국어/캐시", "c:b"])
+def test_folders(path):
+    assert bucket_place(path) is None
+    assert full_place(path).endswith(path.removeprefix("./"))
+
+
+@pytest.mark.parametrize(
+    ("path", "bucket", "prefix"),
+    [
+        ("s3://bucket", "bucket", ""),
+        ("s3://bucket/", "bucket", ""),
+        ("s3://my.bucket-1/a/b", "my.bucket-1", "a/b"),
+        ("s3://bucket/a/", "bucket", "a"),
+        ("s3://bucket/검색 실험", "bucket", "검색 실험"),
+    ],
+)
+def test_buckets(path, bucket, prefix):
+    assert bucket_place(path) == BucketPlace(bucket, prefix)
+    assert full_place(path) == path.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("S3://bucket/a", "write s3://bucket/a"),
+        ("s3a://bucket/a", "write s3://bucket/a"),
+        ("s3:/bucket/a", "write s3://bucket/a"),
+        ("gs://bucket/a", "gs:// is not supported"),
+        ("abfs://bucket/a", "abfs:// is not supported"),
+        ("https://server/bucket", "https:// is not supported.*AWS_ENDPOINT_URL"),
+        ("file:///tmp/x", "file:// is not supported"),
+        ("s3://", "is no name of a bucket"),
+        ("s3://ab/x", "is no name of a bucket"),
+        ("s3://Bucket/x", "is no name of a bucket"),
+        ("s3://bucket//a", "no empty parts"),
+        ("s3://bucket/a/../b", "no empty parts"),
+        (f"s3://bucket/{'a' * 501}", "501 bytes"),
+        ("s3://AKIA:hidden@bucket/a", "credentials come from the environment"),
+        ("s3://bucket/a?key=hidden", "credentials come from the environment"),
+        ("s3://bucket:hidden/a", "credentials come from the environment"),
+        ("s3://bucket/a#hidden", "credentials come from the environment"),
+    ],
+)
+def test_other_addresses_are_refused(path, message):
+    with pytest.raises(BadInput, match=message) as raised:
+        bucket_place(path)
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["store.path: s3://theirs/x", "store.path: S3://theirs", "dataset.runtime.store: s3://a"]
+)
+def test_a_file_of_defaults_names_no_bucket(tmp_path, line):
+    with pytest.raises(BadInput, match=r"harness\.yaml:1: .* only on the command line or in HARNESS_CACHE"):
+        parse(line, tmp_path / "harness.yaml")
+    assert parse("store.path: shared/cache", tmp_path / "harness.yaml")
+
+
+def test_a_recipe_that_names_a_bucket_is_named(capsys):
+    name_senders({"store": {"path": "s3://theirs/x"}, "dataset": {"path": "data"}}, "theirs.yaml")
+    assert "theirs.yaml sets store.path (theirs), so it decides where your data go" in capsys.readouterr().err

@@ -1,0 +1,436 @@
+"""The cache in a bucket: machines share it, one of them computes, and what is damaged or half sent is not believed."""
+
+import json
+import logging
+import threading
+import time
+
+import numpy as np
+import pytest
+from buckets import SECRET, Place
+
+from harness.config.canonical import digest
+from harness.config.places import bucket_place
+from harness.llm.reply_log import Completion, ReplyLog
+from harness.pipeline import object_cache, object_lock
+from harness.pipeline.bucket import Bucket
+from harness.pipeline.entries import Entry
+from harness.pipeline.object_cache import ObjectCache
+from harness.pipeline.object_lock import ObjectLock
+from harness.pipeline.stores import open_cache
+from retrievers.base import BadInput, Failed, Ranking
+
+RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
+DAY = 86_400
+KEY = digest({})
+
+
+@pytest.fixture
+def machine(place, tmp_path):
+    """Opens the cache on a machine of its own name."""
+    return lambda name: ObjectCache(Bucket(bucket_place(place.url)), tmp_path / name)
+
+
+@pytest.fixture
+def requests(monkeypatch, place):
+    """The requests that are sent, as (operation, name)."""
+    from s3fs import S3FileSystem
+
+    sent, plain = [], S3FileSystem._call_s3
+
+    async def noted(self, method, *args, **kwargs):
+        sent.append((method, kwargs.get("Key", kwargs.get("Prefix", "")).removeprefix(f"{place.prefix}/")))
+        return await plain(self, method, *args, **kwargs)
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", noted)
+    return sent
+
+
+def build(folder):
+    (folder / "data.txt").write_text("내용")
+    (folder / "deep").mkdir()
+    np.save(folder / "deep" / "array.npy", np.arange(5))
+
+
+def never(*_):
+    raise AssertionError("computed twice")
+
+
+def test_another_machine_computes_nothing(machine):
+    keys = [bytes([n]) * 32 for n in (5, 3)]
+    first, second = machine("first"), machine("second")
+    made = first.folder("things", {"a": 1}, build)
+    first.ranking({"r": 1}, 4, lambda depth: RANKING)
+    first.pairs({"m": 1}, keys, lambda rows: [(np.array(rows), np.array([5.0, 3.0]))])
+
+    assert second.size("things", {"a": 1}) == first.size("things", {"a": 1})
+    assert (second.size("things", {"a": 2}), second.found("things", {"a": 2})) == (None, None)
+    found = second.folder("things", {"a": 1}, never)
+    assert found != made
+    assert (found / "data.txt").read_text() == "내용"
+    assert isinstance(np.load(found / "deep" / "array.npy", mmap_mode="r"), np.memmap)
+    assert second.holds_ranking({"r": 1}, 3)
+    assert not second.holds_ranking({"r": 1}, 5)
+    assert second.ranking({"r": 1}, 4, never).to_dict() == RANKING.to_dict()
+    assert second.holds_pairs({"m": 1})
+    assert second.pairs({"m": 1}, keys, never).tolist() == [5.0, 3.0]
+    assert [entry.state for entry in second.entries()] == ["finished"] * 3
+
+
+def test_what_is_used_again_asks_for_nothing(machine, requests):
+    cache, keys = machine("one"), [b"k" * 32]
+
+    def use(build, search, score):
+        cache.folder("things", {}, build)
+        cache.found("things", {})
+        cache.size("things", {})
+        cache.ranking({}, 4, search)
+        cache.pairs({}, keys, score)
+
+    use(build, lambda depth: RANKING, lambda rows: [(np.array([0]), np.array([1.0]))])
+    requests.clear()
+    use(never, never, never)
+    assert requests == []
+
+
+def test_few_requests_make_and_fetch_an_entry(machine, requests):
+    machine("first").folder("things", {}, build)
+    assert [method for method, _ in requests] == [
+        "get_object",  # is it there?
+        "put_object", "put_object", "put_object",  # does the server mind conditions? Once for a process
+        "put_object",  # the lock
+        "get_object",  # has another machine made it meanwhile?
+        "put_object", "put_object",  # the files
+        "put_object",  # the manifest
+        "delete_objects",  # the lock
+    ]  # fmt: skip
+    requests.clear()
+    machine("second").folder("things", {}, never)
+    assert sorted(requests)[-1] == ("get_object", f"things/{KEY}/manifest.json")
+    assert [method for method, _ in requests] == ["get_object"] * 3
+
+
+@pytest.mark.parametrize("harm", ["truncated", "changed", "gone", "manifest"])
+def test_a_damaged_copy_is_fetched_again(machine, harm, caplog):
+    cache = machine("one")
+    file = cache.folder("things", {}, build) / "data.txt"
+    if harm == "gone":
+        file.unlink()
+    elif harm == "manifest":
+        (file.parent / "manifest.json").write_text("{")
+    else:
+        file.write_bytes(file.read_bytes()[:-1] + (b"" if harm == "truncated" else b"x"))
+    assert (cache.folder("things", {}, never) / "data.txt").read_text() == "내용"
+    assert "fetched" in caplog.text
+
+
+OUTSIDE = json.dumps({"identity": {}, "files": {"../../../stray": [2, "x"]}}).encode()
+
+
+@pytest.mark.parametrize("harm", ["truncated", "changed", "gone", "no manifest", "manifest", "outside"])
+def test_a_damaged_entry_of_the_bucket_is_made_again(machine, place, tmp_path, harm, caplog):
+    machine("first").folder("things", {}, build)
+    data, manifest = place.named("data.txt"), place.named("manifest")
+    before = {name: place[name] for name in place}
+    if harm in ("gone", "no manifest"):
+        del place[data if harm == "gone" else manifest]
+    elif harm in ("manifest", "outside"):
+        place[manifest] = OUTSIDE if harm == "outside" else b"{"
+    else:
+        place[data] = place[data][:-1] + (b"" if harm == "truncated" else b"x")
+    states = [entry.state for entry in machine("second").entries()]
+    assert states == ["unfinished" if harm == "no manifest" else "finished" if harm == "changed" else "damaged"]
+    assert machine("second").found("things", {}) is None
+    assert (machine("second").folder("things", {}, build) / "data.txt").read_text() == "내용"
+    assert ("damaged" in caplog.text) == (harm != "no manifest")
+    assert {name: place[name] for name in place} == before
+    assert not list(tmp_path.rglob("stray"))
+
+
+def test_one_of_two_that_race_wins(machine, place, monkeypatch):
+    """Without the lock, as after a machine that slept was taken for dead: each builds something else."""
+    monkeypatch.setattr(ObjectLock, "acquire", lambda self: True)
+    ready = threading.Barrier(2)
+
+    def make(name):
+        def build(folder):
+            (folder / "data.txt").write_text(name)
+            ready.wait()
+
+        results.append((machine(name).folder("things", {}, build) / "data.txt").read_text())
+
+    results = []
+    threads = [threading.Thread(target=make, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2
+    assert len(set(results)) == 1
+    assert [entry.state for entry in machine("third").entries()] == ["finished"]
+    assert (machine("third").folder("things", {}, never) / "data.txt").read_text() == results[0]
+
+
+def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
+    """It takes longer than the time after which a silent lock is free, and is heard of all the while."""
+    monkeypatch.setattr(object_lock, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(object_lock, "DEAD_SECONDS", 0.6)
+    built, begun = [], threading.Event()
+
+    def slowly(folder):
+        begun.set()
+        built.append(time.sleep(1.5))
+        build(folder)
+
+    first = threading.Thread(target=lambda: machine("first").folder("things", {}, slowly))
+    first.start()
+    begun.wait()
+    assert not machine("second").remove(Entry("things", KEY, 0, 0.0, "finished", {})), "it is in use"
+    assert (machine("second").folder("things", {}, slowly) / "data.txt").read_text() == "내용"
+    first.join()
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize("left_by", ["this machine", "another"])
+def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, left_by):
+    monkeypatch.setattr(object_lock, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
+    cache = machine("one")
+    dead = ObjectLock(cache._bucket, f"things/{KEY}.lock", cache._machine if left_by == "this machine" else "other")
+    assert dead.acquire()
+    dead._over.set()  # it died: nobody renews the lock
+    assert (cache.folder("things", {}, build) / "data.txt").is_file()
+    assert not [name for name in place if name.endswith(".lock")]
+
+
+def test_a_lock_is_given_back_after_a_failure(machine, place):
+    def fail(folder):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        machine("one").folder("things", {}, fail)
+    assert [name for name in place if name != ".conditions"] == []
+
+
+def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
+    monkeypatch.setattr(object_lock, "BEAT_SECONDS", 0.05)
+    bucket = machine("one")._bucket
+    lock = ObjectLock(bucket, "lock", "one")
+    assert lock.acquire()
+    place["lock"] = b"another's"
+    lock._thread.join()
+    assert "Another machine has taken over" in caplog.text
+    lock.release()
+    assert place["lock"] == b"another's"
+
+
+def test_what_could_not_be_sent_is_sent_the_next_time(machine, monkeypatch):
+    def unplugged(self, file, name):
+        raise Failed("the network is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "upload", unplugged)
+        with pytest.raises(Failed):
+            machine("one").folder("things", {}, build)
+    assert machine("one").found("things", {}) is None
+    machine("one").folder("things", {}, never)
+    machine("two").folder("things", {}, never)
+
+
+def test_a_use_makes_an_entry_young_once_a_day(machine, place, requests):
+    machine("first").folder("things", {}, build)
+    place.age(f"things/{KEY}/manifest.json", 3 * DAY)
+    assert time.time() - machine("first").entries()[0].used > 2 * DAY
+    requests.clear()
+    machine("second").folder("things", {}, never)  # its copy is as old as the entry
+    assert ("copy_object", f"things/{KEY}/manifest.json") in requests
+    assert time.time() - machine("first").entries()[0].used < DAY
+    requests.clear()
+    machine("second").folder("things", {}, never)
+    assert requests == []
+
+
+def test_entries_are_removed_here_and_in_the_bucket(machine, place):
+    cache = machine("one")
+    cache.folder("things", {}, build)
+    cache.pairs({}, [b"k" * 32], lambda rows: [(np.array([0]), np.array([1.0]))])
+    assert all(cache.remove(entry) for entry in cache.entries())
+    assert cache.entries() == []
+    assert list(place) == [".conditions"]
+    assert cache.found("things", {}) is None
+    assert not cache.holds_pairs({})
+
+
+# Logs of replies
+
+
+def logged(cache, text=None):
+    """The replies that a machine knows, after it has added one."""
+    folder = cache.log_folder("replies", {"model": "m"})
+    log = ReplyLog(folder, lambda: cache.adding(folder))
+    if text:
+        with log.adding():
+            log.add("key", Completion(text))
+    log.refresh()
+    return [one.text for one in log["key"]]
+
+
+def test_machines_share_replies(machine, place):
+    assert logged(machine("first"), "one") == ["one"]
+    assert sorted(logged(machine("second"), "two")) == ["one", "two"]
+    assert sorted(logged(machine("first"), "three")) == ["one", "three", "two"]
+    assert sorted(logged(machine("third"))) == ["one", "three", "two"]
+    assert len([name for name in place if name.endswith(".log")]) == 3
+    [entry] = machine("third").entries()
+    assert (entry.kind, entry.state, entry.identity) == ("replies", "finished", {"model": "m"})
+    assert machine("fourth").found_log("replies", {"model": "m"})
+    assert machine("fourth").found_log("replies", {"model": "n"}) is None
+
+
+def test_replies_that_were_not_sent_are_sent_the_next_time(machine, monkeypatch, caplog):
+    def unplugged(self, name, content):
+        raise Failed("the network is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "write", unplugged)
+        assert logged(machine("first"), "paid") == ["paid"]
+    assert "will be sent the next time" in caplog.text
+    assert logged(machine("second")) == []
+    assert logged(machine("first")) == ["paid"], "it is not asked for twice"
+    assert logged(machine("second")) == ["paid"]
+
+
+def test_replies_are_sent_while_others_are_awaited(machine, monkeypatch):
+    monkeypatch.setattr("harness.pipeline.shared_log.SEND_SECONDS", 0.05)
+    cache = machine("first")
+    folder = cache.log_folder("replies", {"model": "m"})
+    log = ReplyLog(folder, lambda: cache.adding(folder))
+    with log.adding():
+        log.add("key", Completion("one"))
+        until = time.monotonic() + 10
+        while logged(machine("second")) != ["one"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_a_machine_that_lost_its_replies_gets_them_back(machine, tmp_path):
+    logged(machine("first"), "one")
+    next((tmp_path / "first").rglob("replies.log")).unlink()
+    assert sorted(logged(machine("first"), "two")) == ["one", "two"]
+    assert sorted(logged(machine("second"))) == ["one", "two"]
+
+
+# Servers, credentials and addresses that will not do
+
+
+@pytest.fixture
+def refusing(monkeypatch, place):
+    """Has the server refuse what begins with a name, with a code; or ignore conditions."""
+    from botocore.exceptions import ClientError
+    from s3fs import S3FileSystem
+    from s3fs.errors import translate_boto_error
+
+    def refuse(methods, code=""):
+        plain = S3FileSystem._call_s3
+
+        async def call(self, method, *args, **kwargs):
+            if code and method.startswith(methods):
+                raise translate_boto_error(ClientError({"Error": {"Code": code, "Message": SECRET}}, method))
+            if not code:
+                kwargs = {key: value for key, value in kwargs.items() if key not in ("IfNoneMatch", "IfMatch")}
+            return await plain(self, method, *args, **kwargs)
+
+        monkeypatch.setattr(S3FileSystem, "_call_s3", call)
+
+    return refuse
+
+
+def test_a_server_that_ignores_conditions_is_refused(machine, refusing):
+    refusing("put")
+    with pytest.raises(BadInput, match="ignores the conditions of writes"):
+        machine("one").folder("things", {}, never)
+
+
+def test_who_may_only_read_reads(machine, refusing):
+    machine("first").folder("things", {}, build)
+    machine("first").folder("replies", {}, lambda folder: None)
+    refusing(("put", "delete", "copy"), "AccessDenied")
+    cache = machine("second")
+    assert (cache.folder("things", {}, never) / "data.txt").is_file()
+    assert logged(cache) == []
+    with pytest.raises(BadInput, match=r"may not write s3://.*AccessDenied.*can be read.*s3:PutObject"):
+        cache.folder("things", {"a": 1}, never)
+    assert not cache.examine().writable
+
+
+REFUSALS = {
+    "InvalidAccessKeyId": "does not accept these credentials",
+    "SignatureDoesNotMatch": "does not accept these credentials",
+    "ExpiredToken": "AWS_SESSION_TOKEN",
+    "AccessDenied": r"may not read s3://.*s3:ListBucket",
+    "SlowDown": "does not answer",
+    "AuthorizationHeaderMalformed": "AWS_DEFAULT_REGION",
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_refusals_say_what_to_do(machine, refusing, code):
+    refusing("", code)
+    with pytest.raises((BadInput, Failed), match=REFUSALS[code]) as raised:
+        machine("one").folder("things", {}, never)
+    assert SECRET not in str(raised.value)
+    assert "store.path=FOLDER" in str(raised.value)
+
+
+SURROUNDINGS = {
+    "no bucket": ({}, "has no bucket 'nowhere'"),
+    "no server": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer.*AWS_ENDPOINT_URL"),
+    "no address": ({"AWS_ENDPOINT_URL": f"minio:{SECRET}"}, "AWS_ENDPOINT_URL is no address"),
+    "a login in it": ({"AWS_ENDPOINT_URL": f"http://me:{SECRET[:6]}@127.0.0.1:9"}, r"127\.0\.0\.1:9 does not answer"),
+    "no credentials": ({"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
+    "half of them": ({"AWS_SECRET_ACCESS_KEY": None}, "no credentials"),
+    "an unknown profile": ({"AWS_PROFILE": "nobody"}, "ProfileNotFound"),
+}
+
+
+@pytest.mark.parametrize("case", SURROUNDINGS)
+def test_surroundings_that_will_not_do(place, monkeypatch, case):
+    from harness.pipeline.bucket import _file_system
+
+    variables, message = SURROUNDINGS[case]
+    for name, value in variables.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    _file_system.cache_clear()
+    try:
+        url = "s3://nowhere/x" if case == "no bucket" else place.url
+        with pytest.raises(BadInput, match=message) as raised:
+            open_cache(url).entries()
+    finally:
+        _file_system.cache_clear()
+    assert SECRET[:6] not in str(raised.value)
+
+
+def test_without_the_extra(place, monkeypatch):
+    from harness.pipeline.bucket import _file_system
+
+    _file_system.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
+    with pytest.raises(BadInput, match=r"needs the package s3fs: pip install -c constraints\.txt -e '\.\[s3\]'"):
+        open_cache(f"{place.url}/other").entries()
+
+
+def test_loggers_that_write_headers_stay_quiet(machine, caplog):
+    with caplog.at_level(logging.DEBUG):
+        machine("one").folder("things", {}, build)
+    assert SECRET not in caplog.text
+    assert "x-amz" not in caplog.text.lower()
+
+
+def test_prefixes_share_a_bucket(machine, place, tmp_path):
+    machine("one").folder("things", {}, build)
+    other = Place()
+    beside = ObjectCache(Bucket(bucket_place(other.url)), tmp_path / "beside")
+    assert beside.found("things", {}) is None
+    assert beside.entries() == []
+    whole = ObjectCache(Bucket(bucket_place("s3://shared")), tmp_path / "whole")
+    assert {entry.state for entry in whole.entries()} == {"foreign"}
+    assert object_cache.AT_ONCE > 1
