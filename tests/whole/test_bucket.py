@@ -1,24 +1,13 @@
 """Commands with the cache in a bucket: the same numbers as with a folder, and nothing secret anywhere."""
 
-import logging
-
 import pytest
 from buckets import SECRET
 
-TOY = ("dataset=documents", "tracking=none")
-
-
-@pytest.fixture
-def quiet(monkeypatch, caplog):
-    caplog.set_level(logging.WARNING)
-
-
-def numbers(done):
-    return done.json["metrics"]
+from harness.commands.doctor.store import findings
 
 
 def test_a_run_in_a_bucket_and_one_in_a_folder(harness, place, tmp_path, monkeypatch):
-    words = ("run", "tracking=none", "format=json", "retriever=hybrid_lexical", "tokenizer=char_ngram")
+    words = ("run", "tracking=none", "format=json", "tokenizer=whitespace")
     in_folder = harness(*words, f"store.path={tmp_path / 'folder'}").json
     in_bucket = harness(*words, f"store.path={place.url}").json
     assert in_bucket["metrics"] == in_folder["metrics"]
@@ -34,11 +23,10 @@ def test_a_run_in_a_bucket_and_one_in_a_folder(harness, place, tmp_path, monkeyp
 
 
 def test_doctor_checks_lists_and_prunes_a_bucket(harness, place):
-    harness("run", "tracking=none", f"store.path={place.url}")
-    found = harness("doctor", f"store.path={place.url}", "format=json")
-    [cache] = [one for one in found.json["findings"] if one["about"] == "cache"]
-    assert cache["state"] == "warning"
-    assert "what is sent is not encrypted" in cache["said"]
+    harness("run", "tracking=none", "tokenizer=whitespace", f"store.path={place.url}")
+    [found] = findings({"store": {"path": place.url}})
+    assert (found.about, found.state) == ("cache", "warning")
+    assert "what is sent is not encrypted" in found.said
     listed = harness("doctor cache", f"store.path={place.url}", "format=json").json
     assert listed["path"] == place.url
     assert {"rankings", "indexes", "tokens"} <= set(listed["kinds"])
