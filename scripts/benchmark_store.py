@@ -39,7 +39,7 @@ SERVER = (
     "print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
 )
 MAIN = "from harness.cli import main; main()"
-SMALL, GIGABYTE, KILLS = 1000, 10**9, 5
+SMALL, GIGABYTE, RACES, KILLS = 1000, 10**9, 3, 5
 spawn = multiprocessing.get_context("spawn")
 
 
@@ -141,7 +141,7 @@ def _racing(url: str, folder: Path, log: Path, takes: float) -> list[Any]:
 
 def race(url: str, folder: Path) -> None:
     builds = []
-    for number in range(3):
+    for number in range(RACES):
         log = folder / f"race{number}"
         for process in _racing(url, folder, log, 2.0):
             process.join()

@@ -22,6 +22,18 @@ def test_a_run_in_a_bucket_and_one_in_a_folder(harness, place, tmp_path, monkeyp
     assert SECRET not in again.out + again.err
 
 
+@pytest.mark.slow
+def test_a_sweep_on_two_processes(harness, place, tmp_path):
+    words = ("sweep", "tokenizer=whitespace,char_ngram", "top_k=1,3", "hydra/launcher=joblib", "format=json",
+             "hydra.launcher.n_jobs=2")  # fmt: skip
+    in_folder, in_bucket = (
+        harness(*words, f"store.path={store}", f"experiment_name=e{n}").json["top"]
+        for n, store in enumerate([str(tmp_path / "folder"), place.url])
+    )
+    assert [one["value"] for one in in_bucket] == [one["value"] for one in in_folder]
+    assert len({name.split("/")[1] for name in place if name.startswith("rankings/")}) == 2, "each is computed once"
+
+
 def test_doctor_checks_lists_and_prunes_a_bucket(harness, place):
     harness("run", "tracking=none", "tokenizer=whitespace", f"store.path={place.url}")
     [found] = findings({"store": {"path": place.url}})
