@@ -180,10 +180,11 @@ class Bucket:
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
         """What `work` gives; None if the server refuses with one of the codes `unless`. doing: as "read s3://..."."""
+        loop = self._files.loop
         from fsspec.asyn import sync
 
         try:
-            found = sync(self._files.loop, work)
+            found = sync(loop, work)
         except Exception as error:
             if (code := _code(error)) in unless and code:
                 return None
