@@ -367,8 +367,8 @@ def _check_shards(
     found = merged((retriever.search(queries, whole.docs.shape[1]) for retriever in retrievers), whole.docs.shape[1])
     for row, query_id in enumerate(whole.query_ids):
         one, other = found.row(row), whole.row(row)
-        scores = [[score for _, score in some] for some in (one, other)]
-        close = len(one) == len(other) and np.allclose(*scores, rtol=1e-4, atol=1e-5)
+        mine, theirs = ([score for _, score in some] for some in (one, other))
+        close = len(mine) == len(theirs) and np.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
         assert one == other if summed else close, f"shards rank otherwise for query {query_id:.60}: {one[:3]}"
 
 
