@@ -93,7 +93,9 @@ class Shards:
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
             uncounted = self._missing("surveys", lambda job: job.surveyed)
             self._run(shard_jobs.survey, uncounted, "documents counted")
-            summing: Work[SummaryJob, None] = Work(shard_jobs.summarise, [self._summary], [len(self._shards)], "shards")
+            summing: Work[SummaryJob, None] = Work(
+                shard_jobs.summarise, [self._summary], [len(self._shards)], "shards", store=self._store
+            )
             self._cluster.run(summing, self._progress)
         self._run(shard_jobs.index, missing, "documents indexed")
 
@@ -131,7 +133,7 @@ class Shards:
         """What `do` returns for each of the (job, size)."""
         if not jobs:
             return []
-        work = Work(do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node))
+        work = Work(do, [job for job, _ in jobs], [size for _, size in jobs], unit, _needs(self._node), self._store)
         return self._cluster.run(work, self._progress)
 
 
