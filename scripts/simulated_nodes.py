@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,13 @@ def family(pid: int) -> list[int]:
 
 
 class Nodes:
-    """A running cluster. count: of nodes with `cores` each, beside the head, which works on nothing."""
+    """A running cluster.
 
-    def __init__(self, count: int, cores: int = 1, **options: object) -> None:
+    count: of nodes with `cores` each, beside the head, which works on nothing. memory: bytes that each process of a
+    node may have of its own, beside the files that it maps (RLIMIT_DATA); None: as many as there are.
+    """
+
+    def __init__(self, count: int, cores: int = 1, memory: int | None = None) -> None:
         from ray.cluster_utils import Cluster
 
         from harness.cluster.ray_connection import ray_module
@@ -44,7 +49,7 @@ class Nodes:
         self._cluster = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": HEALTH, **common}
         )
-        self._options = {"num_cpus": cores, **common, **options}
+        self._options, self._memory = {"num_cpus": cores, **common}, memory
         self._nodes: list[Any] = []
         for _ in range(count):
             self.add()
@@ -56,12 +61,31 @@ class Nodes:
 
     def add(self) -> None:
         """Start one more node."""
-        self._nodes.append(self._cluster.add_node(wait=False, **self._options))
+        self._nodes.append(self._started())
+
+    def _started(self) -> Any:
+        node = self._cluster.add_node(wait=False, **self._options)
+        if self._memory is not None:  # workers inherit it: the harness has new ones started
+            raylet = node.all_processes["raylet"][0].process.pid
+            resource.prlimit(raylet, resource.RLIMIT_DATA, (self._memory, self._memory))
+        return node
 
     def pids(self, number: int) -> list[int]:
         """All processes of a node, its workers among them."""
-        started = [one.process.pid for kind in self._nodes[number].all_processes.values() for one in kind]
-        return [pid for one in started for pid in family(one)]
+        started = [one.process for kind in self._nodes[number].all_processes.values() for one in kind]
+        return [pid for one in started if one.poll() is None for pid in family(one.pid)]
+
+    @property
+    def count(self) -> int:
+        return len(self._nodes)
+
+    def repair(self) -> None:
+        """Start a node for each that has been killed, and wait for it."""
+        for number in range(self.count):
+            if not self.pids(number):
+                self._cluster.remove_node(self._nodes[number], allow_graceful=False)
+                self._nodes[number] = self._started()
+        self._cluster.wait_for_nodes()
 
     def kill(self, number: int) -> None:
         """Kill all processes of a node at once."""

@@ -34,6 +34,10 @@ class Local:
                 progress(before, total, work.unit)
         return results
 
+    def examined(self) -> str:
+        """As in Cluster."""
+        return ""
+
 
 def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> Progress:
     """Counts what a job counts as a part of the whole. before: the sizes of earlier jobs."""

@@ -73,6 +73,22 @@ class RayCluster:
             dismiss()
             raise
 
+    def examined(self) -> str:
+        """As in Cluster: nodes, cores, GPUs and Ray, once a worker on each node has said what it has there."""
+        connection = connect(self._address)
+        self._require_room()
+        found = [node for node in nodes(ray_module()) if node.cores]
+        crew = Crew(connection, Shape(1), None)
+        try:
+            crew.assemble(len(found))
+        finally:
+            crew.dismiss()
+        cores, gpus = sum(node.cores for node in found), sum(node.gpus for node in found)
+        where = "of this machine alone" if connection.asked is None else f"at {connection.head}"
+        return (
+            f"Ray {ray_module().__version__} {where}: {len(found)} nodes, {cores} cores, {gpus:g} GPUs; equal versions"
+        )
+
     def _require_room(self) -> None:
         """BadInput where no node has what a worker that encodes is to have."""
         found, asked = nodes(ray_module()), self._encoding

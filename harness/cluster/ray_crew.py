@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 STATE = "state"  # Ray's name of the threads in which workers say how far they are
 LOOK_SECONDS = 2.0  # between two looks at the nodes of the cluster
 WAIT_SECONDS = 600.0  # for a core that others use
+ANSWER_SECONDS = 60.0  # for the first answer of workers that are examined
 STARTS = 3  # failed starts of workers on a node, after which it is left alone
 THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
            "RAYON_NUM_THREADS")  # fmt: skip
@@ -130,6 +131,17 @@ class Crew:
         )
         member = Member(actor.remote(), node, time.monotonic())
         self.starting[member.actor.hello.remote(self.probe)] = member
+
+    def assemble(self, count: int) -> None:
+        """Wait until a number of workers have answered. Failed where one does not within a minute."""
+        began = time.monotonic()
+        while len(self.members) < count:
+            self.refresh(count)
+            if time.monotonic() - began > ANSWER_SECONDS:
+                silent = ", ".join(str(one.node) for one in self.starting.values())
+                raise Failed(f"cluster=ray: no worker has answered within {ANSWER_SECONDS:.0f} s on {silent}.")
+            for reference in self._ray.wait([*self.starting], timeout=LOOK_SECONDS)[0] if self.starting else ():
+                self.greet(reference)
 
     def greet(self, reference: Any) -> None:
         """Take up a worker that has answered. BadInput where the first nodes have not what they need; later ones are

