@@ -37,7 +37,7 @@ from simulated_nodes import Nodes
 from harness.cluster import ray_cluster
 from harness.cluster.cluster import Work
 from harness.cluster.ray_cluster import RayCluster
-from harness.pipeline.entries import load_ranking
+from harness.pipeline.cache import load_ranking
 from retrievers.sharding import merged
 
 HERE = Path(__file__).resolve().parent

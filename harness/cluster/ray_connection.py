@@ -21,8 +21,8 @@ OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster of our own: jobs an
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 SETTINGS = 4  # the type of the frame that answers, its fourth byte
 HOW_TO_JOIN = (
-    "Put the token of the cluster on this machine, in RAY_AUTH_TOKEN or ~/.ray/auth_token, and set RAY_AUTH_MODE=token "
-    "(`ray get-auth-token --generate` made it on the head)."
+    "Most likely its token is another one: put the token of the head (`ray get-auth-token` shows it there) in "
+    "RAY_AUTH_TOKEN or ~/.ray/auth_token of this machine, and set RAY_AUTH_MODE=token."
 )
 
 
@@ -169,8 +169,8 @@ def _explained(what: str) -> Iterator[None]:
         ) from None
     except Exception as error:
         reason = " ".join(str(error).split())
-        if "nauthenticated" in reason or "InvalidAuthToken" in reason:
-            raise BadInput(f"{what}: the cluster refuses the token of this process. {HOW_TO_JOIN}") from None
+        if "Failed to connect to Ray cluster" in reason:  # though its head answers: Ray keeps the reason to its logs
+            raise BadInput(f"{what}: the cluster does not let this process in. {HOW_TO_JOIN}") from None
         raise BadInput(
             f"{what}: this machine cannot work with the cluster: {reason:.600}. The command must run on a machine of "
             "the cluster, with the same Python and the same Ray."

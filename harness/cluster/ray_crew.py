@@ -55,11 +55,12 @@ class Shape:
 
 @dataclass(eq=False)
 class Member:
-    """A worker. Its first answer, to `hello`, is awaited while it starts."""
+    """A worker. Its first answer, to `hello`, is awaited while it starts. probe: the file that it looks for."""
 
     actor: Any
     node: Node
     began: float
+    probe: str | None
 
 
 class Crew:
@@ -129,7 +130,10 @@ class Crew:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.number, soft=False),
             runtime_env={"env_vars": dict.fromkeys(THREADS, str(cores))},
         )
-        member = Member(actor.remote(), node, time.monotonic())
+        self._ask(Member(actor.remote(), node, time.monotonic(), self.probe))
+
+    def _ask(self, member: Member) -> None:
+        member.probe = self.probe
         self.starting[member.actor.hello.remote(self.probe)] = member
 
     def assemble(self, count: int) -> None:
@@ -151,6 +155,9 @@ class Crew:
             about = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             self._not_started(member, error)
+            return
+        if not about["sees"] and member.probe != self.probe:  # the work that it was started for is over, its file gone
+            self._ask(member)
             return
         if problem := self._problem(about, member.node):
             if not self._greeted:
