@@ -29,17 +29,19 @@ class Caching:
     cache:    where results are cached.
     corpus:   fingerprint of what an encoder learns from, part of the identity of its vectors of queries.
     progress: reports the progress of tokenizing.
+    resume:   whether encoding goes on where it was interrupted. Texts that are encoded in other batches than without an
+        interruption may get vectors that differ in the last digits.
     """
 
-    def __init__(self, cache: Cache, corpus: str, progress: Progress) -> None:
-        self._cache, self._corpus, self._progress = cache, corpus, progress
+    def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
+        self._cache, self._corpus, self._progress, self._resume = cache, corpus, progress, resume
         self._parts: list[CachedTokenizer | CachedEncoder] = []
 
     def __call__(self, key: str, node: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         if key == "tokenizer":
             self._parts.append(CachedTokenizer(self._cache, node, make, self._progress))
         elif key == "encoder":
-            self._parts.append(CachedEncoder(self._cache, node, make, self._corpus))
+            self._parts.append(CachedEncoder(self._cache, node, make, self._corpus, self._resume))
         else:
             return make()
         return self._parts[-1]
@@ -98,10 +100,13 @@ class CachedEncoder:
     node:   the encoder's config.
     make:   builds the encoder.
     corpus: fingerprint of the texts that an encoder may learn from.
+    resume: as in `Caching`.
     """
 
-    def __init__(self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str) -> None:
-        self._cache, self._node, self._make, self._corpus = cache, node, make, corpus
+    def __init__(
+        self, cache: Cache, node: Mapping[str, Any], make: Callable[[], Encoder], corpus: str, resume: bool = True
+    ) -> None:
+        self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
         self._made: Encoder | None = None
         self.bypassed = False
 
@@ -124,7 +129,7 @@ class CachedEncoder:
                 self._encoder().encode_documents(texts, into, progress)
 
         embeddings_identity = {"encoder": identity(self._node), "texts": digest_texts(texts)}
-        return self._cache.folder("embeddings", embeddings_identity, encode, resume=True)
+        return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
         """Embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""

@@ -169,8 +169,7 @@ def _index_folder(job: ShardJob, cache: Cache) -> Path:
                 survey, summary = _survey_folder(job, cache), _summary_folder(job, cache)
                 cast(Summed, retriever).index_shard(documents, survey, summary, folder)
 
-    resumes = getattr(target_class(job.node, "retriever"), "resumes", False)
-    return cache.folder("indexes", job.index, build_index, resumes)
+    return cache.folder("indexes", job.index, build_index)
 
 
 def _survey_folder(job: ShardJob, cache: Cache) -> Path:
@@ -218,7 +217,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
             f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
             "models or files differ, or its device, which decides the number format: then set encoder.dtype=float32."
         )
-    parts = Caching(open_cache(store), "", silent)
+    parts = Caching(open_cache(store), "", silent, resume=False)  # equal vectors, whichever node died at a shard
     made: Retriever = build(config, parts, "retriever")
     return made
 
