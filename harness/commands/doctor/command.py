@@ -43,7 +43,8 @@ def doctor(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     Exit code 1 if something is broken.
     """
     checks: tuple[Callable[[Mapping[str, Any]], Iterator[Finding]], ...] = (
-        _versions, examination.plugins, _tracking, store.findings, _disk, _cluster, _fonts, _hub, examination.retrievers,
+        _versions, examination.plugins, _tracking, store.findings, _disk, _cluster, _fonts, _hub,
+        examination.retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
     document = {"findings": [asdict(finding) for finding in findings]}
