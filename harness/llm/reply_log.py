@@ -126,8 +126,9 @@ class ReplyLog:
                 file.seek(self._read)
                 self._read += self._take(file, path)
         for other in sorted({*self._folder.glob(OTHERS)} - self._others):
-            with other.open("rb") as file:
-                self._take(file, other)
+            if other.is_file():
+                with other.open("rb") as file:
+                    self._take(file, other)
             self._others.add(other)
 
     def _take(self, lines: Iterable[bytes], path: Path) -> int:

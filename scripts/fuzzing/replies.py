@@ -91,7 +91,8 @@ REPLIED = {
 def _log() -> Files:
     with tempfile.TemporaryDirectory() as name:
         _add(Path(name), REPLIED)
-        return {FILE: (Path(name) / FILE).read_bytes()}
+        content = (Path(name) / FILE).read_bytes()
+        return {FILE: content, "another-000000000000000.log": content}  # of this machine, and fetched from another
 
 
 def _add(folder: Path, rows: Mapping[str, Completion]) -> ReplyLog:
