@@ -50,6 +50,7 @@ def run_commands(harness, monkeypatch):
         return verbs
 
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HARNESS_MILVUS_URI", "milvus.db")
     with ChatServer(model=language_model) as server:
         yield run
 
