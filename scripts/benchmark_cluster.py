@@ -9,9 +9,8 @@ simulated on this machine: they share its cores, its disk and its memory, so tha
 what more machines bring. Each way has a store of its own, which is removed afterwards.
 
 Printed of each: seconds to read (documents into the store), index and search; `start`: of the cluster and its workers,
-before that; `merge`: reading the rankings of all shards and making one of them, which is part of searching; megabytes
-of these rankings, which is what nodes transfer; the largest memory of a worker, with the pages of files that it maps
-(`peak`) and its own (`anon`, sampled); and whether every document and score is equal to the first way's.
+before that; the largest memory of a worker in MB, with the pages of files that it maps (`peak`) and its own (`anon`,
+sampled); and whether every document and score is equal to the first way's. benchmark_shards.py says what merging costs.
 
 dense: vectors are made of a hash of each text (the plug-in scripts/hash_vectors), 384 numbers each: encoding costs
 nothing here, all else is as with any encoder. --gigabytes limits what each process of a node may have of its own.
@@ -37,15 +36,13 @@ from simulated_nodes import Nodes
 from harness.cluster import ray_cluster
 from harness.cluster.cluster import Work
 from harness.cluster.ray_cluster import RayCluster
-from harness.pipeline.cache import load_ranking
-from retrievers.sharding import merged
 
 HERE = Path(__file__).resolve().parent
 WORDS = {
     "bm25": ["retriever=bm25", "tokenizer=whitespace"],
     "dense": ["retriever=dense", "encoder=hash_vectors", "index=flat"],
 }
-COLUMNS = ("way", "start", "read", "index", "search", "merge", "MB", "peak MB", "anon MB", "equal")
+COLUMNS = ("way", "start", "read", "index", "search", "peak MB", "anon MB", "equal")
 
 
 def install_plugin(folder: Path) -> None:
@@ -82,16 +79,6 @@ class Memory(threading.Thread):
             return
 
 
-def merge(store: Path, depth: int) -> tuple[float, float]:
-    """Seconds to make one ranking of those of the shards, and their megabytes."""
-    written = sorted(store.glob("rankings/*/docs.npy"), key=lambda file: file.stat().st_mtime_ns)
-    parts = [file.parent for file in written[:-1]]  # the last one is of the whole
-    size = sum(file.stat().st_size for one in parts for file in one.iterdir())
-    began = time.perf_counter()
-    merged((load_ranking(one) for one in parts), depth)
-    return time.perf_counter() - began, size / 1e6
-
-
 def one_way(way: str, words: list[str], shard: int, folder: Path, gigabytes: float | None) -> tuple[list[Any], Any]:
     """The values of a table's row, and the ranking."""
     store, start, memory = folder / "store", 0.0, None
@@ -113,11 +100,10 @@ def one_way(way: str, words: list[str], shard: int, folder: Path, gigabytes: flo
         timed = one_ranking(words)
         if memory:
             memory.over = True
-    took, size = merge(store, 100) if way != "whole" else (0.0, 0.0)
     found = rows(timed.ranking)
     shutil.rmtree(store)
     used = (memory.peak / 1e6, memory.anonymous / 1e6) if memory else (0.0, 0.0)
-    return [way, start, *(timed.seconds.get(one, 0.0) for one in ("read", "index", "search")), took, size, *used], found
+    return [way, start, *(timed.seconds.get(one, 0.0) for one in ("read", "index", "search")), *used], found
 
 
 def main() -> None:
