@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ NEVER = (  # reasons for which a job waits for ever, unless somebody changes the
     "PartitionNodeLimit", "PartitionTimeLimit", "not permitted to use this partition",
 )  # fmt: skip
 FOR_NOW = ("not available now", "down, drained", "partition not available", "is busy")  # sbatch: a job would wait
+RETURNING = "node configuration is not available"  # sbatch: of too large a job, and until a controller's nodes are back
+TRIES, PAUSE_SECONDS = 4, 5.0  # of a job that no node seems to be made for
 SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
 
 
@@ -99,13 +102,17 @@ def try_submission(script: str) -> None:
 
     BadInput with its answer if it would never; Failed if it does not answer.
     """
-    try:
-        asked = _run(["sbatch", "--test-only"], script)
-    except NoAnswer as error:
-        raise Failed(f"SLURM does not answer: {error}.") from None
-    said = words(asked.stderr)
-    if asked.returncode == 0 or any(one in said for one in FOR_NOW):
-        return
+    for left in reversed(range(TRIES)):
+        try:
+            asked = _run(["sbatch", "--test-only"], script)
+        except NoAnswer as error:
+            raise Failed(f"SLURM does not answer: {error}.") from None
+        said = words(asked.stderr)
+        if asked.returncode == 0 or any(one in said for one in FOR_NOW):
+            return
+        if RETURNING not in said or not left:
+            break
+        time.sleep(PAUSE_SECONDS)
     if any(one in said for one in SILENT):
         raise Failed(f"SLURM does not answer: {said}. {advice(said)}".rstrip())
     raise BadInput(f"SLURM would not take a job of this sweep: {said}. {advice(said)}".rstrip())

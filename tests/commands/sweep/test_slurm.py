@@ -10,6 +10,7 @@ from retrievers.base import BadInput, Failed
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm, "PAUSE_SECONDS", 0.0)
     return FakeSlurm(tmp_path / "slurm", monkeypatch)
 
 
@@ -73,7 +74,14 @@ def test_what_slurm_would_refuse_is_refused_before_anything_runs(cluster, said, 
     with pytest.raises(BadInput, match=message) as raised:
         slurm.try_submission("#!/bin/bash\ntrue\n")
     assert "failed: Invalid" not in str(raised.value)
-    assert cluster.calls("sbatch") == ["--test-only"]
+    tries = slurm.TRIES if slurm.RETURNING in said else 1
+    assert cluster.calls("sbatch") == ["--test-only"] * tries
+
+
+def test_nodes_that_come_back_after_their_controller_are_waited_for(cluster):
+    cluster.answers("sbatch", err="allocation failure: Requested node configuration is not available", code=1, call=1)
+    slurm.try_submission("#!/bin/bash\ntrue\n")
+    assert len(cluster.calls("sbatch")) == 2
 
 
 def test_a_cluster_whose_nodes_are_all_down_takes_jobs_that_wait(cluster):
