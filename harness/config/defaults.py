@@ -31,7 +31,7 @@ FILE = "harness.yaml"
 # They let others reach this machine, run code, or say where a secret is sent: for the command line to decide.
 NOT_HERE = (
     "hydra", "host", "open", "plugins", "llm.base_url", "llm.runtime.api_key_env", "retriever.*.url",
-    "retriever.*.runtime.headers_env",
+    "retriever.*.runtime.headers_env", "cluster.runtime.address",
 )  # fmt: skip
 SIZE_LIMIT = 100_000  # bytes
 

@@ -20,7 +20,7 @@ from retrievers.base import BadInput, did_you_mean
 GROUP = "experiment"
 NOTHING = ("null", "~", "")  # how YAML writes it
 # Parts of keys that decide which servers get runs, queries and a secret.
-SENDERS = {"uri", "url", "base_url", "api_key_env", "headers_env"}
+SENDERS = {"uri", "url", "base_url", "api_key_env", "headers_env", "address"}
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:

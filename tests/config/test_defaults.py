@@ -107,6 +107,7 @@ def test_recipes_of_ones_own_are_known(taken, tmp_path):
         ("hydra.run.dir: x", r"harness\.yaml:1: hydra\.run\.dir can only be given on the command line"),
         ("host: 0.0.0.0", r"harness\.yaml:1: host can only be given on the command line"),
         ("retriever.http.url: http://far", r"harness\.yaml:1: retriever\.http\.url can only be given on the command"),
+        ("cluster.runtime.address: far:6379", r"yaml:1: cluster\.runtime\.address can only be given on the command"),
         ("retriever.solr.runtime.headers_env.A: KEY", r"yaml:1: retriever\.solr\.runtime\.headers_env\.A can only be"),
         ("gate: llm\ngate.model: x", r"harness\.yaml:2: no command has the key gate\.model\. It is llm\.model now\."),
         ("gate: llm\nllm.base_url: http://far", r"harness\.yaml:2: llm\.base_url can only be given on the command"),
