@@ -16,12 +16,16 @@ Methods, optional:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from retrievers.base import Document, Ranking, Retriever
+
+TOGETHER = 8  # rankings merged at a time
 
 
 class Summed(Retriever, Protocol):
@@ -53,50 +57,53 @@ class Summed(Retriever, Protocol):
 def merged(rankings: Iterable[Ranking], k: int) -> Ranking:
     """The k best documents of each query over all shards, in the order of score descending, then doc_id ascending.
 
-    rankings: at least one; of the same queries in the same order, and of different documents. They are taken one by
-        one, so that memory holds two. Of what they measured, the mean.
+    rankings: at least one; of the same queries in the same order, and of different documents. Memory holds a few of
+        them at a time. Of what they measured, the mean.
     """
-    best: Ranking | None = None
+    best: list[Ranking] = []
     measured: dict[str, list[float]] = {}
-    for one in rankings:
-        for name, value in one.measured.items():
+    left = iter(rankings)
+    while some := [one.top(k) for one in islice(left, TOGETHER)]:
+        for name, value in ((name, value) for one in some for name, value in one.measured.items()):
             measured.setdefault(name, []).append(value)
-        best = _used(one.top(k)) if best is None else _used(_merged(best, one.top(k), k))
-    if best is None:
+        best = [_merged([*best, *some], k)]
+    if not best:
         raise ValueError("there is no ranking to merge")
     means = {name: float(np.mean(values)) for name, values in sorted(measured.items())}
-    return Ranking(best.query_ids, best.doc_ids, best.docs, best.scores, means)
+    return replace(best[0], measured=means)
 
 
-def _merged(one: Ranking, other: Ranking, k: int) -> Ranking:
-    if one.query_ids != other.query_ids:
+def _merged(parts: Sequence[Ranking], k: int) -> Ranking:
+    if any(one.query_ids != parts[0].query_ids for one in parts):
         raise ValueError("rankings to merge must have the same queries in the same order")
-    table, places = _joined(one.doc_ids, other.doc_ids)
-    docs = np.hstack([places[0][one.docs], places[1][other.docs]])
-    scores = np.hstack([one.scores, other.scores])
+    table, places = _joined([one.doc_ids for one in parts])
+    docs = np.hstack([place[one.docs] for place, one in zip(places, parts, strict=True)])
+    scores = np.hstack([one.scores for one in parts])
     keys = np.where(docs >= 0, -scores, np.inf)
-    if one.doc_ids and other.doc_ids and one.doc_ids[-1] < other.doc_ids[0]:
-        order = np.argsort(keys, axis=1, kind="stable")[:, :k]  # all ids of the first are smaller: ties keep its order
+    if _ascending([one.doc_ids for one in parts]):
+        order = np.argsort(keys, axis=1, kind="stable")[:, :k]  # ids of later parts are greater: ties keep their order
     else:
         order = np.lexsort((docs, keys), axis=1)[:, :k]
     docs, scores = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
-    return Ranking(one.query_ids, table, docs, scores)
+    used = np.unique(docs[docs >= 0])
+    docs = np.where(docs >= 0, np.searchsorted(used, docs), -1).astype(np.int32)
+    return Ranking(parts[0].query_ids, tuple(table[i] for i in used.tolist()), docs, scores)
 
 
-def _joined(one: Sequence[str], other: Sequence[str]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """(the ids of both in ascending order, for each of the two its documents' places there, with -1 for the pad)."""
-    if not one or not other or one[-1] < other[0]:
-        table = (*one, *other)
-        places = [np.arange(len(one)), np.arange(len(one), len(table))]
+def _ascending(tables: Sequence[Sequence[str]]) -> bool:
+    """Whether all ids of a table are smaller than those of the tables after it."""
+    filled = [table for table in tables if table]
+    return all(one[-1] < other[0] for one, other in pairwise(filled))
+
+
+def _joined(tables: Sequence[Sequence[str]]) -> tuple[Sequence[str], list[np.ndarray]]:
+    """(all ids in ascending order, for each table its documents' places there, with -1 for the pad)."""
+    if _ascending(tables):
+        ends = np.cumsum([0, *map(len, tables)]).tolist()
+        table: Sequence[str] = list(chain.from_iterable(tables))
+        places = [np.arange(start, end) for start, end in pairwise(ends)]
     else:
-        table = tuple(sorted({*one, *other}))
+        table = sorted({*chain.from_iterable(tables)})
         place = {doc_id: i for i, doc_id in enumerate(table)}
-        places = [np.fromiter((place[doc_id] for doc_id in ids), np.int64, len(ids)) for ids in (one, other)]
+        places = [np.fromiter((place[doc_id] for doc_id in ids), np.int64, len(ids)) for ids in tables]
     return table, [np.append(found, -1).astype(np.int32) for found in places]
-
-
-def _used(ranking: Ranking) -> Ranking:
-    """The same ranking, whose table has only the documents that occur."""
-    used = np.unique(ranking.docs[ranking.docs >= 0])
-    docs = np.where(ranking.docs >= 0, np.searchsorted(used, ranking.docs), -1).astype(np.int32)
-    return Ranking(ranking.query_ids, tuple(ranking.doc_ids[i] for i in used.tolist()), docs, ranking.scores)

@@ -26,7 +26,7 @@ def test_other_queries_are_refused():
 
 
 @given(
-    st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), max_size=12), st.integers(1, 4), st.integers(0, 14)
+    st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), max_size=12), st.integers(1, 20), st.integers(0, 14)
 )
 def test_merging_shards_is_ranking_the_whole(rows, parts, k):
     scores = {
