@@ -10,6 +10,7 @@ import pytest
 import rank_bm25
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from korean_texts import KOREAN, KOREAN_QUERIES, documents, queries
 
 from retrievers.base import BadInput, Document, Query
 from retrievers.lexical.bm25 import BM25
@@ -19,25 +20,6 @@ from retrievers.testing import check_retriever, same
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = {"okapi": rank_bm25.BM25Okapi, "l": rank_bm25.BM25L, "plus": rank_bm25.BM25Plus}
 EVERY = [("lucene", "sparse"), *((variant, engine) for variant in LIBRARY for engine in ("sparse", "rank_bm25"))]
-
-KOREAN = [
-    "달은 지구의 위성이다 달은 스스로 빛나지 않는다",
-    "지구는 태양의 둘레를 돈다",
-    "물은 백 도에서 끓는다",
-    "",
-    "달의 모양은 한 달 동안 변한다",
-    "태양은 스스로 빛나는 별이다",
-    "물은 영 도에서 언다 물은 얼면 부피가 는다",
-]
-KOREAN_QUERIES = ["달은 왜 빛나지", "물은 백 도에서", "물은 물은 끓는다", "태양의 둘레를", "없는말", ""]
-
-
-def documents(texts):
-    return [Document(f"{i:06d}", text) for i, text in enumerate(texts)]
-
-
-def queries(texts):
-    return [Query.of(f"q{i}", text) for i, text in enumerate(texts)]
 
 
 def ranked(texts, asked, folder, k=10, tokenizer=None, **options):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from korean_texts import KOREAN, KOREAN_QUERIES, documents, queries
 
-from retrievers.base import BadInput, Document, Failed, Query
+from retrievers.base import BadInput, Failed
 from retrievers.engines import proposing
 from retrievers.engines.milvus import connect
 from retrievers.lexical.bm25 import BM25
@@ -17,24 +18,6 @@ from retrievers.testing import check_retriever
 
 SAMPLE = Path(__file__).resolve().parents[2] / "harness" / "sample"
 POSITIVE = ["lucene", "l", "plus"]
-KOREAN = [
-    "달은 지구의 위성이다 달은 스스로 빛나지 않는다",
-    "지구는 태양의 둘레를 돈다",
-    "물은 백 도에서 끓는다",
-    "",
-    "달의 모양은 한 달 동안 변한다",
-    "태양은 스스로 빛나는 별이다",
-    "물은 영 도에서 언다 물은 얼면 부피가 는다",
-]
-KOREAN_QUERIES = ["달은 왜 빛나지", "물은 백 도에서", "물은 물은 끓는다", "태양의 둘레를", "없는말", ""]
-
-
-def documents(texts):
-    return [Document(f"{i:06d}", text) for i, text in enumerate(texts)]
-
-
-def queries(texts):
-    return [Query.of(f"q{i}", text) for i, text in enumerate(texts)]
 
 
 def rows(ranking):
