@@ -6,7 +6,8 @@ Each line is `key: value`, with the keys of the command line:
     dataset.path: data
     experiment_name: first
 
-The file may come from a stranger. It can only set keys that our own configs have, to plain values.
+The file may come from a stranger. It can only set keys that our own configs have, to plain values, and none of those
+that need the command line (`consent`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config import manual, places, yaml_files
+from harness.config import consent, manual, yaml_files
 from harness.config.folders import conf_folder
 from harness.config.keys import moved
 from retrievers.base import BadInput, did_you_mean
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from yaml import Node
 
 FILE = "harness.yaml"
-# They let others reach this machine, run code, or say where a secret is sent: for the command line to decide.
-NOT_HERE = (
-    "hydra", "host", "open", "plugins", "llm.base_url", "llm.runtime.api_key_env", "retriever.*.url",
-    "retriever.*.runtime.headers_env", "cluster.runtime.address",
-)  # fmt: skip
 SIZE_LIMIT = 100_000  # bytes
 
 
@@ -135,7 +130,7 @@ def parse(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting,
         if one.key in first:
             raise BadInput(f"{one.where}: {one.key} is set twice; {first[one.key].where} has it too.")
         first[one.key] = one
-        _check(one, tuple(folders))
+        _check(one, path.parent, tuple(folders))
     return settings
 
 
@@ -241,15 +236,11 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
     return value
 
 
-def _check(one: Setting, folders: tuple[Path, ...]) -> None:
-    """BadInput for a key that no command has, and for an unknown choice of a group."""
-    if any(fnmatchcase(one.key, pattern) for key in NOT_HERE for pattern in (key, f"{key}.*")):
-        raise BadInput(f"{one.where}: {one.key} can only be given on the command line, not in {FILE}.")
-    if one.key in places.KEYS and places.is_address(one.value):
-        raise BadInput(
-            f"{one.where}: {one.key} can name a bucket only on the command line or in HARNESS_CACHE, not in {FILE}: it "
-            "decides where your data go."
-        )
+def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
+    """BadInput for a key that no command has, for an unknown choice of a group, and for what the command line must say.
+
+    here: the folder of the file.
+    """
     if one.is_choice:
         known = manual.choices(one.key, folders)
         if one.value is not None and (not isinstance(one.value, str) or one.value not in known):
@@ -257,7 +248,8 @@ def _check(one: Setting, folders: tuple[Path, ...]) -> None:
             raise BadInput(
                 f"{one.where}: {one.key}: {one.value}: there is no such choice.{near} Known: {', '.join(known)}."
             )
-        return
+    if why := consent.refusal(one.key, one.value, here):
+        raise BadInput(f"{one.where}: {why}, not in {FILE}.")
     known_here = known_keys(folders)
     if one.key not in known_here and not is_free(one.key, folders):
         near = moved(one.key) or did_you_mean(one.key, known_here)

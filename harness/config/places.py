@@ -9,7 +9,6 @@ from pathlib import Path
 from retrievers.base import BadInput
 
 KEY = "store.path"
-KEYS = (KEY, "dataset.runtime.store")  # the second is made of the first, unless it is set
 SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3 = ("s3", "s3a", "s3n")  # names that other tools have for the same

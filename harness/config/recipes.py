@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.config import manual, places, yaml_files
+from harness.config import consent, manual, places, yaml_files
 from harness.config.canonical import flatten
 from harness.config.defaults import Setting, known_keys
 from retrievers.base import BadInput, did_you_mean
 
 GROUP = "experiment"
 NOTHING = ("null", "~", "")  # how YAML writes it
-# Parts of keys that decide which servers get runs, queries and a secret.
-SENDERS = {"uri", "url", "base_url", "api_key_env", "headers_env", "address"}
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
@@ -63,8 +61,11 @@ def own(content: Any, name: str) -> Any:
 def name_senders(content: Any, file: str) -> None:
     """Say, once for each file, that it decides where data go."""
     values = _values(content)
-    found = [key for key in values if SENDERS & {*key.split(".")} and values[key] not in (None, {})]
-    found += [key for key in places.KEYS if places.is_address(values.get(key))]
+    found = [
+        key
+        for key, value in values.items()
+        if (consent.sends(key) and value not in (None, {})) or (key in consent.PLACES and places.is_address(value))
+    ]
     if found:
         named = [key + (f" ({host})" if (host := _host(values[key])) else "") for key in found]
         _say(f"Note: {file} sets {' and '.join(named)}, so it decides where your data go.")

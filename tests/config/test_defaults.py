@@ -42,7 +42,7 @@ def test_a_command_takes_the_keys_that_it_has(taken):
         ("dataset.path: it's", r"dataset.path='it\'s'"),
         ("top_k: 5", "top_k=5"),
         ("public: 0.25", "public=0.25"),
-        ("prune.keep_gb: null", None),
+        ("show: 5", None),
         ("metrics: [map, ndcg@10]", "metrics=['map','ndcg@10']"),
         ("objective: map,ndcg", "objective='map,ndcg'"),  # a text, not two values
         ("fusion.weights.mine: 2", "fusion.weights.mine=2"),
@@ -67,7 +67,7 @@ def test_values_become_overrides_of_one_value(taken, line, word):
         ("gate: auto\ngate.k: 5\ntop_k: 5", ["experiment=lexical_gated"], ["top_k"], "without gate.k"),
         ("retriever: hybrid\nfusion.weights.bm25: 2", ["retriever=bm25"], [], "without fusion.weights.bm25"),
         ("experiment_name: first", ["task=corrections"], [], "without experiment_name"),
-        ("tracking.uri: http://localhost:1", ["tracking=none"], [], "without tracking.uri"),
+        ("tracking: csv\ntracking.path: runs.csv", ["tracking=none"], [], "without tracking.path"),
     ],
 )
 def test_the_command_line_has_the_last_word(taken, text, words, left, note):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from harness.config.defaults import parse
 from harness.config.places import BucketPlace, bucket_place, full_place
 from harness.config.recipes import name_senders
 from retrievers.base import BadInput
@@ -55,15 +54,6 @@ def test_other_addresses_are_refused(path, message):
     with pytest.raises(BadInput, match=message) as raised:
         bucket_place(path)
     assert "hidden" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "line", ["store.path: s3://theirs/x", "store.path: S3://theirs", "dataset.runtime.store: s3://a"]
-)
-def test_a_file_of_defaults_names_no_bucket(tmp_path, line):
-    with pytest.raises(BadInput, match=r"harness\.yaml:1: .* only on the command line or in HARNESS_CACHE"):
-        parse(line, tmp_path / "harness.yaml")
-    assert parse("store.path: shared/cache", tmp_path / "harness.yaml")
 
 
 def test_a_recipe_that_names_a_bucket_is_named(capsys):

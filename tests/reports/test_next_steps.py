@@ -51,8 +51,8 @@ def test_the_page_of_another_task_needs_its_experiment():
 
 
 def test_harness_yaml_need_not_be_repeated(tmp_path):
-    (tmp_path / "harness.yaml").write_text("experiment_name: first\ntracking.uri: http://127.0.0.1:5001\n")
-    first = {"experiment_name": "first", "tracking": {"uri": "http://127.0.0.1:5001"}}
+    (tmp_path / "harness.yaml").write_text("experiment_name: first\noutputs: mine\n")
+    first = {"experiment_name": "first", "outputs": "mine"}
     assert place(**first).command("ui") == "harness ui"
     assert place(**first | {"experiment_name": "other"}).command("ui") == "harness ui experiment_name=other"
     assert place(**first | {"experiment_name": "retrieval"}).command("ui") == "harness ui experiment_name=retrieval"
