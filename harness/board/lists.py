@@ -19,7 +19,7 @@ from harness.reports.run_page import TABLE
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.retrieval_run import RUN_FILE
 from harness.tracking.run_kind import Retrieval
-from harness.tracking.tracker import LoggedRun
+from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import BadInput, one_word
 
 DEPTH = 5  # documents shown of a list
@@ -71,13 +71,13 @@ class Retrieved:
         return self.candidates.get(one_word(query_id), {})
 
 
-def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[str, str]]:
-    """(run id, name of a file) that a ListReader is likely to read, in order. detailed: so many runs with all files."""
+def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
+    """(run, name of a file) that a ListReader is likely to read, in order. detailed: so many runs with all files."""
     found = []
     for place, run in enumerate(runs):
-        found.append((run.run_id, Retrieval().predictions(run)))
+        found.append((run, Retrieval().predictions(run)))
         if place < detailed and "sweep.trial" not in run.tags:  # trials are logged in short
-            found += [(run.run_id, RUN_FILE), (run.run_id, TABLE)]
+            found += [(run, RUN_FILE), (run, TABLE)]
     return found
 
 
@@ -128,8 +128,8 @@ class ListReader:
 
     def _download(self, run: LoggedRun, name: str) -> Path | None:
         try:
-            return self.files.download(run.run_id, name)
-        except BadInput:
+            return self.files.download(run, name)
+        except NoFile:
             return None
 
     def _contest(self, file: Path) -> dict[str, Returned]:

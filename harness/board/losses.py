@@ -38,7 +38,7 @@ class Derived:
             try:
                 if unlabelled := [query_id for query_id in query_ids if query_id not in qrels.grades]:
                     raise BadInput(f"scores.csv of run {run.short_id} has queries without labels: {some(unlabelled)}.")
-                lists = read_predictions(self.tracker.download(run.run_id, Retrieval().predictions(run), self.folder))
+                lists = read_predictions(self.tracker.download(run, Retrieval().predictions(run), self.folder))
                 return kinds(losses(judge(lists, qrels, query_ids)), cut=True)
             except (BadInput, OSError) as error:
                 qrels = str(error)

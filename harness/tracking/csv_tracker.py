@@ -8,12 +8,13 @@ from typing import Any
 
 from harness.data.files import write_text
 from harness.data.tables import csv_text, read_columns
+from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.in_progress import TAG
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import NOTE, Detail, NoTracker, RunRecord
 
 TABLE = "runs.csv"
-LEFT_OUT = (NOTE, TAG)  # tags that are for MLflow's pages, and for other processes
+LEFT_OUT = (NOTE, TAG, FILE_HASHES)  # tags that are for MLflow's pages, for other processes, and for reading files
 
 
 class CsvTracker(NoTracker):

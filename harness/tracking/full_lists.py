@@ -13,7 +13,7 @@ from harness.data.predictions import trec_scores
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import Wanted, distinct, rank
 from harness.tracking.retrieval_run import RUN_FILE
-from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput, one_word
 
 LIGHT = "has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness run`"
@@ -92,15 +92,15 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
 
 def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> FullLists:
     if (file := _download(tracker, run, folder)) is None:
-        raise BadInput(f"Run {run.named} {LIGHT}.")
+        raise NoFile(f"Run {run.named} {LIGHT}.")
     return FullLists(run, _lists(file, run, names))
 
 
 def _download(tracker: Tracker, run: LoggedRun, folder: Path) -> Path | None:
     """The run's file of full lists; None if it has none."""
     try:
-        return tracker.download(run.run_id, RUN_FILE, folder / run.run_id)
-    except BadInput:
+        return tracker.download(run, RUN_FILE, folder / run.run_id)
+    except NoFile:
         return None
 
 

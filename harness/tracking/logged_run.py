@@ -15,7 +15,7 @@ from harness.data.dataset import Dataset, in_memory, load
 from harness.data.files import field, json_file
 from harness.data.source import Source
 from harness.tracking.retrieval_run import place
-from harness.tracking.tracker import METRICS, LoggedRun, Tracker, mlflow_name
+from harness.tracking.tracker import METRICS, LoggedRun, NoFile, Tracker, mlflow_name
 from retrievers.base import BadInput, Document
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            file = tracker.download(run.run_id, METRICS, Path(folder))
-        except BadInput:
+            file = tracker.download(run, METRICS, Path(folder))
+        except NoFile:
             return run
         metrics = field(json_file(file), "metrics", dict, str(file))
     for name, value in metrics.items():
@@ -74,7 +74,7 @@ def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
 def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
     """The resolved config that a run has logged. BadInput if it is missing or damaged."""
     with tempfile.TemporaryDirectory() as folder:
-        return read_config(tracker.download(run.run_id, CONFIG, Path(folder)))
+        return read_config(tracker.download(run, CONFIG, Path(folder)))
 
 
 def read_config(file: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from retrievers.base import BadInput
+from harness.tracking.tracker import NoFile
 
 if TYPE_CHECKING:
     from mlflow.entities import RunInfo
@@ -53,15 +53,13 @@ class RunFiles:
         """Store tables as MLflow's pages read them. tables: file name -> column -> values."""
         with tempfile.TemporaryDirectory() as folder:
             for name, table in tables.items():
-                rows = list(zip(*table.values(), strict=True))
-                text = json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
-                (Path(folder) / name).write_text(text, "utf-8")
+                (Path(folder) / name).write_text(table_text(table), "utf-8")
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
         """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
 
-        BadInput if the run has no such file.
+        NoFile if the run has no such file.
         """
         guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
         own = self.place(run_id)
@@ -75,7 +73,7 @@ class RunFiles:
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
         except Exception as why:
-            raise BadInput(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
+            raise NoFile(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
 
     def _at(self, run_id: str) -> tuple[ArtifactRepository, str | None]:
         """(the place of the run's experiment, the path of the run's files in it)."""
@@ -87,6 +85,12 @@ class RunFiles:
         if before not in self._opened:
             self._opened[before] = get_artifact_repository(before.rstrip("/"), tracking_uri=self._uri)
         return self._opened[before], f"{found}{after}" or None
+
+
+def table_text(table: Mapping[str, Sequence[Any]]) -> str:
+    """A table as MLflow's pages read it. table: column -> values."""
+    rows = list(zip(*table.values(), strict=True))
+    return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
 
 
 def _local(uri: str) -> Path | None:

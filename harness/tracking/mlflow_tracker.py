@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from harness.tracking import mlflow_spans
+from harness.tracking import file_hashes, mlflow_spans
 from harness.tracking.database import place_of, uri_of
 from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_beginning import begin_once, running
@@ -172,13 +172,13 @@ class MlflowTracker:
             tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
         if record.tables:  # MLflow's pages find tables by this tag; its log_table would append to earlier ones
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
-        self._log_batch(run_id, record.params, record.all_metrics, tags)
-        if record.inputs and self.detail == "full":
-            self._log_inputs(run_id, record.inputs)
         if record.folder is not None:
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files whose hashes the tags have
+        if record.inputs and self.detail == "full":
+            self._log_inputs(run_id, record.inputs)
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
@@ -319,12 +319,12 @@ class MlflowTracker:
         """Store traces of a run's queries."""
         mlflow_spans.write(self.client, run_id, self._experiment_id(experiment), traces)
 
-    def download(self, run_id: str, name: str, folder: Path) -> Path:
+    def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         """A file of a run, not to be changed: where the tracking store has it, else copied to `folder`, which is made.
 
-        BadInput if the run has no such file.
+        NoFile if the run has logged no such file; BadInput if the file is not as the run has logged it.
         """
-        return self.files.download(run_id, name, folder)
+        return file_hashes.checked(run, name, lambda: self.files.download(run.run_id, name, folder))
 
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]

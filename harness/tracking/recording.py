@@ -17,7 +17,7 @@ from typing import Any
 from harness.config.components import build
 from harness.data.files import write_text
 from harness.progress import stage
-from harness.tracking import in_progress, outbox
+from harness.tracking import file_hashes, in_progress, outbox
 from harness.tracking.in_progress import Claim, Work
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, without_login
 from harness.tracking.outbox import UNFINISHED
@@ -109,6 +109,8 @@ class LiveRun:
     def end(self, status: str) -> None:
         """Log everything and end the run. If the tracking server is down, save the run for `harness doctor sync`."""
         self.record.folder = None if self.in_store else self.folder
+        if self.folder.is_dir():
+            file_hashes.seal(self.record, self.folder)
         try:
             if self.outage:
                 raise self.outage

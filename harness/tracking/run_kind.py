@@ -108,7 +108,7 @@ class Retrieval:
         config = logged_config(tracker, run)
         dataset, top_k = load_unchanged(run, logged_value(config, "dataset", dict)), logged_value(config, "top_k", int)
         with tempfile.TemporaryDirectory() as folder:
-            rows = tracker.download(run.run_id, "predictions.jsonl", Path(folder))
+            rows = tracker.download(run, "predictions.jsonl", Path(folder))
             validate_submission(rows, [query.query_id for query in dataset.queries], dataset.by_id, top_k)
             if against:
                 validate_against(rows, Path(against))

@@ -47,7 +47,7 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
     check_component(logged_value(config, "task", dict), "task")
     references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
     with tempfile.TemporaryDirectory() as folder:
-        file = tracker.download(run.run_id, stored(run.params["predictions"]), Path(folder))
+        file = tracker.download(run, stored(run.params["predictions"]), Path(folder))
         judged = task_of(config).judge(file, references, [], open_cache(store))
         require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
         with opened(file) as content:

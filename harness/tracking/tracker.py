@@ -197,6 +197,10 @@ class LoggedRun:
 Detail = Literal["full", "light"]
 
 
+class NoFile(BadInput):
+    """A run has logged no file of this name."""
+
+
 class Tracker(Protocol):
     """Where runs are logged and read. Methods raise `Unreachable` if the tracking server is down.
 
@@ -232,7 +236,7 @@ class Tracker(Protocol):
         self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str: ...
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None: ...
-    def download(self, run_id: str, name: str, folder: Path) -> Path: ...
+    def download(self, run: LoggedRun, name: str, folder: Path) -> Path: ...
 
 
 def refusal(tracker: Tracker, why: str) -> BadInput:
@@ -309,5 +313,5 @@ class NoTracker:
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
         raise refusal(self, "cannot store traces")
 
-    def download(self, run_id: str, name: str, folder: Path) -> Path:
+    def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         raise refusal(self, "stores no files")

@@ -6,7 +6,7 @@ import pytest
 
 from harness.board.lists import DEPTH, GateRule, ListReader, Returned, signals
 from harness.tracking.reading_ahead import Ahead
-from harness.tracking.tracker import LoggedRun
+from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import BadInput
 
 RULE = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [2.5],
@@ -19,10 +19,10 @@ class Store:
     def __init__(self, folder):
         self.folder = folder
 
-    def download(self, run_id, name, folder):
-        if not (self.folder / run_id / name).exists():
-            raise BadInput("no such file")
-        return self.folder / run_id / name
+    def download(self, run, name, folder):
+        if not (self.folder / run.run_id / name).exists():
+            raise NoFile("no such file")
+        return self.folder / run.run_id / name
 
 
 def run(run_id="a" * 32, verb="run", **params):

@@ -15,7 +15,7 @@ from harness.board.packing import unpacked, unpacked_places
 from harness.board.queries import BLOCK, DEPTH, DETAILED, Collected, details
 from harness.board.runs import LOSSES, BoardRun, BoardRuns
 from harness.data.dataset import Dataset
-from harness.tracking.tracker import LoggedRun
+from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import BadInput, Document, Qrels, Query, Turn
 
 IDS = ("3", "7")
@@ -121,9 +121,9 @@ class Store:
     def place(self, run_id):
         return None
 
-    def download(self, run_id, name, folder):
-        if name != "predictions.jsonl" or run_id == self.gone:
-            raise BadInput(f"no {name}")
+    def download(self, run, name, folder):
+        if name != "predictions.jsonl" or run.run_id == self.gone:
+            raise NoFile(f"no {name}")
         return self.file
 
 

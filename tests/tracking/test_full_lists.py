@@ -5,7 +5,7 @@ import pytest
 from harness.data.dataset import Dataset
 from harness.tracking.full_lists import best, named
 from harness.tracking.ranking import Wanted
-from harness.tracking.tracker import LoggedRun
+from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import BadInput, Document, Qrels, Query, Ranking
 
 DATA = Dataset(
@@ -37,10 +37,10 @@ class Store:
     def experiments(self):
         return ["e"]
 
-    def download(self, run_id, name, folder):
-        if not (self._folder / run_id).exists():
-            raise BadInput("no such file")
-        return self._folder / run_id
+    def download(self, run, name, folder):
+        if not (self._folder / run.run_id).exists():
+            raise NoFile("no such file")
+        return self._folder / run.run_id
 
 
 def run(run_id, score=0.5, status="FINISHED", **tags):

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.tracking.file_hashes import seal
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.ranking import Wanted, best
-from harness.tracking.tracker import RunRecord
+from harness.tracking.tracker import NoFile, RunRecord
 from retrievers.base import BadInput
 
 RUN = ("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
@@ -177,7 +178,7 @@ def test_many_processes_on_a_fresh_store(tmp_path):
     code = (
         "import mlflow.tracking, multiprocessing\n"  # once for all of them
         "from pathlib import Path\nfrom harness.tracking.mlflow_tracker import MlflowTracker\n"
-        "from harness.tracking.tracker import RunRecord\n"
+        "from harness.tracking.tracker import NoFile, RunRecord\n"
         "def work():\n"
         f"    tracker = MlflowTracker(); tracker.connect(Path({str(tmp_path)!r}))\n"
         "    record = RunRecord('e', 'n', metrics={'m': 1.0})\n"
@@ -258,6 +259,7 @@ def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path):
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "a.txt").write_text("달")
     record = RunRecord("e", "n", folder=tmp_path / "made")
+    seal(record, tmp_path / "made")
     run_id = tracker.begin(record)
     assert tmp_path / "outputs" / "artifacts" in tracker.place(run_id).parents
     tracker.finish(run_id, record, "FINISHED")
@@ -266,13 +268,14 @@ def test_files_lie_where_the_store_keeps_them_or_are_fetched(tracker, tmp_path):
     assert later.place(run_id) is None, "it has not been read here"
     folder = tmp_path / "fetched"
     folder.mkdir()
-    assert later.download(run_id, "a.txt", folder).read_text() == "달"
-    [run] = later.runs("e", {})
-    kept = later.download(run.run_id, "a.txt", folder)
+    [run] = tracker.runs("e", {})
+    assert later.download(run, "a.txt", folder).read_text() == "달"
+    later.runs("e", {})
+    kept = later.download(run, "a.txt", folder)
     assert kept.read_text() == "달"
     assert tmp_path / "outputs" / "artifacts" in kept.parents, "not copied"
-    with pytest.raises(BadInput, match=r"has no file 'b\.txt'"):
-        later.download(run_id, "b.txt", folder)
+    with pytest.raises(NoFile, match=r"has no file 'b\.txt'"):
+        later.download(run, "b.txt", folder)
 
 
 @pytest.mark.stored

@@ -6,7 +6,7 @@ import pytest
 
 from harness.evaluation.objective import Objective
 from harness.tracking.ranking import Wanted, best, chosen, leader, rank
-from harness.tracking.tracker import LoggedRun, NoTracker, RunRecord, measured, objective_metrics
+from harness.tracking.tracker import LoggedRun, NoFile, NoTracker, RunRecord, measured, objective_metrics
 from retrievers.base import BadInput
 
 METRIC = "map@3"
@@ -40,11 +40,11 @@ class Store:
     def experiments(self):
         return ["e"]
 
-    def download(self, run_id, name, folder):
-        if run_id not in self._full:
-            raise BadInput("no such file")
+    def download(self, run, name, folder):
+        if run.run_id not in self._full:
+            raise NoFile("no such file")
         file = folder / name
-        file.write_text(json.dumps({"objective": None, "metrics": self._full[run_id]}))
+        file.write_text(json.dumps({"objective": None, "metrics": self._full[run.run_id]}))
         return file
 
 

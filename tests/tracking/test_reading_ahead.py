@@ -7,7 +7,7 @@ import pytest
 
 from harness.tracking import reading_ahead
 from harness.tracking.reading_ahead import AT_ONCE, Ahead
-from retrievers.base import BadInput
+from harness.tracking.tracker import LoggedRun, NoFile
 
 MISSING = "3"
 
@@ -21,16 +21,20 @@ class Store:
     def place(self, run_id):
         return Path("here") if run_id == self.local else None
 
-    def download(self, run_id, name, folder):
-        self.asked.append(run_id)
+    def download(self, run, name, folder):
+        self.asked.append(run.run_id)
         self.together.release()
-        if run_id == MISSING:
-            raise BadInput("no such file")
+        if run.run_id == MISSING:
+            raise NoFile("no such file")
         return folder / name
 
 
+def run(number):
+    return LoggedRun(str(number), "n", "e", "FINISHED", {}, {}, {})
+
+
 def wanted(count):
-    return [(str(n), "a.txt") for n in range(count)]
+    return [(run(n), "a.txt") for n in range(count)]
 
 
 def test_files_come_as_they_are_asked_for_each_downloaded_once(tmp_path):
@@ -38,24 +42,24 @@ def test_files_come_as_they_are_asked_for_each_downloaded_once(tmp_path):
     with Ahead(store, wanted(200), tmp_path) as files:
         for n in range(200):
             if str(n) == MISSING:
-                with pytest.raises(BadInput, match="no such file"):
-                    files.download(str(n), "a.txt")
+                with pytest.raises(NoFile, match="no such file"):
+                    files.download(run(n), "a.txt")
             else:
-                assert files.download(str(n), "a.txt") == tmp_path / str(n) / "a.txt"
+                assert files.download(run(n), "a.txt") == tmp_path / str(n) / "a.txt"
     assert sorted(store.asked) == sorted(str(n) for n in range(200))
 
 
 def test_what_was_not_announced_is_downloaded_too_and_what_is_not_asked_for_harms_nothing(tmp_path):
     with Ahead(Store(), wanted(2), tmp_path) as files:
-        assert files.download("9", "b.txt") == tmp_path / "9" / "b.txt"
-        assert files.download("1", "a.txt") == tmp_path / "1" / "a.txt"
+        assert files.download(run(9), "b.txt") == tmp_path / "9" / "b.txt"
+        assert files.download(run(1), "a.txt") == tmp_path / "1" / "a.txt"
 
 
 def test_downloads_run_at_once_and_not_too_far_ahead(tmp_path, monkeypatch):
     monkeypatch.setattr(reading_ahead, "AHEAD", 10)
     store = Store()
     with Ahead(store, wanted(100), tmp_path) as files:
-        files.download("0", "a.txt")
+        files.download(run(0), "a.txt")
         for _ in range(AT_ONCE):  # others have begun, though nobody has asked for them
             assert store.together.acquire(timeout=10)
         assert len(store.asked) <= 10
@@ -63,7 +67,7 @@ def test_downloads_run_at_once_and_not_too_far_ahead(tmp_path, monkeypatch):
 
 def test_a_local_store_is_asked_for_each_file_when_it_is_read(tmp_path):
     store = Store(local="1")
-    with Ahead(store, [("1", "a.txt")], tmp_path) as files:
+    with Ahead(store, [(run(1), "a.txt")], tmp_path) as files:
         assert store.asked == []
-        files.download("1", "a.txt")
+        files.download(run(1), "a.txt")
     assert store.asked == ["1"]

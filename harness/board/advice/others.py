@@ -55,11 +55,11 @@ def read(tracker: Tracker, runs: Sequence[LoggedRun], evidence: Evidence) -> Oth
     ranked = sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)
     if len(ranked) > MOST:
         unread[f"that scored lower than the {MOST} best"] = len(ranked) - MOST
-    wanted = [(run.run_id, SCORES) for run in ranked[:MOST]]
+    wanted = [(run, SCORES) for run in ranked[:MOST]]
     with tempfile.TemporaryDirectory() as folder, Ahead(tracker, wanted, Path(folder)) as files:
         for run in ranked[:MOST]:
             try:
-                table = read_table(files.download(run.run_id, SCORES), name)
+                table = read_table(files.download(run, SCORES), name)
             except BadInput:  # of an earlier version, or damaged
                 unread[f"whose {SCORES} is missing or damaged"] += 1
                 continue

@@ -31,7 +31,7 @@ from harness.testset import scripts
 from harness.tracking import full_lists
 from harness.tracking.logged_run import load_unchanged, logged_config, recommended
 from harness.tracking.ranking import Wanted, compares, rank
-from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput, Ranking
 from retrievers.dense.models import ModelSource, is_here
 
@@ -205,10 +205,10 @@ def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) 
     """What the files of a run say: its scores by query, and its full lists if it has logged any."""
     assert dataset.qrels is not None
     with tempfile.TemporaryDirectory() as folder:
-        table = read_table(tracker.download(run.run_id, "scores.csv", Path(folder)), where.metric)
+        table = read_table(tracker.download(run, "scores.csv", Path(folder)), where.metric)
         lists = None
         if dataset.queries:
-            with contextlib.suppress(BadInput):  # a trial of a sweep has none
+            with contextlib.suppress(NoFile):  # a trial of a sweep has none
                 [logged] = full_lists.named(tracker, [run.run_id], dataset, Path(folder))
                 lists = Lists(_ranking(dataset, logged.lists), {})
     top_k = int(run.params.get("top_k", SHOWN))

@@ -48,7 +48,7 @@ from harness.reports.markup import snippet
 from harness.tracking.logged_run import in_full, load_unchanged, logged_value, read_config
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.run_kind import Retrieval
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput, did_you_mean
 
 _Rows = TypeVar("_Rows", Table, CheckedValues)
@@ -202,8 +202,8 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedRun:
     folder.mkdir()
     try:
-        scores = tracker.download(run.run_id, "scores.csv", folder)
-    except BadInput as error:
+        scores = tracker.download(run, "scores.csv", folder)
+    except NoFile as error:
         raise BadInput(
             f"Run {run.named} has no scores.csv: it was made by an earlier version. Repeat the run to compare it."
         ) from error
@@ -211,10 +211,10 @@ def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> Compare
         table = read_table(scores)
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
-    predictions = tracker.download(run.run_id, Retrieval().predictions(run), folder)
-    config, checked = tracker.download(run.run_id, "config.yaml", folder), None
+    predictions = tracker.download(run, Retrieval().predictions(run), folder)
+    config, checked = tracker.download(run, "config.yaml", folder), None
     if CHECKED in run.tags:
-        checked = _ordered(checked_values.read_table(tracker.download(run.run_id, checked_values.FILE, folder)))
+        checked = _ordered(checked_values.read_table(tracker.download(run, checked_values.FILE, folder)))
     return ComparedRun(label, run, _ordered(table), predictions, config, checked)
 
 

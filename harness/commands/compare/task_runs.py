@@ -32,7 +32,7 @@ from harness.tasks.statistics import differences, measure_all, measure_kind, str
 from harness.tasks.task import TextTask
 from harness.tracking import task_run
 from harness.tracking.logged_run import logged_config, logged_value
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput
 
 SHOWN = ("kind", "question", "source", "reference")  # columns of an item that all submissions share
@@ -149,10 +149,10 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedFile:
     folder.mkdir()
     config = logged_config(tracker, run)
-    tallies = tracker.download(run.run_id, task_run.TABLE, folder)
+    tallies = tracker.download(run, task_run.TABLE, folder)
     try:
-        texts = tracker.download(run.run_id, "items.csv", folder)
-    except BadInput:  # trials of a sweep do not save texts
+        texts = tracker.download(run, "items.csv", folder)
+    except NoFile:  # trials of a sweep do not save texts
         texts = None
     try:
         check_component(logged_value(config, "task", dict), "task")

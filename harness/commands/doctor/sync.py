@@ -12,7 +12,7 @@ from harness.config.check import Invocation
 from harness.config.components import build
 from harness.progress import watch
 from harness.reports import terminal
-from harness.tracking import outbox
+from harness.tracking import file_hashes, outbox
 from harness.tracking.in_progress import TAG
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.recording import open_tracker
@@ -107,6 +107,8 @@ def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
     """Log a saved run and delete its folder; returns the run's id. After a failure it may be called again."""
     files = folder / FILES
     record = replace(held.record, folder=files if files.is_dir() else None)
+    if record.folder:
+        file_hashes.require_sealed(record, record.folder)
     begun = _begun(tracker, held)
     if begun is None or begun != held.run_id:
         held.run_id = begun or tracker.begin(record)

@@ -82,7 +82,8 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cach
     """Make the registered model `name` unless there is one, so that `log_model` can add a version.
 
     BadInput if the run would have another trial key today: then its model might not answer as the run did; if queries
-    that a language model has written for it are no longer cached; or if MLflow refuses the name.
+    that a language model has written for it are no longer cached; if what its gate or fusion learnt was edited; or if
+    MLflow refuses the name.
     """
     if not isinstance(tracker, MlflowTracker):
         raise refusal(tracker, "stores no models")
@@ -100,6 +101,8 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cach
             "run."
         )
     _require_same_key(run, config, dataset)
+    with tempfile.TemporaryDirectory() as scratch:
+        _rule_files(tracker, run, config, Path(scratch))
     _searched(config, dataset, cache)
     _register(tracker, name)
 
@@ -290,7 +293,7 @@ def _rule_files(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], fol
     found = {}
     for group, learnt in learn.items():
         if learnt:
-            found[group] = tracker.download(run.run_id, f"{group}.json", folder)
+            found[group] = tracker.download(run, f"{group}.json", folder)
         elif "file" in config[group]:
             found[group] = Path(config[group]["file"])
     return found

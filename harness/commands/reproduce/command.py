@@ -186,7 +186,7 @@ def _verified_run(
     tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, scratch: Path
 ) -> Proof:
     """Check a run's stored predictions against their hash, and the scores that the predictions alone decide."""
-    file = tracker.download(run.run_id, "predictions.jsonl", scratch)
+    file = tracker.download(run, "predictions.jsonl", scratch)
     proof = Proof(run.tags.get(retrieval_run.PREDICTED))
     proof.check_rows(file, dataset.by_id)
     if proof.wrong:
@@ -214,7 +214,7 @@ def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) ->
 
 def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], scratch: Path) -> Proof:
     """Check the stored file of a `harness score` run against its hash, and the run's scores."""
-    file = tracker.download(run.run_id, f"predictions{Path(config['predictions']).suffix}", scratch)
+    file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
     proof = Proof(run.tags.get("data.predictions"))
     try:
         predictions = read_predictions(file)

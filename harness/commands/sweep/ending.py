@@ -128,7 +128,7 @@ class Ending:
             try:
                 tracker.log(result.run_id, record)
             except Unreachable as error:
-                tell([f"The best trial is not logged in full, since {error}. Its files: {folder}"])
+                tell([f"The best trial is not logged in full, since {error}. Repeat the sweep. Its files: {folder}"])
         return record.metrics
 
     def _close_parent(self, summary: Summary, numbers: Mapping[str, float], status: str) -> None:

@@ -25,6 +25,7 @@ from harness.commands.sweep.trials import (
     refused,
 )
 from harness.pipeline import timing
+from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, member_tag
 from retrievers.base import Failed
@@ -242,4 +243,5 @@ def _as_result(run: LoggedRun, sweep: Sweep) -> Result:
         run.metrics,
         reused=run.tags.get(member_tag(sweep.sweep_id)) != COMPUTED,
         objective=run.score(sweep.settings["objective"], sweep.settings["select_on"]),
+        hashes=run.tags.get(FILE_HASHES, "{}"),
     )

@@ -13,12 +13,14 @@ import numpy as np
 from harness.board.optimism import Optimism, optimism
 from harness.commands.sweep.trials import Context, Result
 from harness.evaluation.score_table import Table, read_table
+from harness.tracking import file_hashes
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import Tracker
 from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
+SCORES = "scores.csv"
 
 
 def optimism_of(
@@ -61,12 +63,16 @@ def optimism_of(
 
 def _scores(result: Result, objective: str, tracker: Tracker, context: Context) -> Table | None:
     """The scores.csv of a trial; None if it cannot be read."""
-    if not result.run_id:
-        file = context.folder / "trials" / str(result.number) / "scores.csv"
-        return read_table(file, objective) if file.exists() else None  # a run that is not logged yet has none here
+    run, file = result.logged(context), context.folder / "trials" / str(result.number) / SCORES
+    if not (result.run_id or file.exists()):
+        return None  # a run that is not logged yet
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return read_table(tracker.download(result.run_id, "scores.csv", Path(folder)), objective)
-        except BadInput as error:  # a run of an earlier version
+            if result.run_id:
+                file = tracker.download(run, SCORES, Path(folder))
+            else:
+                file_hashes.verify(run, SCORES, file)
+            return read_table(file, objective)
+        except BadInput as error:
             log.warning("The sweep cannot tell how much of the best score is luck: %s", error)
             return None

@@ -23,7 +23,7 @@ from harness.commands.sweep.work import trial_runner
 from harness.config import plugins
 from harness.config.canonical import digest
 from harness.evaluation.objective import Objective
-from harness.tracking import provenance, recording
+from harness.tracking import file_hashes, provenance, recording
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
 from retrievers.base import BadInput, Failed
@@ -41,6 +41,7 @@ class Result:
     metrics: by MLflow's names. error: one line; "" without one.
     objective: what ranks the trial; None if it has none.
     reused: whether the run was made elsewhere in the experiment, before this sweep.
+    hashes: the run's tag with the hashes of its files.
     """
 
     number: int
@@ -52,6 +53,14 @@ class Result:
     error: str = ""
     reused: bool = False
     objective: Objective | None = None
+    hashes: str = "{}"
+
+    def logged(self, context: Context) -> LoggedRun:
+        """The trial's run, with what reading its files takes."""
+        tags = {file_hashes.FILE_HASHES: self.hashes}
+        return LoggedRun(
+            self.run_id or "", f"trial {self.number}", context.experiment, self.status, dict(self.metrics), {}, tags
+        )
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Result:
@@ -195,7 +204,10 @@ class Runner:
                 _remove(folder)
         logged = {mlflow_name(name): value for name, value in record.metrics.items()}
         took = time.perf_counter() - began
-        return Result(trial.number, trial.key, run_id, "FINISHED", logged, took, objective=record.objective)
+        hashes = record.end_tags[file_hashes.FILE_HASHES]
+        return Result(
+            trial.number, trial.key, run_id, "FINISHED", logged, took, objective=record.objective, hashes=hashes
+        )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
         """What a full record has beside that of the light trial that is logged as `run_id`. folder: emptied first."""
@@ -203,6 +215,7 @@ class Runner:
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
         self.trials.write_full(trial, folder, record, run_id)
+        file_hashes.seal(record, folder)
         return record
 
 
@@ -278,7 +291,8 @@ def _result(line: bytes, token: str) -> Result | None:
     match row:
         case {"token": str() as written, "number": int(), "key": str(), "run_id": str() | None,
               "status": "FINISHED" | "FAILED" | "KILLED", "metrics": dict() as metrics, "seconds": float() | int(),
-              "error": str(), "reused": bool(), "objective": dict() | None as objective}:  # fmt: skip
+              "error": str(), "reused": bool(), "objective": dict() | None as objective,
+              "hashes": str()}:  # fmt: skip
             ranked = dict(objective or {})
             estimate = ranked.pop("estimate", None) or {}
             values = [*metrics.values(), *ranked.values(), *(estimate.values() if isinstance(estimate, dict) else [()])]
