@@ -77,8 +77,8 @@ def chosen(tracker: Tracker, asked: Asked) -> Chosen:
     if len(once) < 2:
         raise BadInput(
             f"{_place(asked)} {'has' if asked.runs is None else 'name'} {counted(len(once), 'different finished run')} "
-            f"with {asked.metric}: at least two are needed. Make more runs, such as with `harness sweep "
-            f"experiment_name={asked.experiment} retriever=bm25,hybrid_lexical`. {' '.join(notes)}".rstrip()
+            f"with {asked.metric}: at least two are needed. Make another run on the same data, such as with another "
+            f"retriever. {' '.join(notes)}".rstrip()
         )
     return Chosen(found.select_on, once, notes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness.board.advice import others, reading
@@ -13,6 +14,7 @@ from harness.progress import stage
 from harness.reports import next_steps, sections, terminal
 from harness.reports.markup import number
 from harness.reports.sections import Section
+from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
@@ -30,6 +32,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     if tracker.uri is None:
         raise refusal(tracker, NO_RUNS)
     with stage("reading the run"):
+        config, notes = settled(tracker, config)
         where = Where(
             experiment=config["experiment_name"],
             run=config["run"],
@@ -39,6 +42,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             config_dir=invocation.config_dir,
         )
         read = reading.read(tracker, where)
+        read = replace(read, notes=[*notes, *read.notes])
     with stage("looking for what to try"):
         found = advise(read.situation, config["top"])
     place = next_steps.Place.of(config, invocation)
@@ -46,7 +50,8 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     evidence = read.situation.evidence
     limits, stand = ceilings(evidence, read.others.best), places(evidence)
     if near := others.untold(evidence, read.others):
-        labels = place.command("power", f"runs=[{read.run.short_id},{near.short_id}]", metric=evidence.measure.name)
+        metric = needed_metric(evidence.measure.name, read.run, near)
+        labels = place.command("power", f"runs=[{read.run.short_id},{near.short_id}]", metric=metric)
     document = {
         "run_id": read.run.run_id,
         "metric": evidence.measure.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from harness.reports.markup import ABSENT, interval, number, p_value
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.reports.tables import MARK, Cell, Column, Number, Table, best_marked
+from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import refusal
@@ -40,7 +42,9 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         raise refusal(tracker, "keeps no runs for a board")
     output = Path(config["output"]).absolute()
     with tempfile.TemporaryDirectory() as folder:
+        config, notes = settled(tracker, config)
         found = runs.read(tracker, Asked.of(config), Path(folder))
+        found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
             one = assembled(found, tracker, Path(folder))
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -199,8 +203,9 @@ def _next(one: Board, place: Place) -> list[str]:
     """To compare the best two that differ, and to submit the one to take."""
     runs, taken = one.runs.runs, one.leaderboard.pick
     other = taken.instead if taken.instead is not None else next(n for n in range(len(runs)) if n != taken.run)
-    ids = [runs[n].run.short_id for n in (taken.run, other)]
+    pair = [runs[n].run for n in (taken.run, other)]
+    ids = [run.short_id for run in pair]
     return [
-        place.command("compare", f"runs=[{','.join(ids)}]", metric=one.runs.metric),
+        place.command("compare", f"runs=[{','.join(ids)}]", metric=needed_metric(one.runs.metric, *pair)),
         place.command("export", f"run={ids[0]}"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from harness.reports.markup import ABSENT, number, p_value, signed
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.reports.tables import Cell, Column, Number, Table
+from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import NO_RUNS, refusal
@@ -87,8 +88,10 @@ def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     tracker = open_tracker(config)
     if tracker.uri is None:
         raise refusal(tracker, NO_RUNS)
+    config, notes = settled(tracker, config)
     with tempfile.TemporaryDirectory() as folder:
         pair = pair_values.read(tracker, Asked.of(config), Path(folder))
+    pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):
         report = Report(pair, telling_apart(pair.gaps, float(config["power"]), float(config["alpha"])))
@@ -191,8 +194,9 @@ def _table(report: Report) -> Table:
 
 
 def _next(report: Report, place: Place) -> list[str]:
-    runs = f"runs=[{report.pair.first.run.short_id},{report.pair.second.run.short_id}]"
-    found = [place.command("compare", runs, metric=report.pair.metric)]
+    first, second = report.pair.first.run, report.pair.second.run
+    runs = f"runs=[{first.short_id},{second.short_id}]"
+    found = [place.command("compare", runs, metric=needed_metric(report.pair.metric, first, second))]
     needed = report.told.queries_needed
     if needed is None or needed > report.told.found.n:
         found.append(place.command("testset draft", "dry_run=true"))

@@ -22,7 +22,7 @@ from harness.reports.evaluation import Evaluation
 from harness.reports.next_steps import Place, Proposals
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.ranking import leader
+from harness.tracking.ranking import GET_LABELS, leader
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import Failed, Ranking
 
@@ -222,7 +222,7 @@ def show(console: Console, result: Result) -> None:
         if result.gate:
             terminal.show_gate(console, result.gate)
     else:
-        console.print("No labels: nothing is scored. Give them with dataset.qrels=FILE.")
+        console.print(f"No labels: nothing is scored. {GET_LABELS}")
     if result.objective and (best := result.best_before) and best.objective:
         console.print(terminal.standing(result.objective, best.objective, best.short_id))
     if result.private_peeks and result.config.split.select_on == "public":
@@ -240,7 +240,7 @@ def next_lines(run_id: str, result: Result) -> Iterator[str]:
     config, invocation = result.config, result.invocation
     place = Place.of(config.document, invocation)
     yield f"  {place.command('ui')}"
-    yield f"  {place.command('export', f'run={run_id}', metric=config.objective)}"
+    yield f"  {place.command('export', f'run={run_id}')}"
     if scores := result.held_out or result.scores:
         documents = result.record.inputs["documents"].rows
         proposals = Proposals(invocation, list(config.retriever), config.depth, documents)

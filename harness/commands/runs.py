@@ -261,7 +261,7 @@ def _next(groups: Sequence[Group], place: Place) -> list[str]:
             different.setdefault(run.tags.get("trial_key", run.run_id), run.short_id)
         best = list(different.values())[:2]
         runs = f"runs=[{','.join(best)}]"
-        said += [place.command("compare", runs, metric=groups[0].measure)] if len(best) > 1 else []
+        said += [place.command("compare", runs)] if len(best) > 1 else []
     return said
 
 

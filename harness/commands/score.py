@@ -115,8 +115,9 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], pla
         name, run = document["experiment"], f"run={document['run_id']}"
         console.print(f"Run {short_id(document['run_id'])} of experiment {name!r}. Next:")
         console.print(f"  {place.command('ui')}")
-        console.print(f"  {place.command('compare', metric=scored.shown)}")
-        console.print(f"  {place.command('export', run, metric=scored.shown)}")
+        metric = None if scored.ranked_by else scored.shown  # else they go by what ranks the runs
+        console.print(f"  {place.command('compare', metric=metric)}")
+        console.print(f"  {place.command('export', run, metric=metric)}")
 
 
 def _measures_table(scored: ScoredFile) -> Table:
@@ -203,7 +204,7 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
             console.print(f"  {place.command('ui')}")
             if best:
                 runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
-                console.print(f"  {place.command('compare', runs, metric=config['objective'])}")
+                console.print(f"  {place.command('compare', runs)}")
 
     terminal.emit(config["format"], document, show)
     recording.exit_if_unsent(record)

@@ -45,12 +45,24 @@ def check_words(command: str, words: Sequence[str], commands: Collection[str]) -
     for word in others:
         if word.startswith("=") and word != "=":
             raise BadInput(f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys.")
+    if any(word.partition("=")[0].lstrip("+~") == "objective" for word in others):
+        _check_objective(command)
     bare = [word for word in others if "=" not in word and not word.startswith("~")]
     if any(word == "=" or word.endswith("=") for word in others) and bare:
         spaced = " ".join(others).replace(" = ", "=").replace("= ", "=").replace(" =", "=")
         raise BadInput(f"Write KEY=VALUE without spaces: harness {command} {spaced}")
     if bare:
         raise BadInput(_bare(command, bare, commands))
+
+
+def _check_objective(command: str) -> None:
+    """BadInput if the command reads runs that have an objective already."""
+    own = manual.manual(primary(command)).keys
+    if "metric" in own and "objective" not in own:
+        raise BadInput(
+            f"objective is unknown here: it ranks runs when they are made. `harness {command}` goes by what most of "
+            "them are ranked by; metric=NAME chooses another measure."
+        )
 
 
 def _names(word: str, flags: Collection[str]) -> bool:

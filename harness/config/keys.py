@@ -32,6 +32,7 @@ class Key:
 NAME = Key(str, most=250, why="MLflow keeps no longer names")
 
 
+RANKING = ("advise", "board", "compare", "export", "power", "reproduce", "testset_pool")  # commands that rank runs
 KEYS: dict[str, Key] = {
     "outputs": Key(str),
     "format": Key(Literal["text", "json"]),
@@ -51,10 +52,8 @@ KEYS: dict[str, Key] = {
     "public": Key(float, least=0, most=1),
     "seed": Key(int, 0, 2**32 - 1, "random generators take 32 bits"),
     "select_on": Key(Literal["all", "public"]),
-    **{
-        f"{command}.select_on": Key(Literal["all", "public"] | None)
-        for command in ("advise", "board", "compare", "export", "power", "reproduce", "testset_pool")
-    },
+    **{f"{command}.select_on": Key(Literal["all", "public"] | None) for command in RANKING},
+    **{f"{command}.metric": Key(str | None) for command in RANKING},
     "advise.top": Key(int, 1, 100, "nobody tries as many"),
     "runs": Key(list[str] | None),
     "top": Key(int, least=2, most=26),

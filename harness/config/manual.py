@@ -79,6 +79,8 @@ def manual(name: str) -> Manual:
         path = choices(group).get(entry.value)
         if path and group not in RECIPES and read(path).package:  # a task: its keys are the command's own
             keys |= read(path).keys
+    if "metric" in page.keys:  # such commands read runs, which were ranked when they were made
+        keys.pop("objective", None)
     return Manual(page.about, keys | page.keys, groups | page.groups)
 
 

@@ -49,7 +49,7 @@ class Place:
 
         What `harness.yaml` or the command's own default says already is left out.
 
-        metric: the measure that the command is to go by.
+        metric: the measure that the command is to go by; None: the one that it takes by itself.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)
@@ -58,7 +58,7 @@ class Place:
         known |= {key: entry.value for key, entry in (manual.keys_of("task", task) if said else {}).items()}
         file = {one.key: one.text for one in defaults(name, [*flag(self.config_dir), *said]).settings}
         known |= file
-        if metric not in (None, known.get("metric") if "metric" in file else known.get("objective")):
+        if metric not in (None, known.get("metric")):
             words = (f"metric={metric}", *words)
         given = {word.partition("=")[0] for word in words}
         for key, value in self._values(file).items():

@@ -13,7 +13,7 @@ from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.retrieval_run import SCORED_IDS
-from harness.tracking.tracker import NO_RUNS, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker, refusal
+from harness.tracking.tracker import NO_RUNS, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker, member_tag, refusal
 from retrievers.base import BadInput, did_you_mean
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
@@ -21,6 +21,12 @@ SCORED = ("run", "score")  # commands whose runs have scores of their own; a tri
 SCORED_QUERIES = "queries/scored"  # metric: how many queries a run is scored on
 SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # of runs that compare, besides labels
 SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # by the queries that rank them
+
+USUAL = "modified_map@3"  # what runs are ranked by that say nothing about it
+GET_LABELS = (  # what to do about runs without any
+    "Labels that you have: dataset.qrels=FILE. To make some, `harness testset draft` writes questions with labels for "
+    "your documents, and `harness testset pool` collects the documents to be judged for questions that you have."
+)
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,47 @@ class Ranking:
     runs: Sequence[RankedRun] = field(default_factory=tuple)
 
 
+def settled(
+    tracker: Tracker, config: Mapping[str, Any], task: str = RETRIEVAL, verbs: Collection[str] = SCORED
+) -> tuple[dict[str, Any], list[str]]:
+    """(the config of a command with a measure as its `metric`; why it is this one, where that is not obvious).
+
+    `metric: null` stands for what most of the runs that the command is about are ranked by, of equally many the latest
+    of these: the runs that `runs` or `run` names, else the finished ones of the experiment. BadInput if there are none.
+    """
+    if config["metric"] is not None:
+        return dict(config), []
+    words = config.get("runs") or [word for word in (config.get("run"),) if word]
+    if words:
+        whose, found = "named runs", [one for word in words for one in _counting(tracker, tracker.run(word))]
+        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # of others it is said why not
+    else:
+        whose, found = f"runs of {config['experiment_name']!r}", tracker.runs(config["experiment_name"], {}, "FINISHED")
+        runs = [run for run in found if _is_of(run, task, verbs)]
+        if not runs:
+            raise _nothing(tracker, config["experiment_name"], task)
+    names = _ranked_by(runs) or Counter([config.get("objective", USUAL)])
+    metric, count = names.most_common(1)[0]
+    note = f"Ranked by {metric}, as {count} of {names.total()} {whose} are; metric=NAME chooses another."
+    return {**config, "metric": metric}, [note] if len(names) > 1 else []
+
+
+def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
+    """The measure if a command about these runs has to be told it; None where they are ranked by it anyway."""
+    return None if list(_ranked_by(runs)) == [metric] else metric
+
+
 def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
     """The finished runs of an experiment that have the measure; BadInput if there are none.
 
     A run is ranked by its own objective where that is the measure, else by the score of the same kind: out of fold
     where a gate or a fusion learnt from labels.
     """
-    runs = [run for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED")) if _is_wanted(run, wanted)]
+    runs = [
+        run
+        for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
+        if _is_of(run, wanted.task, wanted.verbs)
+    ]
     select_on = wanted.select_on or _shared_choice(wanted, runs)
     scored = ((run, score_of(tracker, run, wanted.metric, select_on)) for run in runs)
     ranked = [RankedRun(run, score) for run, score in scored if score]
@@ -152,9 +192,24 @@ def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> O
     return known if known or select_on == "all" else in_full(tracker, run).score(metric, select_on)
 
 
-def _is_wanted(run: LoggedRun, wanted: Wanted) -> bool:
-    verb, task = run.tags.get("harness.verb"), run.tags.get("task", RETRIEVAL)
-    return verb in wanted.verbs and task == wanted.task
+def _is_of(run: LoggedRun, task: str, verbs: Collection[str]) -> bool:
+    return run.tags.get("harness.verb") in verbs and run.tags.get("task", RETRIEVAL) == task
+
+
+def _counting(tracker: Tracker, run: LoggedRun) -> list[LoggedRun]:
+    """The run; of a sweep without a single best trial, all of its trials."""
+    if run.objective or "sweep.id" not in run.tags:
+        return [run]
+    member = member_tag(run.tags["sweep.id"])
+    return [one for one in tracker.runs(run.experiment, {}, "FINISHED") if member in one.tags]
+
+
+def _ranked_by(runs: Sequence[LoggedRun]) -> Counter[str]:
+    """What the runs are ranked by, that of the latest first -> how many are; what ranked them if they had labels, where
+    none has any."""
+    latest = sorted(runs, key=lambda run: -run.began)
+    found = Counter(run.objective.name for run in latest if run.objective)
+    return found or Counter(run.params["objective"] for run in latest if "objective" in run.params)
 
 
 def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
@@ -170,20 +225,38 @@ def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
 
 
 def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInput:
-    """Why there is nothing to choose from."""
+    """Why none of the finished runs of an experiment can be chosen."""
+    if not runs:
+        return _nothing(tracker, wanted.experiment, wanted.task)
+    experiment = wanted.experiment
+    if wanted.task == RETRIEVAL and not any("data.qrels" in run.tags for run in runs):
+        return BadInput(
+            f"Experiment {experiment!r} has {counted(len(runs), 'finished run')}, none with labels: nothing says which "
+            f"is better. {GET_LABELS}"
+        )
+    known = [
+        name.replace("_at_", "@") for name in runs[0].metrics if "/" not in name and not name.startswith(OBJECTIVE)
+    ]
+    [(measure, _)] = _ranked_by(runs).most_common(1) or [("", 0)]
+    instead = f"They have {', '.join(known)}: metric=NAME."
+    if measure not in ("", wanted.metric):
+        instead = f"The runs of {experiment!r} are ranked by {measure}: metric={measure}."
+    near = did_you_mean(wanted.metric, known)
+    return BadInput(f"metric={wanted.metric}: no finished run of experiment {experiment!r} has it.{near} {instead}")
+
+
+def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
+    """Why an experiment has no finished runs."""
     if tracker.uri is None:
         return refusal(tracker, NO_RUNS)
-    names, experiment = tracker.experiments(), wanted.experiment
-    command = "run" if wanted.task == RETRIEVAL else f"score task={wanted.task} predictions=FILE references=FILE"
-    make = f"Make one with `harness {command} experiment_name={experiment}`."
-    if experiment not in names:
-        there = f"Known: {', '.join(names)}." if names else f"There is none yet. {make}"
+    if experiment not in (names := tracker.experiments()):
+        there = f"Known: {', '.join(names)}." if names else "There is none yet."
         return BadInput(
             f"experiment_name={experiment!r}: no such experiment in {redacted(tracker.uri)}."
             f"{did_you_mean(experiment, names)} {there}"
         )
-    known = [name.replace("_at_", "@") for name in runs[-1].metrics] if runs else []
+    of_task = "" if task == RETRIEVAL else f" of task={task}"
     return BadInput(
-        f"metric={wanted.metric}: no finished run of experiment {experiment!r} has it."
-        f"{did_you_mean(wanted.metric, known)} {make}"
+        f"Experiment {experiment!r} has no finished run{of_task}. To see what it has: "
+        f"harness runs experiment_name={experiment}"
     )

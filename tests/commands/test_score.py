@@ -211,10 +211,12 @@ def test_a_scored_file_is_compared_with_the_best_run(harness, toy, tmp_path):
     done = harness("score", "predictions=p.jsonl", *words, "objective=mrr@3")
     assert re.search(rf"^-0\.\d{{4}} against the best so far \(run {best['run_id'][:8]}\)\.$", done.out, re.M)
     line = done.out.splitlines()[-1].strip()
-    assert line.startswith("harness compare experiment_name=e metric=mrr@3 'runs=[")
+    assert line.startswith("harness compare experiment_name=e 'runs=[")
     compared = harness(*shlex.split(line)[1:])
     assert compared.code == 0, compared.err
     assert "p.jsonl" in compared.out
+    assert "Differences in all measures" in compared.out
+    assert "mrr@3" in next(line for line in compared.out.splitlines() if " id " in line), "the runs' own measure"
 
 
 def test_a_run_and_its_file_are_scored_on_the_same_queries(harness, toy, tracker):

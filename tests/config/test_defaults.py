@@ -33,6 +33,14 @@ def test_a_command_takes_the_keys_that_it_has(taken):
     assert taken(FIRST, "doctor_cache") == ([], "")
 
 
+@pytest.mark.parametrize("command", ["compare", "board", "advise", "power", "export"])
+def test_an_objective_is_for_commands_that_make_runs(taken, command):
+    """The others go by what their runs are ranked by already."""
+    assert taken("objective: map\n", "run") == (["objective='map'"], "Defaults: harness.yaml")
+    assert taken("objective: map\n", command) == ([], "")
+    assert taken("metric: map\n", command) == (["metric='map'"], "Defaults: harness.yaml")
+
+
 @pytest.mark.parametrize(
     ("line", "word"),
     [

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness.evaluation.objective import Objective
-from harness.tracking.ranking import Wanted, best, chosen, leader, rank
+from harness.tracking.ranking import Wanted, best, chosen, leader, needed_metric, rank, settled
 from harness.tracking.tracker import LoggedRun, NoFile, NoTracker, RunRecord, measured, objective_metrics
 from retrievers.base import BadInput
 
@@ -13,13 +13,14 @@ METRIC = "map@3"
 NAMES = {"all": "map_at_3", "oof": "oof/map_at_3", "public": "public/map_at_3", "oof_public": "oof/public/map_at_3"}
 
 
-def logged(run_id, *, verb="run", task=None, select_on="all", objective=None, **numbers):
-    """A run with metrics by short names. objective: its own, as versions from 0.3 on log it."""
-    tags = {"harness.verb": verb} | ({"task": task} if task else {})
+def logged(run_id, *, verb="run", task=None, select_on="all", objective=None, began=0, labels="q", **numbers):
+    """A run with metrics by short names. objective: its own, as versions from 0.3 on log it. labels: None for none."""
+    tags = {"harness.verb": verb} | ({"task": task} if task else {}) | ({"data.qrels": labels} if labels else {})
     metrics = {NAMES.get(name, name): value for name, value in numbers.items()} | objective_metrics(objective)
     if objective:
         tags |= {"objective.name": objective.name, "objective.kind": objective.kind}
-    return LoggedRun(run_id, run_id, "e", "FINISHED", metrics, {"select_on": select_on}, tags)
+    params = {"select_on": select_on} | ({} if objective or labels else {"objective": METRIC})
+    return LoggedRun(run_id, run_id, "e", "FINISHED", metrics, params, tags, began)
 
 
 class Store:
@@ -121,10 +122,64 @@ def test_of_equals_the_earliest():
 def test_nothing_to_choose_from_is_said():
     with pytest.raises(BadInput, match=r"no finished run of experiment 'e' has it. Did you mean 'map@3'\?"):
         first(logged("a", all=0.5), metric="map@4")
+    with pytest.raises(BadInput, match=r"The runs of 'e' are ranked by mrr: metric=mrr\."):
+        first(logged("a", objective=Objective("mrr", 0.5)))
+    with pytest.raises(BadInput, match=r"Experiment 'e' has no finished run\. To see what it has: harness runs exp"):
+        first()
     with pytest.raises(BadInput, match=r"experiment_name='f': no such experiment in .*Known: e\."):
         best(Store(), Wanted("f", METRIC))
     with pytest.raises(BadInput, match="tracking=none keeps no runs"):
         best(NoTracker(), Wanted("e", METRIC))
+
+
+def test_runs_without_labels_are_said_to_be_so():
+    """Not to be made again: what they lack is labels, and that is what the message says how to get."""
+    runs = [logged("a", labels=None), logged("b", labels=None)]
+    for measure in (None, "ndcg@10"):
+        config, _ = settled(Store(*runs), {"metric": measure, "experiment_name": "e"})
+        with pytest.raises(BadInput, match=r"'e' has 2 finished runs, none with labels: .*testset draft") as error:
+            rank(Store(*runs), Wanted("e", config["metric"]))
+        assert "harness run " not in str(error.value)
+
+
+def by(name, began, value=0.5):
+    return logged(f"{name}{began}", objective=Objective(name, value), began=began)
+
+
+CHOSEN = {
+    "all runs": ([by("map", 1), by("map", 2)], "map", None),
+    "most runs": ([by("map", 1), by("map", 2), by("mrr", 3)], "map", "Ranked by map, as 2 of 3 runs of 'e' are; "),
+    "the latest of equally many": ([by("map", 1), by("mrr", 2)], "mrr", "Ranked by mrr, as 1 of 2 runs of 'e' are"),
+    "runs without a score do not count": ([by("map", 1), logged("x", labels=None, began=2)], "map", None),
+    "runs of other tasks do not count": ([by("map", 1), logged("x", task="answers", objective=Objective("em", 1))],
+                                         "map", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("runs", "measure", "why"), CHOSEN.values(), ids=CHOSEN)
+def test_without_a_measure_runs_are_ranked_by_what_most_of_them_are(runs, measure, why):
+    config, notes = settled(Store(*runs), {"metric": None, "experiment_name": "e"})
+    assert config["metric"] == measure
+    assert [note.startswith(why) for note in notes] == [True] if why else notes == []
+    assert settled(Store(*runs), {"metric": "hit@1", "experiment_name": "e"}) == (
+        {"metric": "hit@1", "experiment_name": "e"}, []
+    )  # fmt: skip
+
+
+def test_named_runs_decide_for_themselves():
+    store = Store(by("map", 1), by("map", 2), by("mrr", 3), by("mrr", 4))
+    config = {"metric": None, "experiment_name": "e"}
+    assert settled(store, config | {"runs": ["map1", "map2", "mrr3"]})[0]["metric"] == "map"
+    assert settled(store, config | {"run": "map1"})[0]["metric"] == "map"
+    _, [note] = settled(store, config | {"runs": ["map1", "map2", "mrr3"]})
+    assert note.startswith("Ranked by map, as 2 of 3 named runs are")
+
+
+def test_a_command_line_names_the_measure_only_where_runs_do_not_say_it():
+    runs = by("map", 1), by("map", 2)
+    assert needed_metric("map", *runs) is None
+    assert needed_metric("mrr", *runs) == "mrr"
+    assert needed_metric("map", *runs, by("mrr", 3)) == "map"
 
 
 def test_a_run_is_chosen_by_id_or_as_the_best():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,7 +18,7 @@ from harness.data.files import write_text
 from harness.evaluation import measures
 from harness.reports import sections, terminal
 from harness.reports.sections import Section
-from harness.tracking import provenance, recording
+from harness.tracking import provenance, ranking, recording
 from harness.tracking.run_kind import RunKind, Text, kind_of
 from harness.tracking.tracker import RunRecord, Tracker, refusal
 
@@ -132,11 +132,14 @@ def comparison(config: dict[str, Any]) -> Compared:
     """Compare runs pair by pair, and log what was found."""
     kind = kind_of(config)
     comparer = comparer_of(kind)
-    comparer.check_metric(config["metric"])
+    if config["metric"] is not None:
+        comparer.check_metric(config["metric"])
     tracker = recording.open_tracker(config)
     if not tracker.keeps_files:
         raise refusal(tracker, "keeps no runs to compare")
+    config, notes = ranking.settled(tracker, config, kind.name)
     choice = choose(tracker, config, kind)
+    choice = replace(choice, notes=[*notes, *choice.notes])
     settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
     with tempfile.TemporaryDirectory() as folder:
         report = comparer.compare(tracker, choice, Path(folder), settings)

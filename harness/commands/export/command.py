@@ -16,7 +16,7 @@ from harness.pipeline.stores import open_cache
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.tracking.logged_run import in_full
-from harness.tracking.ranking import SCORED, chosen
+from harness.tracking.ranking import SCORED, chosen, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import RunKind, kind_of, require_kind
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
@@ -33,9 +33,10 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     its file is called. Returns the JSON document of `harness export format=json`.
     """
     kind = kind_of(config)
-    kind.check_export(config)
     tracker = open_tracker(config)
     verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
+    config, notes = settled(tracker, config, kind.name, verbs)
+    kind.check_export(config)
     run = in_full(tracker, chosen(tracker, config, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")
@@ -66,9 +67,13 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if config["model"]:
         document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
     place = Place.of(config, invocation)
-    terminal.emit(
-        config["format"], document, lambda console: _show(console, document, run, submission, kind.unit, place)
-    )
+
+    def show(console: Console) -> None:
+        for note in notes:
+            console.print(note)
+        _show(console, document, run, submission, kind.unit, place)
+
+    terminal.emit(config["format"], document, show)
     return document
 
 

@@ -25,7 +25,7 @@ from harness.pipeline.stores import open_cache
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import in_full, load_unchanged, logged_config
-from harness.tracking.ranking import chosen
+from harness.tracking.ranking import chosen, settled
 from harness.tracking.recording import open_tracker, scratch_folder
 from harness.tracking.tracker import LoggedRun, Tracker, objective_metrics
 from retrievers.base import BadInput, Predictions, Qrels, did_you_mean
@@ -83,7 +83,8 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRun, str]:
     """The run and the command that made it. BadInput unless it has finished and has predictions to check."""
-    run = in_full(tracker, chosen(tracker, config, verbs=("run",)))
+    settings, _ = settled(tracker, config, verbs=("run",))
+    run = in_full(tracker, chosen(tracker, settings, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
         maker = f"`harness {command}`" if command else "another program than the harness"

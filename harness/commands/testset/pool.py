@@ -24,7 +24,7 @@ from harness.testset.judgements import Judgement, JudgementLog, text_digest
 from harness.testset.pool import About, Pool, PooledRun
 from harness.tracking import full_lists
 from harness.tracking.full_lists import FullLists
-from harness.tracking.ranking import Wanted
+from harness.tracking.ranking import Wanted, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, refusal
 from retrievers.base import BadInput
@@ -95,17 +95,19 @@ def _runs(config: Mapping[str, Any], testset: TestSet, folder: Path) -> tuple[li
         raise refusal(tracker, NO_RUNS)
     if config["runs"]:
         return full_lists.named(tracker, config["runs"], testset.dataset, folder), []
-    wanted = Wanted(config["experiment_name"], config["metric"], config["select_on"], verbs=("run",))
     try:
-        return full_lists.best(tracker, wanted, config["top"], testset.dataset, folder)
+        config, notes = settled(tracker, config, verbs=("run",))
+        wanted = Wanted(config["experiment_name"], config["metric"], config["select_on"], verbs=("run",))
+        found, left_out = full_lists.best(tracker, wanted, config["top"], testset.dataset, folder)
     except BadInput as error:
-        run = f"harness run dataset=testset dataset.path={testset.path} experiment_name={wanted.experiment}"
+        run = f"harness run dataset=testset dataset.path={testset.path} experiment_name={config['experiment_name']}"
         if config["documents"]:
             run += f" dataset.documents={config['documents']}"
         raise BadInput(
             f"{error} A pool is made of runs on this test set, better of several that search differently: `{run} "
             "retriever=bm25`, and the same with retriever=hybrid_lexical or hybrid_light."
         ) from None
+    return found, [*notes, *left_out]
 
 
 def _pooled(config: Mapping[str, Any], testset: TestSet, runs: Sequence[FullLists]) -> Pool:

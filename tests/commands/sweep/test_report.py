@@ -183,7 +183,7 @@ def test_what_is_shown():
     assert lines[11][-1] == "run2"
     assert "failed: k=12 name='[b]한글': ValueError: no" in text
     assert "harness ui experiment_name=e" in text
-    assert text.splitlines()[-1].strip() == "harness export experiment_name=e metric=mrr run=run11"
+    assert text.splitlines()[-1].strip() == "harness export experiment_name=e run=run11"
     assert "2 more in trials.csv" in text
 
 
@@ -249,7 +249,6 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
         "harness",
         "export",
         "experiment_name=e",
-        "metric=mrr",
         "run=run3",
         "#",
         "the",
