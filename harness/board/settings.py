@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from harness.config import manual
 from harness.config.components import GROUPS
+from harness.config.text import shortest
 from harness.tracking.tracker import LoggedRun
 
 FIRST = ("retriever", "gate")  # what every short name says
@@ -115,4 +117,8 @@ def _values(group: str, choice: str) -> dict[str, str]:
     import yaml
 
     values = {key: yaml.safe_load(entry.value) for key, entry in manual.keys_of(group, choice).items()}
-    return {key: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for key, one in values.items()}
+    return {key: one if isinstance(one, str) else _logged(one) for key, one in values.items()}
+
+
+def _logged(value: Any) -> str:
+    return json.dumps(shortest(value), ensure_ascii=False)

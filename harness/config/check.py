@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from harness.config import plugins
+from harness.config import components, plugins
 from harness.config.canonical import leaves, nodes
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.folders import conf_folder
-from harness.config.keys import KEYS, Key, check_value
+from harness.config.keys import KEYS, Key, check_value, one_spelling
 from harness.config.places import bucket_place
 from retrievers.base import BadInput, did_you_mean
 
@@ -38,6 +38,27 @@ class Invocation:
 def primary(command: str) -> str:
     """The name of a command's primary config, its words joined by an underscore: Hydra takes no bare words."""
     return command.replace(" ", "_")
+
+
+def checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The config in which each value has one spelling, such as 1.0 for 1 where a float is expected.
+
+    Trial keys, params and results in the cache are of this form. Arguments and errors as for `check`.
+    """
+    check(config, name)
+    return _spelled(config, name)
+
+
+def _spelled(config: Mapping[str, Any], name: str, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        place = f"{prefix}{key}"
+        known = KEYS.get(f"{name}.{place}") or KEYS.get(place)
+        if isinstance(value, Mapping):
+            found[key] = components.spelled(value) if "_target_" in value else _spelled(value, name, f"{place}.")
+        else:
+            found[key] = one_spelling(value, known.hint) if known else value
+    return found
 
 
 def check(config: Mapping[str, Any], name: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.config import plugins
 from harness.config.folders import conf_folder
-from harness.config.keys import Key, check_value, moved
+from harness.config.keys import Key, check_value, moved, one_spelling
 from retrievers.base import AtMost, BadInput, did_you_mean
 
 LEASH = ("retrievers.", "harness.")
@@ -168,6 +168,20 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
     }
     plugin = plugin_of(cls)
     return found | ({} if reusable(node) else {"cache": False}) | (plugin.identity if plugin else {})
+
+
+def spelled(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A checked component's config in which every value has the one spelling that its argument has."""
+    keys = _keys(target_class(node, "config"))
+
+    def plain(name: str, value: Any) -> Any:
+        if name == "runtime" and isinstance(value, Mapping):
+            return {inner: plain(inner, one) for inner, one in value.items()}
+        if isinstance(value, Mapping) and "_target_" in value:
+            return spelled(value)
+        return one_spelling(value, keys[name].hint) if name in keys else value
+
+    return {name: plain(name, value) for name, value in node.items()}
 
 
 def reusable(node: Mapping[str, Any]) -> bool:

@@ -217,6 +217,20 @@ def _fits(value: Any, hint: Any) -> bool:
     return True
 
 
+def one_spelling(value: Any, hint: Any) -> Any:
+    """A value that fits a hint, in the one spelling that such values have: 1 is 1.0 where a float is expected."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    for one in typing.get_args(hint) if union else (hint,):
+        inner = typing.get_args(one)
+        if one is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value) + 0.0  # which makes 0.0 of -0.0
+        if isinstance(value, Mapping) and _is_mapping(one) and inner:
+            return {key: one_spelling(item, inner[1]) for key, item in value.items()}
+        if isinstance(value, list) and inner and _fits(value, one):
+            return [one_spelling(item, inner[0]) for item in value]
+    return value
+
+
 def _is_mapping(hint: Any) -> bool:
     origin = typing.get_origin(hint)
     return inspect.isclass(origin) and issubclass(origin, Mapping)

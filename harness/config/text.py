@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+from contextlib import suppress
+from typing import Any
+
+WHOLE = 1e15  # below it, floats tell all whole numbers apart
+_NUMBER = re.compile(r"[+-]?(?!0[0-9_]+$)[0-9_.]+([eE][+-]?[0-9_]+)?")
 _PLURALS = {"query": "queries", "entry": "entries"}
 
 
@@ -18,3 +25,28 @@ def counted(count: int, noun: str) -> str:
 def short_id(run_id: str) -> str:
     """An id as tables and sentences show it: its first 8 digits. Commands take it for the whole."""
     return run_id[:8]
+
+
+def shortest(value: Any) -> Any:
+    """A value as names, plans and params say it: a whole number without a decimal point, in lists, too."""
+    if isinstance(value, list):
+        return [shortest(one) for one in value]
+    whole = isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < WHOLE
+    return int(value) if whole else value
+
+
+def in_short(word: str) -> str:
+    """An override `key=value` whose number is written as short as it can be: `b=0.50` as `b=0.5`, `b=1e0` as `b=1`."""
+    key, sign, text = word.partition("=")
+    return f"{key}{sign}{short_number(text)}"
+
+
+def short_number(text: str) -> str:
+    """The shortest spelling of what Hydra reads as a number; other texts, such as `007`, as they are."""
+    if not _NUMBER.fullmatch(text):
+        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(text)
+            return text if number in (math.inf, -math.inf) else str(shortest(number))
+    return text

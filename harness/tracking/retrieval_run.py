@@ -16,6 +16,7 @@ from harness.config.canonical import digest, flatten
 from harness.config.check import Invocation
 from harness.config.components import SHARED, active_groups, build, identity, recorded_name, reusable, target_class
 from harness.config.hydra_app import typed
+from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
 from harness.data.submissions import bare_text, submission_rows
@@ -121,7 +122,7 @@ def run_name(config: RunConfig, invocation: Invocation) -> str:
     groups = ("retriever", *(group for group in config.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
-    others = [word for word in invocation.overrides if word.partition("=")[0] not in known]
+    others = [in_short(word) for word in invocation.overrides if word.partition("=")[0] not in known]
     silent = ("dataset.", "tracking.", "store.", "cluster.", "plugins.", "llm.price.")
     return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
 
@@ -136,7 +137,7 @@ def params(config: Mapping[str, Any], choices: Mapping[str, str | None]) -> dict
         repeated = name.startswith(("retriever.", "gate.", "answer.")) and inner in shared and shared[inner] == value
         decides = ".runtime." not in name and "llm.price." not in name
         if decides and not repeated and not name.endswith("_target_"):
-            found[name] = value
+            found[name] = shortest(value)
     if "retriever" in config and (size := sharded.deciding_size(config)):
         found["cluster.shard"] = size
     return found

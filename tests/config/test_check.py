@@ -74,6 +74,30 @@ def test_values_are_checked_with_words(value, key, message):
 
 
 @pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (1, float, "1.0"),
+        (-0.0, float | None, "0.0"),
+        (None, float | None, "None"),
+        (1, int, "1"),
+        (True, float, "True"),
+        ("1", str | None, "'1'"),
+        ([1, 0.5], list[float], "[1.0, 0.5]"),
+        ({"bm25": 1}, dict[str, float] | None, "{'bm25': 1.0}"),
+        ({"max_tokens": 16}, Mapping[str, object], "{'max_tokens': 16}"),
+    ],
+)
+def test_a_value_has_one_spelling(value, hint, expected):
+    assert repr(keys.one_spelling(value, hint)) == expected
+
+
+def test_values_inside_components_have_one_spelling():
+    spelled = components.spelled(GATE | {"threshold": 2, "runtime": {"parallel": 3}})
+    assert repr(spelled["threshold"]) == "2.0"
+    assert spelled["runtime"] == {"parallel": 3}
+
+
+@pytest.mark.parametrize(
     ("node", "message"),
     [
         (GATE | {"threshhold": 2}, "gate.threshhold is unknown.*Did you mean 'threshold'"),

@@ -39,7 +39,7 @@ def test_files_are_named_from_the_root():
 
 
 def test_a_run_is_named_by_its_components_and_other_overrides():
-    words = ("retriever=bm25", "top_k=5", "dataset.path=data", "experiment_name=e", "gate.threshold=2")
+    words = ("retriever=bm25", "top_k=5", "dataset.path=data", "experiment_name=e", "gate.threshold=2.0")
     name = retrieval_run.run_name(RunConfig.of(DOCUMENT), Invocation(CHOICES, words))
     assert name == "bm25-char_ngram-none top_k=5 gate.threshold=2"
 

@@ -14,6 +14,7 @@ from harness.board.advice.costs import Cost, Costs
 from harness.board.advice.evidence import Evidence
 from harness.board.advice.ideas import Ground, Idea, expected, ideas, perfect_gate, ranked
 from harness.board.advice.words import Words, plain_value
+from harness.config.check import checked
 from harness.config.messages import explain
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
@@ -161,8 +162,8 @@ def open_trials(situation: Situation, idea: Idea) -> Iterator[Trial]:
             continue
         for values in itertools.product(*plain.values()):
             given = dict(zip([*groups, *plain], [*chosen, *values], strict=True))
-            config = RunConfig.of(_with(composed.config, dict(zip(plain, values, strict=True))))
             try:
+                config = RunConfig.of(checked(_with(composed.config, dict(zip(plain, values, strict=True))), "run"))
                 preflight.check(config, situation.facts, situation.cache)
                 key = trial_key(config, situation.facts.fingerprints, situation.facts.texts)
             except BadInput:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.config.text import short_number, shortest
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Interval:
             return str(parameter)
         narrow = max(abs(self.low), abs(self.high)) / (self.high - self.low)
         digits = 6 + max(0, int(math.log10(narrow)))  # interval(100,100.1) needs more than 6 to tell its points apart
-        return str(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high))
+        return str(shortest(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high)))
 
     def position(self, text: str) -> int:
         """Where a value stands on an axis of integers, from 0."""
@@ -133,7 +134,7 @@ def axis_of(override: Override) -> Axis:
         raise BadInput(f"{key}={override.get_value_string()} has no values: give one at least.")
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     ordered = numbers and values in (sorted(values), sorted(values, reverse=True))
-    return Values(tuple(dict.fromkeys(Transformer.str(value) for value in values)), ordered)
+    return Values(tuple(dict.fromkeys(short_number(Transformer.str(value)) for value in values)), ordered)
 
 
 def _check_range(key: str, sweep: RangeSweep) -> None:

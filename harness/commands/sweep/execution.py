@@ -58,6 +58,7 @@ class Forecast:
             "same": len(runnable) - len(different),
             "cannot_run": len(trials) - len(runnable),
             "only_with": self._sweep.partial,
+            "respelt": plan.respelt(self._sweep.swept),
             "jobs": [len(job.trials) for job in jobs],
             "retrievals": {
                 "compute": sum(not self._cached[key] for key in depths),
@@ -202,6 +203,7 @@ def search_counts(sweep: Sweep, finished: Mapping[str, Result], study: Study | N
         "trials": sweep.settings["search"]["trials"],
         "finished_before": sum(trial.key in finished for trial in earlier),
         "only_with": sweep.partial,
+        "respelt": plan.respelt(sweep.swept),
     }
 
 

@@ -20,7 +20,7 @@ from harness.config import check
 from harness.config.canonical import digest
 from harness.config.components import WRITTEN, build, identity
 from harness.config.places import full_place
-from harness.config.text import counted, plural
+from harness.config.text import counted, in_short, plural, short_number
 from harness.data.files import sha256_of
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
@@ -127,7 +127,7 @@ class Planner:
             raise
         self.settings = self.settings or config
         try:
-            check.check(config, "sweep")
+            config = check.checked(config, "sweep")
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
             run |= {"outputs": _absolute(config["outputs"]), "store": cache}  # a worker may run in another folder
@@ -243,10 +243,25 @@ def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
                 f"{key}={value_text(override)} is an interval, and a grid needs a list of values: "
                 f"{key}=range(0,10,0.5). Or let a sampler choose: search=tpe search.trials=50."
             )
-    return {
-        key: [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
-        for key, override in swept.items()
-    }
+    return {key: [*dict.fromkeys(map(in_short, _written(override)))] for key, override in swept.items()}
+
+
+def respelt(swept: Mapping[str, Override]) -> dict[str, list[str]]:
+    """Key -> its values that were written in several ways, such as `1 = 1.0`: each is one value."""
+    found: dict[str, list[str]] = {}
+    for key, override in swept.items():
+        ways: dict[str, dict[str, None]] = {}
+        for text in (word.partition("=")[2] for word in _written(override)):
+            ways.setdefault(short_number(text), {})[text] = None
+        if several := [" = ".join(some) for some in ways.values() if len(some) > 1]:
+            found[key] = several
+    return found
+
+
+def _written(override: Override) -> list[str]:
+    """An override for each value of a list, as it was written; nothing for an interval."""
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
 
 
 def points(swept: Mapping[str, Override], planner: Planner) -> list[tuple[str, ...]]:
@@ -383,7 +398,9 @@ def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[st
 
 
 def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """The line that says which keys apply only to some trials."""
+    """The lines that say which values are one, and which keys apply only to some trials."""
+    for key, written in counts["respelt"].items():
+        yield f"one value in several spellings, tried once: {key} {', '.join(written)}"
     keys: dict[str, list[str]] = {}
     for key, choices in counts["only_with"].items():
         keys.setdefault(" or ".join(choices), []).append(key)

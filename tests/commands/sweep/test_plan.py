@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 
 from harness import cli
 from harness.commands.sweep import plan
+from harness.commands.sweep.axes import axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.plan import Planner, Trial
 from harness.config import components, hydra_app
@@ -368,6 +369,27 @@ def test_the_key_is_that_of_a_single_run(planner, monkeypatch, words):
     assert keys == [trial.key]
 
 
+@pytest.mark.parametrize(
+    ("whole", "others"),
+    [
+        (("retriever.bm25.k1=2",), [("retriever.bm25.k1=2.0",), ("retriever.bm25.k1=20e-1",)]),
+        (
+            ("retriever=hybrid_lexical", "fusion.weights.bm25=0"),
+            [("retriever=hybrid_lexical", "fusion.weights.bm25=-0.0")],
+        ),
+        (("gate=score", "gate.threshold=6"), [("gate=score", "gate.threshold=6.0")]),
+        (("public=1",), [("public=1.0",)]),
+    ],
+)
+def test_spellings_of_a_value_are_one_trial_with_one_result_in_the_cache(planner, whole, others):
+    plans = planner()
+    first, *respelt = [plans.trial(0, words) for words in (whole, *others)]
+    assert {(one.key, one.ranking_keys, one.error) for one in respelt} == {(first.key, first.ranking_keys, None)}
+    params = [retrieval_run.params(one.config, one.choices) for one in (first, *respelt)]
+    assert all(json.dumps(one) == json.dumps(params[0]) for one in params)
+    assert whole[-1].rpartition("=")[2] in {str(value) for value in params[0].values()}
+
+
 def test_a_trial_that_cannot_run_keeps_its_error(planner):
     plans = planner()
     for words, said in ((("top_k=500",), "depth=100"), (("dataset.path=nowhere",), "nowhere"),
@@ -477,7 +499,7 @@ def test_a_key_may_be_swept_where_only_some_trials_have_others():
 
 
 def test_the_plan_says_what_applies_only_to_some_trials_and_that_nothing_is_left():
-    counts = {"trials": 3, "finished_before": 3, "same": 0, "cannot_run": 0, "jobs": [], "only_with": {},
+    counts = {"trials": 3, "finished_before": 3, "same": 0, "cannot_run": 0, "jobs": [], "only_with": {}, "respelt": {},
               "retrievals": {"compute": 0, "cached": 1}}  # fmt: skip
     assert list(plan.plan_lines(counts))[1:] == ["skipping 3 trials that finished before", "nothing to run"]
     counts |= {"only_with": {"dataset.path": ["dataset=contest"], "dataset.qrels": ["dataset=contest"],
@@ -520,7 +542,7 @@ def test_the_words_of_a_grid():
     _, swept = plan.split(parsed("a=1,2", "b=range(0,1,0.5)", "c='x, y',z", "d=null,true", "+e=[1,2],[3]"))
     assert plan.expand(swept) == {
         "a": ["a=1", "a=2"],
-        "b": ["b=0.0", "b=0.5"],
+        "b": ["b=0", "b=0.5"],
         "c": ["c='x, y'", "c=z"],
         "d": ["d=null", "d=True"],
         "+e": ["+e=[1,2]", "+e=[3]"],
@@ -529,12 +551,20 @@ def test_the_words_of_a_grid():
         plan.expand(plan.split(parsed("x=interval(1,5)"))[1])
 
 
+def test_one_value_in_several_spellings_is_one_value():
+    _, swept = plan.split(parsed("a=1,1.0,2,1_0,10,0.50,0.5,5e-1", "b=1,2", "c='1',1", "d=interval(0,1)"))
+    del swept["d"]
+    assert plan.expand(swept) == {"a": ["a=1", "a=2", "a=10", "a=0.5"], "b": ["b=1", "b=2"], "c": ["c='1'", "c=1"]}
+    assert axis_of(swept["a"]).texts == ("1", "2", "10", "0.5")
+    assert plan.respelt(swept) == {"a": ["1 = 1.0"]}
+
+
 def test_the_ends_of_the_axes():
     words = ("a=1,2,3", "b=range(0,1,0.5)", "c='x, y',z", "d=null,[1]", "x=interval(1,5)", "y=int(interval(2,5))")
     _, swept = plan.split(parsed(*words))
-    first = ["a=1", "b=0.0", "c='x, y'", "d=null", "x=1.0", "y=2"]
+    first = ["a=1", "b=0", "c='x, y'", "d=null", "x=1", "y=2"]
     assert [plan.endpoint(override) for override in swept.values()] == first
-    last = ["a=3", "b=0.5", "c=z", "d=[1]", "x=5.0", "y=5"]
+    last = ["a=3", "b=0.5", "c=z", "d=[1]", "x=5", "y=5"]
     assert [plan.endpoint(override, last=True) for override in swept.values()] == last
 
 
