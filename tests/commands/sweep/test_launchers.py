@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from planted_modules import Planted
 
 from harness import cli
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -44,7 +45,7 @@ def place(tmp_path_factory, fresh_database):
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     """`harness sweep` in its own process, with its own cache."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
+        [sys.executable, "-P", "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
          "format=json"],
         cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"RAY_USAGE_STATS_ENABLED": "0"},
@@ -52,9 +53,11 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def sweep(folder: Path, *words: str) -> dict:
+    planted = Planted(folder)  # no process that takes part imports from the working folder
     child = start(folder, *words)
     out, err = child.communicate()
     assert child.returncode == 0, err
+    assert planted.executed == []
     assert left_of(child) == []
     return json.loads(out)
 
