@@ -119,10 +119,13 @@ def test_parallel_jobs_give_the_same_numbers(one_by_one, place, launcher):
     assert len({json.dumps(one, sort_keys=True) for one in one_by_one.values()}) == 8, "the trials differ"
 
 
-def test_submitit_runs_a_job_in_a_process_of_its_own(place):
+def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allowed(place):
     pytest.importorskip("submitit")
-    words = ["tokenizer=whitespace", "gate=score", "gate.threshold=0,2", "experiment_name=e"]
-    found = sweep(folder := place("submitit"), *words, "hydra/launcher=submitit_local")
+    (folder := place("submitit")).joinpath("mine.py").write_text(
+        "def search(queries, k):\n    return [[]] * len(queries)"
+    )
+    words = ["retriever=python", "retriever.python.function=mine:search", "plugins.allow=[mine]", "experiment_name=e"]
+    found = sweep(folder, *words, "top_k=1,2", "hydra/launcher=submitit_local")
     assert found["trials"]["finished"] == len(numbers(folder)) == 2
     assert [path.name for path in folder.glob("outputs/sweeps/.submitit/*/*_result.pkl")]
 
