@@ -195,6 +195,9 @@ def _no_command(words: Sequence[str]) -> str:
 def call(command: str, words: Sequence[str]) -> int:
     """Run one command with its overrides and flags; the exit code."""
     try:
+        from harness import children
+
+        children.protect()
         from harness.config.hints import check_words
         from harness.config.hydra_app import run_app
         from harness.progress import stage

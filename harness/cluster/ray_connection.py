@@ -100,8 +100,21 @@ def disconnect() -> None:
         _folder = None
 
 
+def isolated(ray: Any) -> dict[str, Any]:
+    """Arguments of `ray.init` for workers that import nothing from this process's working folder.
+
+    Ray puts that folder first on their import path, unless the job brings a folder of its own.
+    """
+
+    class Job(ray.job_config.JobConfig):  # type: ignore[misc, name-defined]
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
+
+    return {"job_config": Job()}
+
+
 def _join(ray: Any, address: str) -> None:
-    ray.init(address, log_to_driver=False, configure_logging=False)
+    ray.init(address, log_to_driver=False, configure_logging=False, **isolated(ray))
     atexit.register(disconnect)
 
 
@@ -118,6 +131,7 @@ def _start(ray: Any) -> None:
         object_store_memory=OBJECTS,
         _node_ip_address="127.0.0.1",
         _temp_dir=_folder,
+        **isolated(ray),
     )
     atexit.register(disconnect)
 

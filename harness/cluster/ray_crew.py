@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from harness import children
 from harness.cluster import ray_worker
 from harness.cluster.ray_connection import Connection, ray_module
 from harness.cluster.ray_worker import versions
@@ -128,7 +129,7 @@ class Crew:
             num_gpus=self.shape.gpus,
             max_restarts=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.number, soft=False),
-            runtime_env={"env_vars": dict.fromkeys(THREADS, str(cores))},
+            runtime_env={"env_vars": {**dict.fromkeys(THREADS, str(cores)), **children.SAFE}},
         )
         self._ask(Member(actor.remote(), node, time.monotonic(), self.probe))
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.request
 import webbrowser
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness import children
 from harness.config.check import Invocation
 from harness.reports import terminal
 from harness.tracking.mlflow_client import redacted, without_login
@@ -64,15 +67,15 @@ def ui(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     """MLflow's server of the tracker's local store."""
-    command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    # Uvicorn, which MLflow starts, puts a folder first on the import path: by default the working folder.
+    command += ["--uvicorn-opts", shlex.join(["--app-dir", sysconfig.get_path("stdlib")])]
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # of runs that are logged through this server
     # The store's address may hold a password: pass it by the environment, since a list of processes shows arguments.
     jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes for what these pages do not use
-    environment = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
-    return subprocess.Popen(  # noqa: S603
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    variables = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
+    return children.start(command, variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import IO, Any
 
+from harness import children
 from retrievers.base import BadInput, Failed
 
 # The search path is handed over, so that both processes import the same modules wherever they are started.
@@ -83,8 +84,8 @@ class Apart:
         if self._process is None or self._owner != os.getpid():
             limits = (self.seconds, self.memory)
             code = _START.format(path=sys.path, function=self.function, limits=limits)
-            self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-c", code],
+            self._process = children.start(
+                ["-c", code],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -39,21 +40,40 @@ def provenance(fingerprints: Mapping[str, str | None], config: Mapping[str, Any]
     config: also gives the versions of the packages that its components use.
     """
     import platform
-    import subprocess
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
     tags |= {"mlflow.source.name": "harness", "mlflow.source.type": "LOCAL"}
     tags |= {"version.python": platform.python_version(), "version.measures": str(measures.VERSION)}
     tags |= versions(PACKAGES) | (of_components(config) if config and {"retriever", "task"} & set(config) else {})
-    try:
-        commit, changed = (
-            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603, S607
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
-        tags |= {"git.commit": commit, "mlflow.source.git.commit": commit, "git.dirty": str(bool(changed)).lower()}
-    except (OSError, subprocess.SubprocessError):
+    if commit := _git("rev-parse", "HEAD"):
+        tags |= {"git.commit": commit, "mlflow.source.git.commit": commit}
+        changed = _git("status", "--porcelain", "--ignore-submodules=dirty")
+        tags |= {} if changed is None else {"git.dirty": str(bool(changed)).lower()}
+    else:
         tags["git.commit"] = "none"  # not a checkout, or git is missing
     return tags
+
+
+def _git(*words: str) -> str | None:
+    """What git says; None where it fails. It runs nothing that the configuration of the checkout names: the folder may
+    be a stranger's."""
+    import subprocess
+
+    def said(*all_words: str) -> str:
+        quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}  # changes and fetches nothing
+        done = subprocess.run(["git", *all_words], capture_output=True, text=True, timeout=5, check=True, env=quiet)  # noqa: S603, S607
+        return done.stdout.strip()
+
+    try:
+        keys = said("config", "--list", "--name-only").splitlines()
+        filters = {key.rpartition(".")[0] for key in keys if key.startswith("filter.")}
+        off = [f"{name}.{how}" for name in sorted(filters) for how in ("clean=", "process=", "required=false")]
+        if any("=" in name for name in filters):  # which -c cannot name
+            return None
+        settings = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}", *off]
+        return said(*(word for setting in settings for word in ("-c", setting)), *words)
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def of_components(config: Mapping[str, Any]) -> dict[str, str]:

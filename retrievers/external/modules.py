@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterable
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,32 @@ from typing import Any
 from retrievers.base import BadInput, did_you_mean
 
 _imported: dict[str, str] = {}  # module -> sha256 of its source when it was imported here
+
+
+class _WorkingFolder(MetaPathFinder):
+    """Finds the modules of the working folder that are opened, and nothing else there: neither other modules nor the
+    entry points of packages that lie in it, as the import path would. All that is installed comes first.
+    """
+
+    def __init__(self) -> None:
+        self.opened: set[str] = set()
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return _here(fullname) if path is None and fullname in self.opened else None
+
+
+_working_folder = _WorkingFolder()
+
+
+def open_here(modules: Iterable[str]) -> None:
+    """Let modules, with the packages around them, be imported from the working folder in this process."""
+    _working_folder.opened |= {module.partition(".")[0] for module in modules}
+    if _working_folder not in sys.meta_path:
+        sys.meta_path.append(_working_folder)
+
+
+def _here(name: str) -> ModuleSpec | None:
+    return PathFinder.find_spec(name, [str(Path.cwd())])
 
 
 def spec_of(module: str) -> ModuleSpec | None:
@@ -23,7 +51,7 @@ def spec_of(module: str) -> ModuleSpec | None:
         spec = importlib.util.find_spec(top)
     except (ValueError, ImportError):
         return None
-    spec = spec or PathFinder.find_spec(top, [str(Path.cwd())])
+    spec = spec or _here(top)
     for name in inner:
         if spec is None or spec.submodule_search_locations is None:
             return None
@@ -51,20 +79,21 @@ def sha256_of(module: str, where: str) -> str:
 def named(place: str, where: str) -> Any:
     """The object that `module:name` names, of the module as its file is now: one that has changed is imported again.
 
-    The working folder is searched last, so that no file in it can stand in for an installed module. BadInput if the
-    module cannot be imported or has no such object. where: what names it, for errors.
+    No file of the working folder can stand in for an installed module. BadInput if the module cannot be imported or has
+    no such object. where: what names it, for errors.
     """
     module_name, _, name = place.partition(":")
     now = sha256_of(module_name, where)
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    open_here([module_name])
     try:
         importlib.invalidate_caches()
         module = importlib.import_module(module_name)
         if _imported.get(module_name, now) != now:
             module = importlib.reload(module)
     except Exception as error:
-        raise BadInput(f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+        hint = f". Allow {lacks}, too: plugins.allow=[{module_name},{lacks}]" if lacks and _here(lacks) else ""
+        raise BadInput(f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
     _imported[module_name] = now
     found = module
     for part in name.split("."):

@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 import ray_jobs
+from planted_modules import Planted
 from simulated_nodes import Nodes
 
 from harness.cluster import ray_cluster, ray_crew, ray_worker
@@ -132,6 +134,17 @@ def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy, retriever
     here, there = harness("run", *words, "cluster.shard=1", "store.path=here"), harness("run", *words, *remote)
     assert there.json["metrics"] == here.json["metrics"]
     assert there.out.count("\n") == here.out.count("\n")
+
+
+@pytest.mark.slow
+def test_a_cluster_of_our_own_imports_nothing_from_the_working_folder(toy, tmp_path):
+    planted = Planted(tmp_path)
+    words = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "cluster=ray", "cluster.shard=1"]
+    command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", "run", *words, "store.path=own"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert planted.executed == []
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

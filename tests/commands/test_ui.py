@@ -9,6 +9,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
+from planted_modules import Planted
 
 from retrievers.base import BadInput
 
@@ -17,12 +18,13 @@ from retrievers.base import BadInput
 def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harness, toy, tmp_path):
     words = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e", "format=json")
     harness("run", *words)
+    planted = Planted(tmp_path)  # neither MLflow nor what it starts imports from the working folder
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         command = ["ui", "experiment_name=e", f"port={taken.getsockname()[1]}", "format=json"]
         server = subprocess.Popen(
-            [sys.executable, "-c", "from harness.cli import main; main()", *command],
+            [sys.executable, "-P", "-c", "from harness.cli import main; main()", *command],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         )  # fmt: skip
         try:
@@ -42,6 +44,7 @@ def test_ui_serves_and_takes_runs_on_a_free_port_and_stops_with_its_server(harne
             )
             assert list((tmp_path / "outputs" / "artifacts").rglob(f"{run_id}/artifacts/predictions.jsonl"))
             assert not (tmp_path / "mlartifacts").exists()
+            assert planted.executed == []
         finally:
             server.send_signal(signal.SIGTERM)  # test_browser.py has Ctrl-C
             assert server.wait(60) == 0

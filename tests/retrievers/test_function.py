@@ -1,5 +1,7 @@
 """A function of one's own as a retriever: only by name, checked in all that it returns, identified by its source."""
 
+import importlib
+import importlib.metadata
 import math
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from harness.config import plugins
 from harness.config.components import build, identity
 from retrievers.base import BadInput, Document, Failed, Query
+from retrievers.external import modules
 from retrievers.external.function import Function
 from retrievers.external.modules import named, spec_of
 
@@ -27,7 +30,7 @@ def search(queries, k):
 def mine(tmp_path, monkeypatch):
     """mine(text) writes the module `mine` into the working folder."""
     monkeypatch.chdir(tmp_path)
-    path, before = list(sys.path), set(sys.modules)
+    before = set(sys.modules)
 
     def write(text, name="mine"):
         file = tmp_path / f"{name}.py"
@@ -35,11 +38,11 @@ def mine(tmp_path, monkeypatch):
         return file
 
     yield write
-    sys.path[:] = path
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
     plugins.permit(())
+    modules._working_folder.opened.clear()
 
 
 def searched(function="mine:search", k=3, queries=QUERIES):
@@ -155,6 +158,35 @@ def test_a_file_of_the_working_folder_stands_for_no_installed_module(mine, tmp_p
 
 
 # ---- on the leash
+
+
+def test_nothing_else_of_the_working_folder_can_be_imported(mine, tmp_path):
+    mine("def search(queries, k):\n    return []")
+    mine("open('ran', 'w').close()", "other")
+    about = tmp_path / "evil-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[mlflow.tracking_store]\nevil = other\n")
+    plugins.permit(["mine"])
+    assert named("mine:search", "x")([], 1) == []
+    assert str(tmp_path) not in sys.path
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("other")
+    assert "evil" not in {one.name for one in importlib.metadata.entry_points(group="mlflow.tracking_store")}
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_module_of_the_folder_imports_those_that_are_allowed_with_it(mine, tmp_path):
+    mine("from helper import found\ndef search(queries, k):\n    from late import found\n    return found")
+    mine("found = []", "helper")
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "__init__.py").write_text("from late.inner import found")
+    (tmp_path / "late" / "inner.py").write_text("found = [1]")
+    plugins.permit(["mine"])
+    with pytest.raises(BadInput, match=r"No module named 'helper'\. Allow helper, too: plugins\.allow=\[mine,helper\]"):
+        named("mine:search", "x")
+    plugins.permit(["mine", "helper", "late.inner"])
+    assert named("mine:search", "x")([], 1) == [1]
 
 
 @pytest.mark.parametrize(

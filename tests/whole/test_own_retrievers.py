@@ -39,7 +39,6 @@ def made(tmp_path, toy, monkeypatch):
     plugin_wheels.unpack(plugin_wheels.wheel(tmp_path), tmp_path / "site")
     (tmp_path / "shared_letters.py").write_text(FUNCTION, "utf-8")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.setattr(sys, "path", [*sys.path])
     plugins.plugins.cache_clear()
     yield
     for name in ("shared_letters", "overlap_search", "overlap_search.retriever"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness import children
 from harness.commands.doctor.finding import Finding
 from harness.config.places import full_place
 from harness.config.text import counted
@@ -52,8 +52,8 @@ def _excludes(file: Path) -> bool:
     from filelock import FileLock
 
     with FileLock(file):
-        other = subprocess.run([sys.executable, "-c", _TRY_LOCK, str(file)], capture_output=True, check=False)  # noqa: S603
-    return b"Timeout" in other.stderr
+        _, said = children.start(["-c", _TRY_LOCK, str(file)], stderr=subprocess.PIPE).communicate()
+    return b"Timeout" in said
 
 
 def _file_system(folder: Path) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness import interruption
+from harness.children import SAFE
 from harness.commands.sweep import slurm
 from harness.commands.sweep.definition import JobsLost
 from harness.commands.sweep.execution import tell
@@ -197,6 +198,8 @@ class Submitted:
 
         kind, given = self._launcher._EXECUTOR, dict(self._launcher.params)
         folder = given.pop("submitit_folder")
+        if self._on_slurm:  # whose jobs may begin without this environment
+            given["setup"] = [*(f"export {name}={value}" for name, value in SAFE.items()), *(given.get("setup") or ())]
         retries = {f"{kind}_{name}": given.pop(name) for name in ("max_num_timeout",) if name in given}
         executor = AutoExecutor(folder=folder, cluster=kind, **retries)
         common = BaseQueueConf.__dataclass_fields__

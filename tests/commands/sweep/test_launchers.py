@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from planted_modules import Planted
 
 from harness import cli
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -44,7 +45,7 @@ def place(tmp_path_factory, fresh_database):
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     """`harness sweep` in its own process, with its own cache."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
+        [sys.executable, "-P", "-c", "from harness.cli import main; main()", "sweep", *words, "store.path=store",
          "format=json"],
         cwd=folder, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | {"RAY_USAGE_STATS_ENABLED": "0"},
@@ -52,9 +53,11 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def sweep(folder: Path, *words: str) -> dict:
+    planted = Planted(folder)  # no process that takes part imports from the working folder
     child = start(folder, *words)
     out, err = child.communicate()
     assert child.returncode == 0, err
+    assert planted.executed == []
     assert left_of(child) == []
     return json.loads(out)
 
@@ -116,10 +119,13 @@ def test_parallel_jobs_give_the_same_numbers(one_by_one, place, launcher):
     assert len({json.dumps(one, sort_keys=True) for one in one_by_one.values()}) == 8, "the trials differ"
 
 
-def test_submitit_runs_a_job_in_a_process_of_its_own(place):
+def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allowed(place):
     pytest.importorskip("submitit")
-    words = ["tokenizer=whitespace", "gate=score", "gate.threshold=0,2", "experiment_name=e"]
-    found = sweep(folder := place("submitit"), *words, "hydra/launcher=submitit_local")
+    (folder := place("submitit")).joinpath("mine.py").write_text(
+        "def search(queries, k):\n    return [[]] * len(queries)"
+    )
+    words = ["retriever=python", "retriever.python.function=mine:search", "plugins.allow=[mine]", "experiment_name=e"]
+    found = sweep(folder, *words, "top_k=1,2", "hydra/launcher=submitit_local")
     assert found["trials"]["finished"] == len(numbers(folder)) == 2
     assert [path.name for path in folder.glob("outputs/sweeps/.submitit/*/*_result.pkl")]
 

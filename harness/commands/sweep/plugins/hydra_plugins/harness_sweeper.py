@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 
 class PlannedSweeper(Sweeper):
@@ -41,7 +41,10 @@ class PlannedSweeper(Sweeper):
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=self.context, task_function=jobs, config=self.master
         )
-        submitted = Submitted(launcher) if type(launcher).__name__ in ("LocalLauncher", "SlurmLauncher") else None
+        kind = type(launcher).__name__
+        submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
+        if kind == "RayLauncher":
+            _isolate(launcher)
         parser = OverridesParser.create(config_loader=loader)
         sweep(
             HydraLauncher(
@@ -52,11 +55,25 @@ class PlannedSweeper(Sweeper):
                 check=submitted.check if submitted else lambda: None,
                 launch=submitted.launch if submitted else launcher.launch,
                 jobs=jobs,
-                serial=type(launcher).__name__ == "BasicLauncher",
+                serial=kind == "BasicLauncher",
                 trials_per_job=self.trials_per_job,
                 config_dir=_config_dir(self.master.hydra.runtime.config_sources),
             )
         )
+
+
+def _isolate(launcher: Any) -> None:
+    """Let the launcher start Ray so that its workers import nothing from the working folder."""
+    from hydra_plugins.hydra_ray_launcher import _core
+
+    from harness.cluster.ray_connection import isolated
+
+    def start(init_cfg: DictConfig) -> None:
+        if not _core.ray.is_initialized():
+            settings: Any = OmegaConf.to_container(init_cfg, resolve=True)
+            _core.ray.init(**settings, **isolated(_core.ray))
+
+    _core.start_ray = start
 
 
 def _config_dir(sources: Iterable[Any]) -> str | None:

@@ -1,0 +1,39 @@
+"""Processes that a command starts: none of them takes code from the working folder, which may be a stranger's.
+
+Python puts the working folder first on the import path of `python -c` and `python -m`, and so of the workers that
+libraries start. A module of that name would then stand in for an installed one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from retrievers.base import BadInput
+
+SAFE = {"PYTHONSAFEPATH": "1"}  # the same as -P, for all Python processes that inherit it
+SETTINGS = ".numba_config.yaml"  # Numba takes from it, among others, the folder of compiled code that it loads
+
+
+def protect() -> None:
+    """Keep the working folder off the import path of all Python processes that this one starts, however it does.
+
+    BadInput where the folder has settings that let Numba run its code.
+    """
+    os.environ.update(SAFE)
+    if Path(SETTINGS).exists():
+        raise BadInput(
+            f"{SETTINGS}: Numba takes settings from this file, which can make it run code of this folder. Remove it; "
+            "settings that you want can be given in environment variables, such as NUMBA_NUM_THREADS=4."
+        )
+
+
+def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
+    """Start Python with these arguments. variables: of its environment, beside those of this process. options: of
+    `subprocess.Popen`."""
+    environment = {**os.environ, **SAFE, **(variables or {})}
+    return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
