@@ -17,6 +17,7 @@ from harness.tracking.ranking import (
     differ,
     distinct,
     rank,
+    require_labels,
     score_of,
 )
 from harness.tracking.retrieval_run import SCORED_IDS
@@ -148,6 +149,7 @@ def of_runs(
     select_on = select_on or ("public" if all(run.select_on == "public" for run in runs) else "all")
     ranked = []
     for run in runs:
+        require_labels(run)
         score = score_of(tracker, run, metric, select_on)
         if score is None:
             over = " over the public queries" if select_on == "public" else ""

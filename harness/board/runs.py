@@ -116,7 +116,7 @@ def check_measure(metric: str) -> None:
 def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:
     """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
     tables: list[Table] = []
-    wanted = [(run, SCORES) for run in runs if "data.qrels" in run.tags]
+    wanted = [(run, SCORES) for run in runs]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
         for run in runs:
             tables.append(_table(files, run, metric))
@@ -131,8 +131,6 @@ def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Pa
 
 
 def _table(files: Ahead, run: LoggedRun, metric: str) -> Table:
-    if "data.qrels" not in run.tags:
-        raise BadInput(f"Run {run.named} has no labels, so no scores. Set dataset.qrels=FILE.")
     file = files.download(run, SCORES)
     try:
         table = read_table(file, only=metric)

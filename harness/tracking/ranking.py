@@ -24,8 +24,8 @@ SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "see
 
 USUAL = "modified_map@3"  # what runs are ranked by that say nothing about it
 GET_LABELS = (  # what to do about runs without any
-    "Labels that you have: dataset.qrels=FILE. To make some, `harness testset draft` writes questions with labels for "
-    "your documents, and `harness testset pool` collects the documents to be judged for questions that you have."
+    "Labels that you have: dataset.qrels=FILE. To make some: `harness testset draft` writes questions with labels from "
+    "your documents, and `harness testset pool` collects what runs find for these questions, to be judged."
 )
 
 
@@ -84,6 +84,12 @@ def settled(
     metric, count = names.most_common(1)[0]
     note = f"Ranked by {metric}, as {count} of {names.total()} {whose} are; metric=NAME chooses another."
     return {**config, "metric": metric}, [note] if len(names) > 1 else []
+
+
+def require_labels(run: LoggedRun) -> None:
+    """BadInput for a retrieval run without labels, whose lists nothing can score."""
+    if "data.qrels" not in run.tags:
+        raise BadInput(f"Run {run.named} has no labels, so no scores. {GET_LABELS}")
 
 
 def needed_metric(metric: str, *runs: LoggedRun) -> str | None:

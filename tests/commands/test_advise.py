@@ -78,6 +78,12 @@ def test_other_runs_that_cannot_be_read_are_counted(harness, toy, tracker):
     assert found["notes"] == ["Left out: 1 other run whose scores.csv is missing or damaged."]
 
 
+def test_a_sweep_is_not_one_of_the_other_runs(harness, toy):
+    """It has no scores by query: its trials have them."""
+    best = harness("sweep", *SMALL, "experiment_name=e", "gate=none,auto", "format=json").json["best"]["run_id"]
+    assert harness(*ASK, f"run={best}", "format=json").json["notes"] == []
+
+
 def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     assert "no such experiment" in harness(*ASK).err
     assert "harness compare task=answers" in harness(*ASK, "task=answers").err

@@ -101,6 +101,22 @@ def test_unlabelled_data_is_retrieved_and_not_scored(harness, toy):
     assert len(Path(found["files"]["predictions"]).read_text().splitlines()) == 3
 
 
+def test_runs_without_labels_lead_to_labels(harness, toy):
+    (toy / "qrels.jsonl").unlink()
+    words = (*contest(toy), "experiment_name=e")
+    ids = [harness("run", *words, f"top_k={k}", "format=json").json["run_id"] for k in (2, 3)]
+    assert "nothing is scored. Labels that you have: dataset.qrels=FILE." in harness("run", *words, QUIET[0]).out
+    for command in ("compare", "board", "advise", "power", "export"):
+        done = harness(command, "experiment_name=e")
+        assert done.code == 2
+        assert "Experiment 'e' has 2 finished runs, none with labels" in done.err
+        assert "harness testset draft" in done.err
+    for command in ("compare", "board", "power"):
+        done = harness(command, f"runs=[{','.join(ids)}]")
+        assert done.code == 2
+        assert "has no labels, so no scores. Labels that you have" in done.err
+
+
 def test_query_text_last_and_file(harness, toy, tmp_path):
     rewritten = tmp_path / "rewritten.jsonl"
     rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "달"), (3, "물 끓는"), (5, "없음"))]

@@ -30,7 +30,7 @@ from harness.pipeline.stores import open_cache
 from harness.testset import scripts
 from harness.tracking import full_lists
 from harness.tracking.logged_run import load_unchanged, logged_config, recommended
-from harness.tracking.ranking import Wanted, compares, rank
+from harness.tracking.ranking import SCORED, Wanted, compares, rank, require_labels
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput, Ranking
 from retrievers.dense.models import ModelSource, is_here
@@ -70,7 +70,7 @@ def read(tracker: Tracker, where: Where) -> Read:
     """The run that is named, or the best of the experiment. BadInput for a run that nothing can be said of."""
     run = _chosen(tracker, where)
     peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
-    peers = [one for one in peers if compares(one, run)]
+    peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
     situation, notes = _situation(tracker, run, where)
     found = others.read(tracker, peers, situation.evidence)
     notes = [*notes, *found.notes]
@@ -179,8 +179,7 @@ def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
         raise BadInput(f"Run {run.named} is a record of `harness {run.tags.get('harness.verb')}`, without scores.")
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.named} is {run.status}: advice needs a finished run.")
-    if "data.qrels" not in run.tags:
-        raise BadInput(f"Run {run.named} has no labels, so nothing says what it lacks. Set dataset.qrels=FILE.")
+    require_labels(run)
     return run
 
 

@@ -46,6 +46,7 @@ from harness.evaluation.score_table import Table, read_table
 from harness.evaluation.significance import differences
 from harness.reports.markup import snippet
 from harness.tracking.logged_run import in_full, load_unchanged, logged_value, read_config
+from harness.tracking.ranking import require_labels
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.run_kind import Retrieval
 from harness.tracking.tracker import LoggedRun, NoFile, Tracker
@@ -107,8 +108,7 @@ class ComparedRun:
 def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> list[ComparedRun]:
     """Download the runs. chosen: label -> run. BadInput unless all are scored on the same queries."""
     for run in chosen.values():
-        if "data.qrels" not in run.tags:
-            raise BadInput(f"Run {run.named} has no labels, so no scores. Set dataset.qrels=FILE.")
+        require_labels(run)
     runs = [_read(tracker, in_full(tracker, run), label, folder / label) for label, run in chosen.items()]
     first = runs[0]
     for other in runs[1:]:
