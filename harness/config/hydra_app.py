@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import plugins
-from harness.config.check import Invocation, check, primary
+from harness.config.check import Invocation, check, primary, with_metrics
 from harness.config.defaults import Setting, config_folders, defaults
 from harness.config.folders import conf_folder
 from harness.config.recipes import unfolded
@@ -74,7 +74,8 @@ class Request:
         """The config as plain values, checked, and what it was made of. job: Hydra's own section."""
         from omegaconf import OmegaConf
 
-        config: Any = OmegaConf.to_container(composed, resolve=True)
+        plain: Any = OmegaConf.to_container(composed, resolve=True)
+        config = with_metrics(plain)
         plugins.permit(self.allowed)  # this may be a worker
         check(config, primary(self.command))
         choices = chosen(config, job.runtime.choices)
