@@ -149,6 +149,7 @@ def _lines(label: str) -> Progress:
             rate = (done - before) / (now - began)
             remaining = f", {(total - done) / rate:,.0f} s left" if rate and total else ""
             of = f"/{total:,}" if total else ""
-            print(f"{label}: {done:,}{of} {unit} ({rate:,.0f}/s{remaining})", file=sys.stderr)  # noqa: T201
+            pace = f"{rate:,.0f}/s" if rate >= 1 or not rate else f"{1 / rate:,.0f} s each"
+            print(f"{label}: {done:,}{of} {unit} ({pace}{remaining})", file=sys.stderr)  # noqa: T201
 
     return progress

@@ -174,7 +174,7 @@ def test_a_result_has_its_numbers_and_a_table_by_query(folder):
     for name, values in (written.values | {f"oof/{name}": of for name, of in written.oof.items()}).items():
         np.testing.assert_array_equal(table[name].to_numpy(), values)
     assert repr(result).splitlines()[0] == "<b>mine</b> (not in MLflow, experiment 'retrieval')"
-    assert "Ranked by modified_map@3, out of fold" in repr(result)
+    assert "modified_map@3 1.0000 (1.000 – 1.000 on 3 queries, out of fold)" in repr(result)
     shown = result._repr_html_()
     assert "&lt;b&gt;mine&lt;/b&gt;" in shown
     assert "<b>mine" not in shown
@@ -408,7 +408,7 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
     found = package.evaluate(result.predictions, data, ["modified_map@3", "hit@1"])
     assert found.metrics == {name: result.metrics[name] for name in ("modified_map@3", "hit@1")}
     first, *others = repr(found).splitlines()
-    assert first.startswith("Ranked by modified_map@3, in sample")
+    assert first == "modified_map@3 1.0000 (1.000 – 1.000 on 3 queries, in sample)"
     assert others == ["3 labelled queries scored, 1 of them need no retrieval.", "modified_map@3 1.0000, hit@1 1.0000"]
 
 

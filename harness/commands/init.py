@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import load_dataset
 from harness.reports import terminal
-from harness.reports.next_steps import flag
+from harness.reports.next_steps import Proposals, flag
+from harness.testset.scripts import Better, better_tokenizer
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -33,17 +35,20 @@ def init(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     BadInput if the file is there with other contents.
     """
     settings = _settings(config, invocation)
+    start = None if "task" in config else _start(config, invocation)
+    if start and start.better:
+        settings.setdefault("tokenizer", start.better.name)
     path = Path(defaults.FILE)
     text = HEADER + "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items())
     folders = [Path(folder) for folder in [invocation.config_dir] if folder]
     defaults.parse(text, path, folders)
-    rows = _rows(config, invocation)
     if path.exists() and {one.key: one.value for one in defaults.read(path, folders)} != settings:
         raise BadInput(
             f"{path} is there already and says something else: edit it, or delete it and repeat this command."
         )
     if not path.exists():
         write_text(path, text)
+    rows = start.rows if start else {}
     document = {"file": str(path.absolute()), "defaults": settings, "rows": rows}
 
     def show(console: Console) -> None:
@@ -51,13 +56,14 @@ def init(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         console.print(f"{path} is what every command in this folder starts from{f' ({counts})' if counts else ''}:")
         for key, value in settings.items():
             console.print(f"  {key}: {_yaml(value)}")
+        if start and start.better:
+            console.print(f"Data: {start.better.why}")
         console.print("Next:")
-        if "task" in config:
-            commands = [["score", "predictions=FILE", "references=FILE"]]
-        else:
-            commands = [["run"], ["sweep", "retriever=bm25,hybrid_lexical"] if rows["labelled"] else ["ui"]]
-        for verb, *words in commands:
-            console.print(f"  {shlex.join(['harness', verb, *flag(invocation.config_dir), *words])}")
+        folder = flag(invocation.config_dir)
+        first = ["run"] if start else ["score", "predictions=FILE", "references=FILE"]
+        console.print(f"  {shlex.join(['harness', first[0], *folder, *first[1:]])}")
+        for command in start.commands if start else ():
+            console.print(f"  {command}")
 
     terminal.emit(config["format"], document, show)
     return document
@@ -86,15 +92,36 @@ def _settings(config: Mapping[str, Any], invocation: Invocation) -> dict[str, An
     return found
 
 
-def _rows(config: dict[str, Any], invocation: Invocation) -> dict[str, int]:
-    """How much there is of each kind of data. BadInput where a file is wrong, or the gate lacks labels."""
-    if "task" in config:
-        return {}
+@dataclass(frozen=True)
+class _Start:
+    """What a folder begins with. rows: of each kind of data. better: a tokenizer that suits the documents better than
+    the one that was given. commands: to go on with after a first run.
+    """
+
+    rows: Mapping[str, int]
+    better: Better | None
+    commands: Sequence[str]
+
+
+def _start(config: dict[str, Any], invocation: Invocation) -> _Start:
+    """BadInput where a file is wrong, or the gate lacks labels."""
     run_config = RunConfig.of(config)
     dataset = load_dataset(run_config, invocation.choices["dataset"])
     steps.check(run_config, dataset.qrels)
-    labelled = len(dataset.qrels.grades) if dataset.qrels else 0
-    return {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": labelled}
+    grades = dataset.qrels.grades if dataset.qrels else {}
+    rows = {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": len(grades)}
+    better = better_tokenizer(run_config.tokenizer_of(invocation.choices), dataset.documents)
+    of = Proposals(
+        replace(invocation, overrides=(), defaults=invocation.overrides),
+        list(run_config.retriever),
+        run_config.depth,
+        rows["documents"],
+        run_config.objective,
+        better.name if better and any(word.startswith("tokenizer=") for word in invocation.overrides) else None,
+    )
+    needless = sum(not one for one in grades.values())
+    commands = list(of.commands(needless)) if grades else []
+    return _Start(rows, better, commands)
 
 
 def _yaml(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from harness.corpus.files import find_files
 from harness.corpus.manifest import Lengths, Prepared
 from harness.corpus.output import prepare_output
 from harness.data.documents_folder import DOCUMENTS
+from harness.data.files import json_lines
 from harness.reports import terminal
 from harness.reports.next_steps import flag
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
+WORDS, LONGEST = 4, 60  # words of a query, and characters
+MODEL = "gpt-4o-mini"  # of a first draft, which with dry_run asks nothing
 SHOWN = 5  # files that were skipped; the manifest lists all
 
 
@@ -49,7 +53,7 @@ def prepare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         for line in _lines(documents):
             console.print(line)
         console.print("Next:")
-        for command in _next(config, invocation):
+        for command in _next(documents, config, invocation):
             console.print(f"  {command}")
 
     terminal.emit(config["format"], document, show)
@@ -98,13 +102,21 @@ def _picture(lengths: Lengths) -> Iterator[str]:
         yield f"  up to {end:>{width},}  {'█' * -(-BAR * count // greatest)} {count:,}".rstrip()
 
 
-def _next(config: Mapping[str, Any], invocation: Invocation) -> Iterator[str]:
+def _next(documents: Documents, config: Mapping[str, Any], invocation: Invocation) -> Iterator[str]:
     """Search the documents, and go on to questions about them: for the sample's files there are some."""
-    folder, output = flag(invocation.config_dir), Path(config["output"])
+    folder, output = flag(invocation.config_dir), documents.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config["files"] is None:
         words = (typed(word) for word in invocation.overrides)
         search = ["dataset=chunked", *(f"dataset.{word}" for word in words if word.startswith("chunk."))]
         yield shlex.join(["harness", "run", *folder, *search])
-    yield shlex.join(["harness", "search", *folder, *search, "query=..."])
-    yield shlex.join(["harness", "testset", "draft", *folder, f"documents={output}", "model=NAME"])
+    yield shlex.join(["harness", "search", *folder, *search, f"query={_first_words(output / DOCUMENTS)}"])
+    draft = [f"documents={output}", f"model={MODEL}", "limit=5", "dry_run=true"]
+    yield shlex.join(["harness", "testset", "draft", *folder, *draft])
+
+
+def _first_words(documents: Path) -> str:
+    """The words that the first document begins with, for a search that finds it."""
+    _, row = next(json_lines(documents))
+    words = re.findall(r"\w+", str(row["content"]))
+    return " ".join(words[:WORDS])[:LONGEST] or "?"

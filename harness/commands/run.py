@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING, Any
 from harness.config.check import Invocation
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
+from harness.evaluation.measures import OOF
 from harness.evaluation.scores import UNANSWERABLE, plain
-from harness.pipeline import preflight, steps
+from harness.pipeline import preflight, steps, timing
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, foreseen_queries, load_dataset, open_session
 from harness.pipeline.stores import open_cache
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
+from harness.reports.markup import number
 from harness.reports.next_steps import Place, Proposals
+from harness.reports.run_note import RunScores
+from harness.testset import scripts
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.ranking import GET_LABELS, leader
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.base import Failed, Ranking
+
+SHOWN = 5  # measures that are printed, with the one that ranks
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +44,8 @@ class Result(Evaluation):
     folder: of the run's files. predictions: the documents returned, by query.
     gate, fusion: what they learnt from labels, as in `gate.json` and `fusion.json`; None if nothing. measured: as in
     `Outcome`.
-    data_notes: sentences about unusual data. best_before: the best finished run so far that compares.
+    data_notes: sentences about unusual data. better_tokenizer: one that suits the documents; None where nothing speaks
+    against that of the run. best_before: the best finished run so far that compares.
     private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
     untraced: why the tracking server does not have all of them; "" if it has.
     """
@@ -53,6 +60,7 @@ class Result(Evaluation):
     fusion: Mapping[str, Any] | None
     measured: Mapping[str, float]
     data_notes: Sequence[str]
+    better_tokenizer: str | None
     best_before: LoggedRun | None
     private_peeks: int
     traces: int
@@ -137,6 +145,7 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         outcome = steps.run(run_config, session)
         with stage("writing files and figures"):
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
+    better = scripts.better_tokenizer(run_config.tokenizer_of(invocation.choices), dataset.documents)
     run_id, sent = live.run_id, not record.unsent
     logged = run_id if sent else None
     traced, untraced = _trace(config, session, outcome, tracker, logged) if logged else (0, "")
@@ -153,7 +162,8 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         gate=outcome.decision.fitted,
         fusion=outcome.fusion,
         measured=outcome.measured,
-        data_notes=session.dataset.notes,
+        data_notes=(*session.dataset.notes, *([better.why] if better else [])),
+        better_tokenizer=better.name if better else None,
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
         traces=traced,
@@ -212,36 +222,57 @@ def write_results(
 
 
 def show(console: Console, result: Result) -> None:
-    """The result on a terminal, and what to do next."""
-    for note in result.data_notes:
-        console.print(f"Data: {note}")
-    if result.scores:
-        terminal.show_scores(console, result.scores, result.held_out, result.objective)
-        if result.fusion:
-            terminal.show_fusion(console, result.fusion)
-        if result.gate:
-            terminal.show_gate(console, result.gate)
-    else:
+    """The result on a terminal, what matters most first, and what to do next."""
+    whole = any(word.startswith("metrics=") for word in (*result.invocation.defaults, *result.invocation.overrides))
+    if result.scores is None:
         console.print(f"No labels: nothing is scored. {GET_LABELS}")
+    elif whole:
+        terminal.show_scores(console, result.scores, result.held_out, result.objective)
+    else:
+        terminal.show_main_scores(console, result.scores, result.held_out, result.objective)
     if result.objective and (best := result.best_before) and best.objective:
         console.print(terminal.standing(result.objective, best.objective, best.short_id))
     if result.private_peeks and result.config.split.select_on == "public":
         console.print(terminal.peeked(result.experiment, result.private_peeks))
-    terminal.show_measured(console, result.measured)
+    if result.fusion:
+        terminal.show_fusion(console, result.fusion, whole)
+    if result.gate:
+        terminal.show_gate(console, result.gate, whole)
+    if whole:
+        terminal.show_measured(console, result.measured)
+    else:
+        console.print(_beside(result))
+    for note in result.data_notes:
+        console.print(f"Data: {note}")
+    if commands := list(proposals(result)):
+        console.print("To try next, the best first:")
+        for command in commands:
+            console.print(f"  {command}")
     console.print(f"Files: {result.folder}")
     if result.run_id:
-        console.print(f"Run {short_id(result.run_id)} of experiment {result.experiment!r}. Next:")
-        for line in next_lines(result.run_id, result):
-            console.print(line)
+        place = Place.of(result.config.document, result.invocation)
+        console.print(f"Run {short_id(result.run_id)} of experiment {result.experiment!r}. To see and to submit it:")
+        console.print(f"  {place.command('ui')}")
+        console.print(f"  {place.command('export', f'run={short_id(result.run_id)}')}")
 
 
-def next_lines(run_id: str, result: Result) -> Iterator[str]:
-    """The commands that show and export a run, and those that may win back what loses most."""
+def _beside(result: Result) -> str:
+    """A few numbers beside the one that ranks, in one line."""
+    of = RunScores(result.scores, result.held_out, result.config.objective, result.objective)
+    rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
+    numbers = {name: one.known for name, one in rows[1:]} | timing.main(result.measured)
+    values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
+    return f"Also: {values}. All measures: metrics=all" if result.scores else f"Measured: {values}."
+
+
+def proposals(result: Result) -> Iterator[str]:
+    """The commands that may win back what a run loses; nothing for a run without scores, or that is not logged."""
     config, invocation = result.config, result.invocation
-    place = Place.of(config.document, invocation)
-    yield f"  {place.command('ui')}"
-    yield f"  {place.command('export', f'run={run_id}')}"
-    if scores := result.held_out or result.scores:
-        documents = result.record.inputs["documents"].rows
-        proposals = Proposals(invocation, list(config.retriever), config.depth, documents)
-        yield from proposals.lines(scores.losses, scores.counts["needs_no_retrieval"])
+    scores = result.held_out or result.scores
+    if not result.run_id or scores is None:
+        return
+    documents = result.record.inputs["documents"].rows
+    of = Proposals(
+        invocation, list(config.retriever), config.depth, documents, config.objective, result.better_tokenizer
+    )
+    yield from of.commands(scores.counts["needs_no_retrieval"], scores.losses)

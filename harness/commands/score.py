@@ -112,7 +112,7 @@ def _show(console: Console, scored: ScoredFile, document: Mapping[str, Any], pla
         console.print(f"Intervals: {note}.", style="dim")
     console.print(f"Files: {document['files']['folder']}")
     if document["run_id"]:
-        name, run = document["experiment"], f"run={document['run_id']}"
+        name, run = document["experiment"], f"run={short_id(document['run_id'])}"
         console.print(f"Run {short_id(document['run_id'])} of experiment {name!r}. Next:")
         console.print(f"  {place.command('ui')}")
         metric = None if scored.ranked_by else scored.shown  # else they go by what ranks the runs

@@ -95,6 +95,13 @@ def check(config: Mapping[str, Any], name: str) -> None:
         _check_retrieval(config)
 
 
+def with_metrics(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with the shipped measures where it says `metrics=all`: of a text task, those of its scheme."""
+    if config.get("metrics") != "all":
+        return config
+    return config | {"metrics": None if "task" in config else shipped_keys("run")["metrics"]}
+
+
 def _check_places(outputs: str, store: str) -> None:
     if "://" in outputs:
         raise BadInput("outputs must be a folder of this machine, not an address: only store.path may lie in a bucket.")

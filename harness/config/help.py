@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.config import manual
 from harness.config.check import primary
 from harness.config.defaults import Defaults, chosen, config_folders, defaults
+from harness.config.hints import MAIN_KEYS
 from harness.config.manual import Entry
 
 LEAST, MOST = 60, 100  # characters of a line
@@ -31,20 +32,36 @@ def page(command: str, words: Sequence[str], example: str) -> str:
     choices = chosen(name, words)
     lines = [f"harness {command} [KEY=VALUE ...]", *_wrapped(f"{_sentence(own.about)}.", ""), "", f"Example: {example}"]
     groups = {group: entry for group, entry in own.groups.items() if (command, group) not in REFUSED}
-    lines += ["", "Keys, with their values:"]
-    for key, entry in sorted(own.keys.items(), key=lambda one: one[0] in ("outputs", "format", "store.path")):
-        if key.partition(".")[0] not in own.groups:
-            lines += _row(key, entry, given)
-    if groups:
+    main = MAIN_KEYS.get(command, ())
+    plain = {key: entry for key, entry in own.keys.items() if key.partition(".")[0] not in own.groups}
+    for group in (key for key in main if key in groups):
+        lines += ["", *_group(group, groups[group], choices, given, folders, brief=group not in given)]
+    if first := [key for key in main if key in plain]:
+        lines += ["", *(line for key in first for line in _row(key, plain.pop(key), given))]
+    lines += ["", "All other keys, with their values:" if main else "Keys, with their values:"]
+    for key in sorted(plain, key=lambda one: one in ("outputs", "format", "store.path")):
+        lines += _row(key, plain[key], given)
+    if others := {group: entry for group, entry in groups.items() if group not in main}:
         text = "Components and recipes, * the chosen one. GROUP=CHOICE chooses another; its keys are shown by"
         lines += ["", *_wrapped(f"{text} `harness {command} GROUP=CHOICE --help`:", "")]
-    for group, entry in groups.items():
-        lines += ["", *_group(group, entry, choices, given, folders)]
+        for group, entry in others.items():
+            if main and group not in given:
+                lines += _brief(group, choices[group], folders)
+                for key in (key for key in own.keys if key.partition(".")[0] == group):
+                    lines += _row(key, own.keys[key], given)
+            else:
+                lines += ["", *_group(group, entry, choices, given, folders)]
     lines += [
         "",
         *_wrapped("--cfg job prints the whole config. harness.yaml holds for every command in its folder.", ""),
     ]
     return "\n".join(lines)
+
+
+def _brief(group: str, picked: str, folders: Sequence) -> list[str]:
+    """The choices of a group without what they are."""
+    names = (f"*{one}" if one == picked else one for one in manual.choices(group, folders))
+    return _wrapped(" | ".join(names), f"  {group}={picked}")
 
 
 def _sentence(about: str) -> str:
@@ -53,16 +70,21 @@ def _sentence(about: str) -> str:
 
 
 def _group(
-    group: str, entry: Entry, picked: Mapping[str, str], given: Mapping[str, str], folders: Sequence
+    group: str,
+    entry: Entry,
+    picked: Mapping[str, str],
+    given: Mapping[str, str],
+    folders: Sequence,
+    brief: bool = False,
 ) -> Iterator[str]:
-    """The choices of a group, and the keys of the chosen one."""
+    """The choices of a group, and the keys of the chosen one unless brief."""
     yield from _wrapped(entry.comment, f"{group}={picked[group]}")
     for choice, path in manual.choices(group, folders).items():
         mark = "*" if choice == picked[group] else " "
         yield _choice(mark, choice, manual.read(path).about)
     users = [manual.keys_of(user, picked[user], folders) for user in ("retriever", "gate") if user in picked]
     used = not users or any(one.value == ONLY_WITH.get(group) for keys in users for one in keys.values())
-    if group in ONLY_WITH and group not in given and not used:
+    if brief or (group in ONLY_WITH and group not in given and not used):
         return
     for key, inner in manual.keys_of(group, picked[group], folders).items():
         if key.partition(".")[0] != "hydra" and not (group == "task" and "." not in key):

@@ -19,8 +19,12 @@ TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-cn", "--config-name", "-c
                "-i", "--info", "--experimental-rerun"}  # fmt: skip
 FLAGS = TAKE_VALUES | {"-h", "--help", "--hydra-help", "--version", "--resolve", "-r", "--run", "-m", "--multirun",
                        "-sc", "--shell-completion"}  # fmt: skip
+_FIRST = ("dataset", "retriever", "gate", "top_k", "objective", "metrics", "experiment_name")
+# Command -> the keys that its help begins with. The first is what a word without a key is taken for, if it is no group.
 MAIN_KEYS = {
-    "prepare": "files", "search": "query", "score": "predictions", "export record": "submission", "export": "run",
+    "run": _FIRST, "sweep": (*_FIRST, "sweep", "budget", "dry_run"), "prepare": ("files", "output"),
+    "search": ("query", "dataset", "retriever"), "score": ("predictions", "dataset"), "export record": ("submission",),
+    "export": ("run",),
 }  # fmt: skip
 
 
@@ -188,7 +192,8 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     groups = [group for group in own.groups if word in manual.choices(group)]
     if groups:
         return f"{word!r} has no key. Did you mean {' or '.join(f'{group}={word}' for group in groups)}?"
-    if main := MAIN_KEYS.get(command):
+    main = next(iter(MAIN_KEYS.get(command, ())), None)
+    if main in own.keys:
         return f"{word!r} has no key. Did you mean {shlex.quote(f'{main}={word}')}?"
     if key in own.keys or key in own.groups:
         return f"{key} has no value. Write {key}=VALUE; `harness {command} --help` lists what it may be."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import plugins
-from harness.config.check import Invocation, checked, primary
+from harness.config.check import Invocation, checked, primary, with_metrics
 from harness.config.defaults import Setting, config_folders, defaults
 from harness.config.folders import conf_folder
 from harness.config.recipes import unfolded
@@ -76,7 +76,7 @@ class Request:
 
         plain: Any = OmegaConf.to_container(composed, resolve=True)
         plugins.permit(self.allowed)  # this may be a worker
-        config = checked(plain, primary(self.command))
+        config = checked(with_metrics(plain), primary(self.command))
         choices = chosen(config, job.runtime.choices)
         words: Any = OmegaConf.to_container(job.overrides.task, resolve=False)
         words, before = tuple(words[len(self.before) :]), tuple(self.before)

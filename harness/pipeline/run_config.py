@@ -66,6 +66,10 @@ class RunConfig:
         """The groups beside `retriever` and `gate` that have a say in the run."""
         return tuple(active_groups(self.document))
 
+    def tokenizer_of(self, choices: Mapping[str, str | None]) -> str | None:
+        """The choice of the tokenizer; None where the run uses none. choices: config group -> choice."""
+        return choices.get("tokenizer") if "tokenizer" in self.active else None
+
     @property
     def light(self) -> bool:
         """Whether the run logs means, params, predictions and config alone."""

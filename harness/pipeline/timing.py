@@ -49,6 +49,16 @@ class Timing:
         return {MS: self.median, LOW: self.low, HIGH: self.high}
 
 
+def main(measured: Mapping[str, float]) -> dict[str, float]:
+    """Of what a run measured, the sums, and the parts of what has none, without the ends of ranges."""
+    kinds = {name: name.partition("/")[0] for name in measured}
+    return {
+        name: measured[name]
+        for name, kind in kinds.items()
+        if kind not in (LOW, HIGH) and (name == kind or kind not in measured)
+    }
+
+
 def measure(work: Callable[[Sequence[int]], int], n: int) -> Timing:
     """Time `work`, which does its work for some of n >= 1 queries and returns how many units that was.
 

@@ -94,7 +94,7 @@ class Evaluation:
 
     def _lines(self) -> Iterator[str]:
         if self.objective:
-            yield terminal.ranked_by(self.objective)
+            yield terminal.ranked_by(self.objective, self.held_out or self.scores)
         if self.scores:
             yield terminal.counted_queries(self.scores)
         else:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,17 @@ from harness.config import manual
 from harness.config.check import Invocation, primary
 from harness.config.defaults import defaults
 from harness.config.hydra_app import typed
+from harness.gates.payoff import fixed_mean
+from retrievers.base import BadInput
 
 NEGLIGIBLE = 0.01  # a loss that is not worth another run
-LOST = {
-    "wrongly_returned": "documents returned where none are needed",
-    "wrongly_withheld": "documents that the gate withheld wrongly",
-    "not_found": "relevant documents that were not found",
-    "misranked": "relevant documents ranked too low",
-}
-ONCE = ("run_name", "trace", "format", "answer", "answer.prompt")  # of one run alone
+ONCE = ("run_name", "trace", "format", "answer", "answer.prompt", "metrics=all")  # of one run alone
 LEARNT = ("auto", "depth", "classifier")  # gates that learn from labels
-TOKENIZERS = ("kiwi", "char_ngram", "word")  # worth trying
+MIXTURES = {"bm25": "hybrid_light", "hybrid_lexical": "hybrid_light", "dense": "hybrid"}  # retriever -> one that adds
+OWN = ("bm25", "hybrid_lexical", "hybrid_light", "dense", "hybrid", "bge_m3_sparse")  # those that sweep=auto tries
+TRIED = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
+BUDGET = "10m"  # of sweep=auto
+MOST = 3  # commands that are proposed at once
 RETRIEVAL = "retrieval"
 
 
@@ -92,81 +92,99 @@ def _has_password(uri: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Proposals:
-    """What to try after a retrieval run.
+    """What to try next, on the rungs of a ladder: each command builds on the one before it.
 
     invocation: of the run. retrievers: names of its component rankings. depth: documents retrieved for a query.
-    documents: how many there are.
+    documents: how many there are. objective: the measure that ranks. tokenizer: one that suits the language of the
+    documents better than the run's; None if nothing speaks against the run's.
     """
 
     invocation: Invocation
     retrievers: Sequence[str]
     depth: int
     documents: int
+    objective: str
+    tokenizer: str | None = None
 
-    def lines(self, losses: Mapping[str, float], needless: int) -> Iterator[str]:
-        """The two greatest losses, and the commands that may win them back; nothing where there is none.
+    def commands(self, needless: int, losses: Mapping[str, float] | None = None) -> Iterator[str]:
+        """At most three commands, the best first, without what the run has already and what would win nothing back.
 
-        losses: of modified_map@3, by kind. needless: labelled queries that need no retrieval.
+        needless: labelled queries that need no retrieval. losses: of modified_map@3, by kind; None: nothing is known.
         """
-        worst = sorted((kind for kind in losses if losses[kind] >= NEGLIGIBLE), key=lambda kind: -losses[kind])[:2]
-        commands = [command for kind in worst for command in self._for(kind, needless)]
-        if commands:
-            named = [f"{LOST[kind]} ({losses[kind]:.4f})" for kind in worst]
-            yield f"Most is lost to {', then to '.join(named)}. To try:"
-            yield from (f"  {command}" for command in commands)
+        yield from itertools.islice(self._steps(needless, losses), MOST)
 
-    def _for(self, kind: str, needless: int) -> Iterator[str]:
-        choices = self.invocation.choices
-        if kind == "misranked":
-            yield from self._ranking()
-        elif kind == "not_found":
-            if any(name in ("bm25", "bigram") for name in self.retrievers):
-                yield from self._with("sweep", "tokenizer", ",".join(_tokenizers(choices.get("tokenizer"))))
-            if self.depth < self.documents:
-                yield from self._with("run", "depth", str(min(3 * self.depth, self.documents)))
-        elif not needless:
-            yield from self._with("run", "gate", "none")
-        elif choices["gate"] in LEARNT:
-            yield from self._with("sweep", "gate", ",".join(("none", *LEARNT)))
-        else:
-            yield from self._with("run", "gate", "auto")
+    def _steps(self, needless: int, losses: Mapping[str, float] | None) -> Iterator[str]:
+        def costs(*kinds: str) -> bool:
+            return losses is None or any(losses.get(kind, 0.0) >= NEGLIGIBLE for kind in kinds)
 
-    def _ranking(self) -> Iterator[str]:
-        first, *others = self.retrievers
-        if self.invocation.choices.get("retriever") == "hybrid_lexical":
-            yield from self._with("run", "retriever", "hybrid_light")
-        if others and self.invocation.choices.get("fusion") not in ("learned", "fitted"):
-            yield from self._with("sweep", f"fusion.weights.{first}", "0.3,0.5,1,2,3")
-        elif not others:
-            words = [word for word in self._words() if word.startswith("gate.source=")]
-            source = [f"gate.source={first}"] if self.invocation.choices["gate"] == "score" and not words else []
-            hybrid = {"bm25": "hybrid_lexical", "dense": "hybrid"}.get(first)
-            yield from self._with("run", "retriever", hybrid, source) if hybrid else ()
-        if self.invocation.choices["rerank"] == "none" and importlib.util.find_spec("sentence_transformers"):
-            for command in self._with("run", "rerank", "cross_encoder"):
-                yield f"{command}  # reads a model of 2 GB"
+        choices, words = self.invocation.choices, self._words()
+        if self.tokenizer and (changed := self._with(words, "tokenizer", self.tokenizer)):
+            words = changed
+            yield self._line("run", words)
+        mixture = MIXTURES.get(choices.get("retriever") or "")
+        if mixture and costs("not_found", "misranked") and (changed := self._with(words, "retriever", mixture)):
+            words = self._with_source(changed)
+            yield self._line("run", words)
+        gate = self._gate(needless) if costs("wrongly_returned", "wrongly_withheld") else None
+        if gate and (changed := self._with(words, "gate", gate)):
+            words = changed
+            yield self._line("run", words)
+        if self._automatic:
+            tried = (word for word in self._words() if _group(word) not in TRIED)
+            yield self._line("sweep", [*tried, "sweep=auto", f"budget={BUDGET}"])
+        deeper = min(3 * self.depth, self.documents)
+        worth = losses and costs("not_found") and deeper >= 2 * self.depth
+        if worth and (changed := self._with(words, "depth", str(deeper))):
+            yield self._line("run", changed)
 
-    def _with(self, verb: str, key: str, value: str, further: Collection[str] = ()) -> Iterator[str]:
-        """The command line of the run with another value of a key; nothing where a recipe says that, too."""
-        kept = [word for word in self._words() if not _inside(word.partition("=")[0].lstrip("+~"), key)]
-        recipe = next((word.partition("=")[2] for word in kept if word.startswith("experiment=")), None)
+    def _gate(self, needless: int) -> str | None:
+        """The gate to try; None where the run has it."""
+        own = self.invocation.choices.get("gate")
+        if not needless:
+            return None if own == "none" else "none"
+        return None if own in LEARNT else "auto"
+
+    @property
+    def _automatic(self) -> bool:
+        """Whether an automatic sweep can go by the objective and chooses among retrievers of the run's kind."""
+        given = (*self.invocation.defaults, *self.invocation.overrides)
+        if any(word.startswith("experiment=") for word in given) or self.invocation.choices.get("retriever") not in OWN:
+            return False
+        try:
+            fixed_mean(self.objective)
+        except BadInput:
+            return False
+        return True
+
+    def _with_source(self, words: list[str]) -> list[str]:
+        """With the ranking that a gate by score has read so far: of several, it has to be named."""
+        if self.invocation.choices["gate"] != "score" or any(word.startswith("gate.source=") for word in words):
+            return words
+        return [*words, f"gate.source={self.retrievers[0]}"]
+
+    def _with(self, words: Sequence[str], key: str, value: str) -> list[str] | None:
+        """The words with another value of a key; None where a recipe says that, too."""
+        kept = [word for word in words if not _inside(word.partition("=")[0].lstrip("+~"), key)]
+        given = (*kept, *self.invocation.defaults)
+        recipe = next((word.partition("=")[2] for word in given if word.startswith("experiment=")), None)
         path = manual.choices("experiment", [Path(one) for one in [self.invocation.config_dir] if one]).get(
             recipe or ""
         )
-        if recipe and (path is None or any(_inside(one, key) for one in manual.read(path).keys)):
-            return
-        folder = flag(self.invocation.config_dir)
-        yield shlex.join(["harness", verb, *folder, *kept, *further, f"{key}={value}"])
+        says = () if path is None else (*manual.read(path).keys, *manual.read(path).groups)
+        if recipe and (path is None or any(_inside(one, key) for one in says)):
+            return None
+        return [*kept, f"{key}={value}"]
+
+    def _line(self, verb: str, words: Sequence[str]) -> str:
+        return shlex.join(["harness", verb, *flag(self.invocation.config_dir), *words])
 
     def _words(self) -> list[str]:
         words = [typed(word) for word in self.invocation.overrides]
-        return [word for word in words if word.partition("=")[0] not in ONCE]
+        return [word for word in words if word not in ONCE and word.partition("=")[0] not in ONCE]
 
 
-def _tokenizers(current: str | None) -> list[str]:
-    """Those to try: the run's own first, so that it is among the trials, and no Korean one after one for English."""
-    others = [name for name in TOKENIZERS if (name, current) != ("kiwi", "snowball")]
-    return list(dict.fromkeys([current or others[0], *others]))
+def _group(word: str) -> str:
+    return word.partition("=")[0].partition(".")[0].lstrip("+~")
 
 
 def _inside(key: str, group: str) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 WHOLE = 18  # characters of a table's cell that is never broken over lines
+LEAST_LOSS = 0.00005  # what is less is printed as 0.0000
+UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that people are told
 SCORE_HEADER = ("measure", "mean", "95 % interval", "queries", "public", "private")
 CHECKED_HEADER = ("measure", "estimate", "95 % interval", "raw mean", "queries")
 RANGES = {
@@ -103,10 +105,11 @@ def show_measured(console: Console, measured: Mapping[str, float]) -> None:
 def show_scores(
     console: Console, scores: Scores, held_out: Scores | None = None, objective: Objective | None = None
 ) -> None:
-    """Measures with intervals and splits, what ranks the run, the losses, and what was left out.
+    """What ranks the run, measures with intervals and splits, the losses, and what was left out.
 
     held_out: the same out of fold, if a gate or a fusion was fitted on labels.
     """
+    _show_objective(console, objective, held_out or scores)
     table = bare_table(score_header(scores), left=SCORE_HEADER[:1])
     for row in score_rows(scores, held_out):
         table.add_row(*row)
@@ -116,14 +119,27 @@ def show_scores(
             f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part "
             "in it."
         )
-    if objective:
-        console.print(ranked_by(objective), style="bold")
-    if scores.losses:
-        _show_losses(console, held_out or scores, "out of fold" if held_out else "")
+    _show_losses(console, held_out or scores, out_of_fold=bool(held_out))
+    _show_ceilings(console, held_out or scores)
     console.print()
     console.print(counted_queries(scores))
     for note in notes_of(scores):
         console.print(note, style="dim")
+
+
+def show_main_scores(console: Console, scores: Scores, held_out: Scores | None, objective: Objective | None) -> None:
+    """What ranks the run, where the score is lost, and what is unusual. Arguments as of `show_scores`."""
+    _show_objective(console, objective, held_out or scores)
+    _show_losses(console, held_out or scores, out_of_fold=bool(held_out), least=LEAST_LOSS)
+    if scores.unanswerable or any(scores.counts[name] for name in UNUSUAL):
+        console.print(counted_queries(scores))
+    for note in checked_notes(scores):
+        console.print(note, style="dim")
+
+
+def _show_objective(console: Console, objective: Objective | None, scores: Scores) -> None:
+    if objective:
+        console.print(ranked_by(objective, scores), style="bold")
 
 
 def score_header(scores: Scores) -> Sequence[str]:
@@ -179,12 +195,17 @@ def checked_notes(scores: Scores) -> list[str]:
     return said
 
 
-def ranked_by(one: Objective) -> str:
-    """What ranks a run, in one line; before it the estimate, where labels come partly from a model."""
+def ranked_by(one: Objective, scores: Scores | None = None) -> str:
+    """What ranks a run, in one line; before it the estimate, where labels come partly from a model.
+
+    scores: which say how many queries the value rests on.
+    """
     if found := one.estimate:
         return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
-    ends = interval(one.low, one.high, absent="")
-    return f"Ranked by {one.title}: {number(one.value)}{f' (95 % interval {ends})' if ends else ''}"
+    summary = (scores.public if one.select_on == "public" else scores.summary).get(one.name) if scores else None
+    rests = f"on {counted(summary.n, 'query')}" if summary else ""
+    ends = " ".join(filter(None, (interval(one.low, one.high, absent=""), rests)))
+    return f"{one.name} {number(one.value)} ({', '.join(filter(None, (ends, one.kind)))})"
 
 
 def standing(one: Objective, before: Objective, run: str) -> str:
@@ -203,29 +224,34 @@ def peeked(experiment: str, peeks: int) -> str:
     )
 
 
-def show_gate(console: Console, fitted: Mapping[str, Any]) -> None:
-    """What a gate learnt from labels. fitted: the contents of `gate.json`."""
+def show_gate(console: Console, fitted: Mapping[str, Any], whole: bool = True) -> None:
+    """What a gate learnt from labels. fitted: the contents of `gate.json`. whole: with how sure its numbers are."""
     rule, learnt = fitted["rule"], fitted["learnt_from"]
     signal = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
-    console.print()
     queries = counted(learnt["queries"], "query")
     console.print(f"Gate, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval):")
     console.print(f"  {signal}: {levels_text(rule['levels'], [float(one) for one in rule['thresholds']])}.")
     for name, meaning in RANGES.items():
-        if name in fitted and (ends := _ends(*map(float, fitted[name]))):
+        if whole and name in fitted and (ends := _ends(*map(float, fitted[name]))):
             console.print(f"  {meaning}: {ends}")
     for note in fitted["notes"]:
         console.print(f"  Note: {note}.")
 
 
-def show_fusion(console: Console, fitted: Mapping[str, Any]) -> None:
-    """What a fusion learnt from labels. fitted: the contents of `fusion.json`."""
+def show_fusion(console: Console, fitted: Mapping[str, Any], whole: bool = True) -> None:
+    """What a fusion learnt from labels. fitted: the contents of `fusion.json`. whole: with its weights and choices."""
     learnt = fitted["learnt_from"]
     queries = counted(learnt["queries"], "query")
-    console.print()
     console.print(
         f"Fusion, learnt from {queries} ({learnt['needs_no_retrieval']} need no retrieval): {fitted['chosen']}."
     )
+    if whole:
+        _show_learnt_fusion(console, fitted)
+    for note in fitted["notes"]:
+        console.print(f"  Note: {note}.")
+
+
+def _show_learnt_fusion(console: Console, fitted: Mapping[str, Any]) -> None:
     by_ranking: dict[str, list[str]] = {}
     for one in fitted["rule"]["features"]:
         by_ranking.setdefault(one["ranking"], []).append(f"{one['weight']:.4g} {one['feature']}")
@@ -235,21 +261,25 @@ def show_fusion(console: Console, fitted: Mapping[str, Any]) -> None:
     if held_out := fitted["held_out"]:
         values = ", ".join(f"{name} {number(value)}" for name, value in held_out.items())
         console.print(f"  {fitted['objective']} on held-out queries: {values}")
-    for note in fitted["notes"]:
-        console.print(f"  Note: {note}.")
 
 
-def _show_losses(console: Console, scores: Scores, kind: str) -> None:
-    """kind: what the losses rest on; "" for the lists as they are."""
-    score = f"{OOF}modified_map@3" if kind else "modified_map@3"
-    console.print()
-    console.print(f"Where the score is lost{kind and ', '}{kind} (the losses and {score} add up to 1):", style="bold")
-    for name, value in scores.losses.items():
+def _show_losses(console: Console, scores: Scores, *, out_of_fold: bool, least: float = 0.0) -> None:
+    """out_of_fold: what the losses rest on. least: losses below it are left out."""
+    kind, score = (", out of fold", f"{OOF}modified_map@3") if out_of_fold else ("", "modified_map@3")
+    lost = {name: value for name, value in scores.losses.items() if value >= least}
+    if not lost:
+        return
+    console.print(f"Where the score is lost{kind} (the losses and {score} add up to 1):", style="bold")
+    for name, value in lost.items():
         console.print(f"  {name:<26} {value:.4f}  {'█' * round(40 * value)}".rstrip())
     if MERGED in scores.losses:
         console.print("The lists end where the score does: what they lack may have been found below.", style="dim")
-    console.print("With one part perfect, modified_map@3 would be:", style="bold")
-    for name, value in scores.ceilings.items():
+
+
+def _show_ceilings(console: Console, scores: Scores) -> None:
+    if scores.losses:
+        console.print("With one part perfect, modified_map@3 would be:", style="bold")
+    for name, value in scores.ceilings.items() if scores.losses else ():
         console.print(f"  {name:<26} {value:.4f}")
 
 

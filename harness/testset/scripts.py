@@ -1,15 +1,27 @@
 """The script that a text is written in, which stands for its language: Korean in Hangul, English in Latin letters.
 
-English and French share a script, so that this does not tell them apart.
+English and French share a script; `language` tells English by its most frequent words.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.data.shards import IndexedTexts
+from retrievers.base import Document
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese uses three of them at once
+SAMPLE, LENGTH = 300, 1000  # documents that are read to tell the language, and letters of each
+KOREAN = 0.2  # share of Hangul letters from which texts count as Korean
+ENGLISH = 0.03  # share of these words from which texts count as English
+FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
+STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> the tokenizer that knows its word forms
+UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
 
 
 @functools.lru_cache(maxsize=65536)
@@ -29,3 +41,40 @@ def shares(text: str) -> dict[str, float]:
 def main(text: str) -> str:
     """The script of most letters; "" for a text without letters."""
     return next(iter(shares(text)), "")
+
+
+def language(texts: Sequence[str]) -> str:
+    """Korean, English, or "" for any other language, by a sample of the texts."""
+    sample = _sample(texts)
+    letters = [letter for text in sample for letter in text if letter.isalpha()]
+    if sum("가" <= letter <= "힣" for letter in letters) >= KOREAN * len(letters) > 0:
+        return "Korean"
+    words = [word for text in sample for word in re.findall(r"[a-z]+", text.lower())]
+    return "English" if sum(word in FUNCTION_WORDS for word in words) >= ENGLISH * len(words) > 0 else ""
+
+
+@dataclass(frozen=True)
+class Better:
+    """A tokenizer that suits some texts better than another, and why, in a sentence."""
+
+    name: str
+    why: str
+
+
+def better_tokenizer(own: str | None, documents: Sequence[Document]) -> Better | None:
+    """A tokenizer that suits the documents better than `own`; None if nothing speaks against that, or none is used."""
+    texts = IndexedTexts(documents)
+    knows = next((name for name, tokenizer in STEMMERS.items() if tokenizer == own), None)
+    found = language(texts)
+    if knows in (None, found) or not (script := main(" ".join(_sample(texts)))):
+        return None
+    if own == "snowball" and script == "LATIN":
+        return None  # it stems other European languages, too
+    known = f"in {found}" if found else f"mostly in {script.capitalize()} letters"
+    suits = STEMMERS.get(found) or ("char_ngram" if script in UNSPACED else "word")
+    why = f"The documents are {known}, but tokenizer={own} is for {knows}: tokenizer={suits} suits them better."
+    return Better(suits, why)
+
+
+def _sample(texts: Sequence[str]) -> list[str]:
+    return [text[:LENGTH] for text in texts[:: max(1, len(texts) // SAMPLE)]]

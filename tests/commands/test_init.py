@@ -71,3 +71,28 @@ def test_choices_of_a_config_dir_are_known_and_named_again(harness, toy, tmp_pat
     printed = [shlex.split(line, comments=True) for line in run.out.splitlines() if line.startswith("  harness ")]
     assert {words[2] for words in printed} == {"--config-dir=mine"}
     assert harness(*next(words for words in printed if words[1] == "export")[1:]).code == 0
+
+
+def test_a_tokenizer_for_the_language_of_the_documents_is_written(harness, tmp_path):
+    (tmp_path / "documents.jsonl").write_text(
+        '{"docid": "a", "content": "The moon orbits the earth and is the brightest of all in the sky."}\n'
+        '{"docid": "b", "content": "Water boils at a hundred degrees, and that is the end of it."}\n'
+    )
+    (tmp_path / "eval.jsonl").write_text('{"eval_id": 1, "msg": [{"role": "user", "content": "moon"}]}\n')
+    (tmp_path / "labels.jsonl").write_text('{"eval_id": 1, "relevant": ["a"]}\n')
+    words = ["dataset=contest", "dataset.documents=documents.jsonl", "dataset.queries=eval.jsonl",
+             "dataset.qrels=labels.jsonl"]  # fmt: skip
+    run = harness("run", *words)
+    assert "Data: The documents are in English, but tokenizer=kiwi is for Korean: tokenizer=snowball" in run.out
+    done = harness("init", *words)
+    assert done.code == 0, done.err
+    assert "tokenizer: snowball" in (tmp_path / "harness.yaml").read_text().splitlines()
+    assert "Data: The documents are in English" in done.out
+    assert harness("init", *words).code == 0, "the same again changes nothing"
+    assert "  harness run retriever=hybrid_light\n" in done.out
+    assert "gate=auto" not in done.out, "every query needs documents"
+    assert "tokenizer=" not in harness("run").out
+    (tmp_path / "harness.yaml").unlink()
+    told = harness("init", *words, "tokenizer=kiwi")
+    assert "tokenizer: kiwi" in (tmp_path / "harness.yaml").read_text().splitlines(), "what was asked for"
+    assert "  harness run tokenizer=snowball\n" in told.out

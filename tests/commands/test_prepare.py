@@ -34,8 +34,10 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in done.out
     run, search, draft = printed(done.out)
     assert run[1:] == ["run", "dataset=chunked"]
-    assert harness(*search[1:-1], "tokenizer=word", "query=나루 1톤").code == 0
-    assert draft == ["harness", "testset", "draft", "documents=outputs/documents", "model=NAME"]
+    found = harness(*search[1:], "tokenizer=word", "format=json")
+    assert found.code == 0, found.err
+    assert found.json["documents"], "its first words find the document"
+    assert harness(*draft[1:]).code == 0
     again = harness("prepare")
     assert "outputs/documents is up to date, nothing to do: it holds 16 documents of 2 files." in again.out
     assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out

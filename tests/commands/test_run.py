@@ -37,13 +37,34 @@ def test_run_with_no_argument_scores_the_sample_and_logs_it(harness, tmp_path):
 def test_text_output_shows_scores_and_what_to_try_next(harness):
     done = harness("run", "tracking=none", "tokenizer=word")
     assert done.code == 0
-    for expected in ("modified_map@3", "abstention_recall", "wrongly_returned", "60 labelled queries scored", "Files:"):
-        assert expected in done.out
+    first, *others = done.out.splitlines()
+    assert first == "modified_map@3 0.3750 (0.267 – 0.492 on 60 queries, in sample)"
+    assert others[1].startswith("  wrongly_returned           0.1667  ███████")
+    assert "wrongly_withheld" not in done.out, "nothing is lost there"
+    assert "hit@3" in done.out
+    assert others[-1].startswith("Files:")
+    assert len(others) < 12
+    for words in ("metrics=all", "metrics=[modified_map@3,recall@10]"):
+        whole = harness("run", "tracking=none", "tokenizer=word", words)
+        assert whole.out.startswith(first)
+        for expected in ("recall@10", "oracle_gate", "60 labelled queries scored"):
+            assert expected in whole.out
+        assert ("abstention_recall" in whole.out) == (words == "metrics=all")
+
+
+def test_all_measures_are_those_of_no_choice(harness, toy, tmp_path):
+    plain, every = (harness("run", *contest(toy), *words, "format=json") for words in ((), ("metrics=all",)))
+    assert every.json["metrics"] == plain.json["metrics"]
+    keys = sqlite3.connect(tmp_path / "outputs" / "mlflow.db").execute("select value from tags where key='trial_key'")
+    assert len({*keys}) == 1
+    done = harness("sweep", *contest(toy), "metrics=all", "top_k=3,2", "format=json")
+    assert done.code == 0, done.err
+    assert done.json["trials"]["reused"] == 1, "the run without metrics=all is one of the trials"
 
 
 def test_a_part_without_queries_has_no_numbers(harness, toy):
     for public in ("public=0", "public=1"):
-        done = harness("run", *contest(toy), "tracking=none", "gate=auto", public)
+        done = harness("run", *contest(toy), "tracking=none", "gate=auto", public, "metrics=all")
         assert done.code == 0, done.err
         assert "–" in next(line for line in done.out.splitlines() if line.startswith("oof/modified_map@3"))
 

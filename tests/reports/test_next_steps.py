@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from harness.config.check import Invocation
-from harness.reports import next_steps
 from harness.reports.next_steps import Place, Proposals
 
 
@@ -15,7 +14,6 @@ from harness.reports.next_steps import Place, Proposals
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARNESS_CACHE", "cache")
-    monkeypatch.setattr(next_steps.importlib.util, "find_spec", lambda name: None)
 
 
 def place(task="retrieval", **changes):
@@ -65,67 +63,92 @@ def test_the_environment_and_passwords_are_not_printed(monkeypatch):
     assert place(tracking={"uri": "http://127.0.0.1:5001"}).command("ui") == "harness ui"
 
 
-NONE = dict.fromkeys(next_steps.LOST, 0.0)
+ALL = dict.fromkeys(("wrongly_returned", "wrongly_withheld", "not_found", "misranked"), 0.1)
+AUTO = "harness sweep sweep=auto budget=10m"
 
 
-def proposed(kind, *overrides, needless=10, retrievers=("bm25",), documents=1000, config_dir=None, **choices):
-    invocation = Invocation({"gate": "none", "rerank": "none"} | choices, overrides, config_dir=config_dir)
-    head, *lines = list(Proposals(invocation, retrievers, 100, documents).lines(NONE | {kind: 0.2}, needless)) or [""]
-    assert next_steps.LOST[kind] in head or not lines
-    return [line.strip() for line in lines]
+def proposed(*overrides, losses=ALL, needless=10, objective="modified_map@3", tokenizer=None, **choices):
+    """What is proposed after a run of 1000 documents at a depth of 100."""
+    known = {"retriever": "bm25", "gate": "none"} | choices
+    names = {"hybrid_light": ("bm25", "bigram", "dense")}.get(known["retriever"], (known["retriever"],))
+    config_dir = known.pop("config_dir", None)
+    of = Proposals(Invocation(known, overrides, config_dir=config_dir), names, 100, 1000, objective, tokenizer)
+    return list(of.commands(needless, losses))
 
 
-def test_misranked_documents_ask_for_another_ranking_or_a_reranker(monkeypatch):
-    assert proposed("misranked", "top_k=5") == ["harness run top_k=5 retriever=hybrid_lexical"]
-    assert proposed("misranked", "gate=score", "gate.threshold=3", gate="score") == [
-        "harness run gate=score gate.threshold=3 gate.source=bm25 retriever=hybrid_lexical"
+def only(*kinds):
+    return {kind: 0.1 if kind in kinds else 0.004 for kind in ALL}
+
+
+def test_the_ladder_from_bm25_leads_to_the_automatic_sweep():
+    light = "harness run retriever=hybrid_light"
+    assert proposed() == proposed(losses=None) == [light, f"{light} gate=auto", AUTO]
+    assert proposed("retriever=hybrid_lexical", retriever="hybrid_lexical")[0] == light
+    words = ("retriever=hybrid_light", "gate=auto")
+    assert proposed(words[0], retriever="hybrid_light")[:2] == [f"{light} gate=auto", AUTO]
+    assert proposed(*words, retriever="hybrid_light", gate="auto")[0] == AUTO  # nothing that the run has
+
+
+def test_rungs_that_would_win_nothing_back_are_left_out():
+    assert proposed(losses=only("wrongly_returned")) == ["harness run gate=auto", AUTO]
+    assert proposed(needless=0)[:2] == ["harness run retriever=hybrid_light", AUTO]
+    assert (
+        proposed("gate=score", gate="score", needless=0, losses=only("wrongly_withheld"))[0] == "harness run gate=none"
+    )
+    assert proposed(losses=only()) == [AUTO]
+
+
+def test_a_tokenizer_for_the_language_comes_first():
+    first = "harness run dataset=beir tokenizer=snowball"
+    assert proposed("dataset=beir", "tokenizer=kiwi", "tokenizer.tags=[NN]", tokenizer="snowball", needless=0) == [
+        first, f"{first} retriever=hybrid_light", "harness sweep dataset=beir sweep=auto budget=10m",
+    ]  # fmt: skip
+
+
+def test_services_are_not_replaced():
+    asked = ("retriever=http", "retriever.http.url=x")
+    assert proposed(*asked, retriever="http", losses=only("misranked")) == []
+
+
+def test_an_objective_that_the_automatic_sweep_cannot_go_by_leaves_it_out():
+    assert proposed("objective=abstention_f1", objective="abstention_f1", losses=only("misranked")) == [
+        "harness run objective=abstention_f1 retriever=hybrid_light"
     ]
-    given = {"retrievers": ("bm25", "bigram"), "retriever": "hybrid_lexical"}
-    assert proposed("misranked", "retriever=hybrid_lexical", **given) == [
-        "harness run retriever=hybrid_light",
-        "harness sweep retriever=hybrid_lexical fusion.weights.bm25=0.3,0.5,1,2,3",
-    ]
-    assert not any("fusion.weights" in one for one in proposed("misranked", fusion="learned", **given))
-    monkeypatch.setattr(next_steps.importlib.util, "find_spec", lambda name: "there")
-    assert "harness run rerank=cross_encoder  # reads a model of 2 GB" in proposed("misranked")
-    assert "rerank" not in str(proposed("misranked", rerank="cross_encoder"))
 
 
-def test_documents_that_are_not_found_ask_for_tokens_and_depth():
-    assert proposed("not_found", "tokenizer=word", "tokenizer.x=1", "depth=100") == [
-        "harness sweep depth=100 tokenizer=kiwi,char_ngram,word",
-        "harness run tokenizer=word tokenizer.x=1 depth=300",
-    ]
-    assert proposed("not_found", retrievers=("dense",)) == ["harness run depth=300"]
+def test_a_gate_by_score_names_the_ranking_that_it_reads():
+    assert proposed("gate=score", "gate.threshold=3", gate="score", losses=only("misranked"))[0] == (
+        "harness run gate=score gate.threshold=3 retriever=hybrid_light gate.source=bm25"
+    )
 
 
-@pytest.mark.parametrize(
-    ("own", "tried"),
-    [
-        ("kiwi", "kiwi,char_ngram,word"),
-        ("word", "word,kiwi,char_ngram"),
-        ("whitespace", "whitespace,kiwi,char_ngram,word"),
-        ("snowball", "snowball,char_ngram,word"),
-    ],
-)
-def test_the_tokenizer_of_the_run_is_among_those_to_try(own, tried):
-    assert proposed("not_found", tokenizer=own)[0] == f"harness sweep tokenizer={tried}"
+def test_lists_get_deeper_where_that_is_worth_it():
+    dense = {"retriever": "bge_m3_sparse", "losses": only("not_found")}
+    assert proposed(**dense) == [AUTO, "harness run depth=300"]
+    small = Proposals(Invocation({"retriever": "bge_m3_sparse", "gate": "none"}, ()), ["x"], 100, 122, "map")
+    assert list(small.commands(0, only("not_found"))) == [AUTO]  # 22 documents more are not worth a run
 
 
-def test_no_list_can_be_deeper_than_the_corpus():
-    assert proposed("not_found", retrievers=("dense",), documents=120) == ["harness run depth=120"]
-    assert proposed("not_found", retrievers=("dense",), documents=100) == []
-
-
-def test_a_config_dir_is_named_again(tmp_path):
+def test_a_config_dir_is_named_again_and_a_recipe_is_not_contradicted(tmp_path):
     (tmp_path / "mine" / "experiment").mkdir(parents=True)
     (tmp_path / "mine" / "experiment" / "deep.yaml").write_text("# @package _global_\ndepth: 50\n")
-    assert proposed("wrongly_returned", "experiment=deep", config_dir="mine") == [
-        "harness run --config-dir=mine experiment=deep gate=auto"
+    words = {"config_dir": "mine", "losses": only("not_found", "wrongly_returned")}
+    assert proposed("experiment=deep", **words) == [
+        "harness run --config-dir=mine experiment=deep retriever=hybrid_light",
+        "harness run --config-dir=mine experiment=deep retriever=hybrid_light gate=auto",
+    ]  # the recipe sets the depth, and no automatic sweep takes one
+    assert proposed("experiment=lexical_gated", gate="score", retriever="hybrid_lexical") == [
+        "harness run experiment=lexical_gated depth=300"
     ]
-    assert proposed("not_found", "experiment=deep", retrievers=("dense",), config_dir="mine") == []  # it sets depth
+    assert proposed("experiment=mine") == []
     there = Place(place().config, {}, "my conf")
     assert there.command("export", "run=a1") == "harness export '--config-dir=my conf' run=a1"
+
+
+def test_words_are_printed_as_they_were_typed_and_words_of_one_run_are_not():
+    assert proposed("experiment_name='한국어 1'", "run_name=x", "metrics=all", losses=only("misranked"))[0] == (
+        "harness run 'experiment_name=한국어 1' retriever=hybrid_light"
+    )
 
 
 def test_commands_go_by_the_measure_that_they_are_given(tmp_path):
@@ -139,44 +162,6 @@ def test_commands_go_by_the_measure_that_they_are_given(tmp_path):
     assert place().command("compare", metric="mrr") == "harness compare"
 
 
-def test_a_gate_is_proposed_only_where_something_needs_none():
-    assert proposed("wrongly_returned", "gate=score", "gate.threshold=2", "top_k=3", gate="score") == [
-        "harness run top_k=3 gate=auto"
-    ]
-    assert proposed("wrongly_returned", gate="auto") == ["harness sweep gate=none,auto,depth,classifier"]
-    assert proposed("wrongly_withheld", "gate=score", "gate.threshold=3", needless=0, gate="score") == [
-        "harness run gate=none"
-    ]
-
-
-def test_what_a_recipe_says_too_is_not_replaced():
-    assert proposed("wrongly_returned", "experiment=lexical_gated", gate="score") == []
-    assert proposed("not_found", "experiment=lexical_gated")[1] == "harness run experiment=lexical_gated depth=300"
-    assert proposed("not_found", "experiment=mine") == []
-
-
-def test_the_two_greatest_losses_are_named_the_greatest_first():
-    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["dense"], 100, 1000)
-    losses = NONE | {"wrongly_returned": 0.2, "not_found": 0.3, "misranked": 0.1}
-    assert list(proposals.lines(losses, 10)) == [
-        "Most is lost to relevant documents that were not found (0.3000), then to documents returned where none are "
-        "needed (0.2000). To try:",
-        "  harness run depth=300",
-        "  harness run gate=auto",
-    ]
-
-
-def test_little_loss_asks_for_nothing():
-    proposals = Proposals(Invocation({"gate": "none", "rerank": "none"}, ()), ["bm25"], 100, 1000)
-    assert list(proposals.lines(NONE | {"misranked": 0.004}, 10)) == []
-
-
-def test_words_are_printed_as_they_were_typed():
-    assert proposed("not_found", "experiment_name='한국어 1'", "run_name=x", retrievers=("dense",)) == [
-        "harness run 'experiment_name=한국어 1' depth=300"
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("gate", ["none", "auto"])
 def test_every_printed_command_runs_on_the_sample(harness, fresh_database, tmp_path, gate):
@@ -188,7 +173,8 @@ def test_every_printed_command_runs_on_the_sample(harness, fresh_database, tmp_p
     assert len(lines) >= 3
     for line in lines:
         _, verb, *others = shlex.split(line, comments=True)
-        flags = ["--cfg", "job"] if verb == "ui" or "rerank=cross_encoder" in others else []  # a server; a model
+        others = [word.replace("budget=10m", "budget=5s") for word in others]
+        flags = ["--cfg", "job"] if verb == "ui" else []  # a server
         done = harness(verb, *others, *flags)
         assert done.code == 0, f"{line}\n{done.err}"
 

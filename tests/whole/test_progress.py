@@ -32,6 +32,14 @@ def test_what_was_taken_up_counts_for_no_speed(clock, capsys):
     assert "(5/s, 10 s left)" in capsys.readouterr().err
 
 
+def test_slow_work_has_a_time_for_each(clock, capsys):
+    with progress.watch("replay") as tell:
+        tell(1, 10, "folds")
+        clock[0] += 48
+        tell(3, 10, "folds")
+    assert capsys.readouterr().err.splitlines() == ["replay: 3/10 folds (24 s each, 168 s left)"]
+
+
 def test_each_stage_has_its_own_rate(clock, capsys):
     with progress.watch("dense") as tell:
         tell(0, 1000, "documents")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.config import canonical
+from harness.config.check import with_metrics
 from harness.config.hydra_app import chosen
 from harness.config.manual import is_inner
 
@@ -49,7 +50,7 @@ class Composed:
         unresolved: Any = OmegaConf.to_container(config, resolve=False)
         texts = [value for value in canonical.flatten(unresolved).values() if isinstance(value, str) and "${" in value]
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        return cls(config, plain, choices, set(_keys(unresolved)), texts)
+        return cls(config, with_metrics(plain), choices, set(_keys(unresolved)), texts)
 
     def refers_to(self, keys: Iterable[str]) -> bool:
         """Whether other values may refer to one of these keys."""

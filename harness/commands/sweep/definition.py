@@ -172,7 +172,7 @@ def define(launcher: HydraLauncher) -> Sweep:
     A key inside a group applies to the trials whose choices have it. BadInput if no trial can run, and for keys that
     cannot be swept. Hydra's errors are raised as they are.
     """
-    fixed, swept = plan.split(launcher.parse(list(launcher.overrides)))
+    fixed, swept = plan.split(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = Composer(launcher.compose, launcher.is_group)
     planner = Planner(composer, fixed)
     some = {key: plan.some_values(override) for key, override in swept.items()}
@@ -195,6 +195,15 @@ def define(launcher: HydraLauncher) -> Sweep:
     if len(names := {trial.config["objective"] for trial in tried if not trial.error}) > 1:
         raise BadInput(f"Trials have different objectives ({', '.join(sorted(names))}): sweep one task at a time.")
     return Sweep(launcher, fixed, swept, planner, points, anchor, partial)
+
+
+def _with_objective(overrides: list[Override], parse: Callable[[list[str]], list[Override]]) -> list[Override]:
+    """With the first one of `objectives` as the objective, where none is given."""
+    given = {one.key_or_group: one for one in overrides}
+    names = given["objectives"].value() if "objectives" in given and "objective" not in given else None
+    if isinstance(names, list) and names and not str(names[0]).startswith(LESS_IS_BETTER):
+        return [*overrides, *parse([f"objective={names[0]}"])]
+    return overrides
 
 
 def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:

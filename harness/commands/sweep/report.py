@@ -121,7 +121,7 @@ def _show_next(console: Console, summary: Summary, place: Place) -> None:
         if part.best is not None and (run_id := part.results[part.best].run_id):
             of = f"  # the best with {part.label}" if part.apart else ""
             there = replace(place, choices=part.trials[part.best].choices)
-            console.print(f"  {there.command('export', f'run={run_id}')}{of}")
+            console.print(f"  {there.command('export', f'run={short_id(run_id)}')}{of}")
 
 
 def write_files(summary: Summary, folder: Path) -> Path:

@@ -311,7 +311,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
         (("top_k=1,2", "dry_run=maybe"), "dry_run='maybe' is not true or false"),
         (("top_k=1,2", "search=annealing"), "search=annealing: there is no such choice"),
         (("top_k=1,2", "objective=ndcg@7"), "objective=ndcg@7 is not among the metrics"),
-        (("top_k=1,2", "objectives=[ndcg@10]"), "must begin with what ranks the trials"),
+        (("top_k=1,2", "objectives=[ndcg@10]", "objective=mrr"), "must begin with what ranks the trials"),
         (("top_k=1,2", "objectives=[modified_map@3,speed]"), "speed"),
         (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
         (("search=tpe",), "nothing to search"),
@@ -536,6 +536,13 @@ def test_several_objectives_show_a_front(harness, toy):
     found = harness("sweep", *GRID, *QUIET, "objectives=[modified_map@3,ms_per_query]").json
     assert {"modified_map@3", "ms_per_query"} == set(found["best"]["objectives"])
     assert found["best"]["trial"] in [row["trial"] for row in found["front"]]
+
+
+def test_the_first_of_several_objectives_ranks_where_none_is_named(harness, toy):
+    found = harness("sweep", *GRID, *QUIET, "objectives=[ndcg@10,hit@1]").json
+    assert {"ndcg@10", "hit@1"} == set(found["best"]["objectives"])
+    values = [row["objectives"]["ndcg@10"] for row in found["top"]]
+    assert values == sorted(values, reverse=True)
 
 
 SEARCH = (*TOY, "gate=score", "gate.threshold=interval(0,4)", "tokenizer=char_ngram,word", "search=tpe",

@@ -6,7 +6,6 @@ the systems is that of their promise for the time that they take.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,17 +15,16 @@ from harness.commands.sweep.auto.costs import Costs
 from harness.commands.sweep.plan import Planner, Trial
 from harness.config.canonical import nodes
 from harness.data.dataset import Dataset, conversations
+from harness.data.shards import IndexedTexts
 from harness.gates.payoff import fixed_mean
 from harness.pipeline.run_config import RunConfig
+from harness.testset import scripts
 from retrievers.base import BadInput
 from retrievers.dense.models import ModelSource, here
 
-SAMPLE = 300  # documents that are read to tell the language
-LETTERS = 0.2  # share of Hangul letters from which texts count as Korean
-ENGLISH = 0.03  # share of these words from which texts count as English
-FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
 ENCODERS = ("bge_m3", "kure_v1", "multilingual_e5_large", "multilingual_e5_large_instruct", "all_minilm_l6_v2")
 RERANKERS = ("cross_encoder", "bge_m3_colbert")
+SUITED = {"Korean": ("kiwi", "char_ngram", "word"), "English": ("word", "snowball")}  # language -> tokenizers
 GATES = ("auto", "depth", "classifier")
 FUSIONS: tuple[Words, ...] = (
     ("fusion=rrf",),
@@ -203,12 +201,8 @@ def _recipes(fixed: set[str]) -> list[Recipe]:
 
 def _tokenizers(dataset: Dataset, base: Trial) -> list[str]:
     """The tokenizers that suit the language of the documents; the run's own is the first."""
-    texts = [document.indexed_text for document in dataset.documents[:: max(1, len(dataset.documents) // SAMPLE)]]
-    letters = [letter for text in texts for letter in text[:1000] if letter.isalpha()]
-    korean = sum("가" <= letter <= "힣" for letter in letters) >= LETTERS * len(letters) > 0
-    words = [word for text in texts for word in re.findall(r"[a-z]+", text[:1000].lower())]
-    english = sum(word in FUNCTION_WORDS for word in words) >= ENGLISH * len(words) > 0
-    suited = ["kiwi", "char_ngram", "word"] if korean else ["word", "snowball"] if english else ["word", "char_ngram"]
+    language = scripts.language(IndexedTexts(dataset.documents))
+    suited = SUITED.get(language, ("word", "char_ngram"))
     return list(dict.fromkeys([base.choices["tokenizer"] or suited[0], *suited]))
 
 

@@ -18,7 +18,7 @@ from harness.commands.sweep.auto.bench import Bench
 from harness.commands.sweep.auto.budget import StepLog, seconds_text
 from harness.commands.sweep.auto.catalogue import Candidate, Catalogue, catalogue
 from harness.commands.sweep.auto.costs import TRIAL, Costs
-from harness.commands.sweep.auto.outcome import Automatic
+from harness.commands.sweep.auto.outcome import Automatic, untried_lines
 from harness.commands.sweep.auto.procedure import FOLDS, REPEATS, Replay, judged, replay
 from harness.commands.sweep.definition import Sweep
 from harness.commands.sweep.execution import tell
@@ -191,7 +191,7 @@ class AutoCourse:
         if (found := Replay.read(file, made_of)) is not None:
             return found
         labelled = bench.labelled(menu.baseline)
-        with self._log.step(f"replay {number}"), watch("replay") as progress:
+        with self._log.step(f"replay {number}"), watch(f"replay {number + 1} of at most {REPEATS}") as progress:
             made = replay(menu, bench, labelled.rows, labelled.needs, settings["seed"], number, progress)
         made.write(file, made_of)
         return made
@@ -237,8 +237,7 @@ def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
         "untried": [{"overrides": words, "reason": why} for words, why in found.left_out],
     }
     lines = [f"{seconds_text(cost):>8}  {' '.join(one.system.words)}" for one, cost in rows]
-    left_out = [f"not tried: {words}: {why}" for words, why in found.left_out]
-    return document, [*plan_lines(found, costs, budget), *lines, *left_out]
+    return document, [*plan_lines(found, costs, budget), *lines, *untried_lines(found.left_out)]
 
 
 def plan_lines(found: Catalogue, costs: Costs, budget: float) -> list[str]:

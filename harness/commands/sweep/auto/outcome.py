@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +31,7 @@ class Automatic:
         parts = ", ".join(f"{part} {seconds_text(seconds)}" for part, seconds in self.seconds.items())
         spent = f"{counted(self.systems, 'system')} tried in {seconds_text(sum(self.seconds.values()))} of "
         found = [self.procedure.sentence(), *self.procedure.notes, f"{spent}{seconds_text(self.budget)} ({parts})."]
-        reasons: dict[str, list[str]] = {}
-        for words, why in self.untried:
-            reasons.setdefault(why, []).append(words)
-        found += [f"not tried: {'; '.join(words)}: {why}" for why, words in reasons.items()][:SHOWN]
-        return found
+        return found + untried_lines(self.untried)
 
     def note(self) -> str:
         """For the description of the parent run."""
@@ -54,3 +50,11 @@ class Automatic:
                 "spent": {part: round(seconds, 3) for part, seconds in self.seconds.items()},
             },
         }
+
+
+def untried_lines(untried: Iterable[tuple[str, str]]) -> list[str]:
+    """What is not tried, for people: a line for each reason. untried: (overrides, why)."""
+    reasons: dict[str, list[str]] = {}
+    for words, why in untried:
+        reasons.setdefault(why, []).append(words)
+    return [f"not tried: {'; '.join(words)}: {why}" for why, words in reasons.items()][:SHOWN]

@@ -1,5 +1,6 @@
 """`harness sweep sweep=auto`: its trials, its score, repetition, interruption, and requests that are refused."""
 
+import contextlib
 import json
 
 import pytest
@@ -80,6 +81,15 @@ def test_the_plan_has_estimates_and_does_nothing(harness, toy, tmp_path):
     assert not list(tmp_path.glob("outputs/sweeps/*"))
     shown = harness("sweep", *TOY, "dry_run=true").out
     assert "systems to try, about" in shown
+    reasons = [line.rpartition(": ")[2] for line in shown.splitlines() if line.startswith("not tried")]
+    assert len(reasons) == len({*reasons}) > 2, "what has one reason stands on one line"
+
+
+def test_the_replays_are_counted_aloud(harness, toy, monkeypatch):
+    labels = []
+    monkeypatch.setattr(course, "watch", lambda label: labels.append(label) or contextlib.nullcontext())
+    assert harness("sweep", *TOY, *QUIET, "gate=none", "retriever=bm25").code == 0
+    assert labels == [f"replay {number} of at most 3" for number in (1, 2, 3)]
 
 
 def test_no_gate_is_tried_where_every_query_needs_documents(harness, toy):
