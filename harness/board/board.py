@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.board.expected import Expected
 from harness.board.leaderboard import Leaderboard, leaderboard
 from harness.board.matters import Matters, matters
 from harness.board.queries import Details, details
@@ -35,15 +36,16 @@ def assembled(
     runs: BoardRuns,
     tracker: Tracker,
     folder: Path,
+    expected: Expected | None,
     sections: Sequence[Section] = (),
     figures: Mapping[str, bytes] | None = None,
 ) -> Board:
-    """The board of the runs. folder: for downloads. sections, figures: as in `Board`."""
+    """The board of the runs. folder: for downloads. expected: of the best run. sections, figures: as in `Board`."""
     experiment = runs.runs[0].run.experiment
     return Board(
         experiment=experiment,
         runs=runs,
-        leaderboard=leaderboard(runs),
+        leaderboard=leaderboard(runs, expected),
         matters=matters(runs),
         details=details(runs, tracker, folder),
         sections=sections,

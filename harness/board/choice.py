@@ -45,13 +45,15 @@ class Asked:
 
     metric: what ranks them. select_on: "all", "public", or None: as the runs themselves were ranked.
     runs: their ids, or the beginnings of these, that of a sweep standing for all its trials; None: the finished
-        retrieval runs of the experiment that compare with the best one.
+        retrieval runs of the experiment that compare with the best one, or with `like`.
+    like: None: the best one.
     """
 
     experiment: str
     metric: str
     select_on: str | None = None
     runs: Sequence[str] | None = None
+    like: LoggedRun | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Asked:
@@ -109,7 +111,8 @@ def _of_experiment(tracker: Tracker, asked: Asked) -> Chosen:
     """The finished retrieval runs that compare with the best one."""
     ranking = rank(tracker, Wanted(asked.experiment, asked.metric, asked.select_on))
     ranked, notes = same_queries(ranking.runs)
-    apart = [differ(ranked[0].run, one.run, asked.metric, ranking.select_on) for one in ranked]
+    first = asked.like or ranked[0].run
+    apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)
     notes += [
         f"{counted(count, 'run')} of the experiment with other {meaning} than the best one: not here, since scores do "

@@ -1,4 +1,4 @@
-"""What else to know of the best of many runs: luck, what fusing the runs could reach, where the pick loses."""
+"""What else to know of the best of many runs: what to expect, what fusing the runs could reach, where it loses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from harness.board.optimism import Optimism
+from harness.board.expected import Expected
 from harness.board.recommendation import Words
 from harness.board.runs import LOSSES, BoardRuns
 from harness.config.text import counted
@@ -22,33 +22,10 @@ LOST = {
 }
 
 
-def facts(runs: BoardRuns, place: int, luck: Optimism | None) -> tuple[Words, ...]:
+def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
     """Sentences about the run at a place, the recommended one."""
-    found = [*([_luck(luck)] if luck else []), _ceiling(runs, place), *_lost(runs, place)]
+    found = [*([expected.words] if expected else []), _ceiling(runs, place), *_lost(runs, place)]
     return tuple(found)
-
-
-def _luck(luck: Optimism) -> Words:
-    runs, best, unseen = f"{luck.trials:,}", f"{luck.best:.4f}", f"{luck.unseen:.4f}"
-    if luck.private:
-        return Words(
-            f"Best of {runs} runs on the public queries; on the {counted(luck.private, 'private query')}, which had no "
-            f"part in the choice, it scores {unseen}.",
-            f"public 질의에서 실행 {runs}개 가운데 가장 좋고, 선택에 쓰지 않은 private 질의 {luck.private:,}개에서는 "
-            f"{unseen}입니다.",
-        )
-    if unseen == best:
-        return Words(
-            f"Best of {runs} runs, and not by luck: chosen on nine tenths of the queries and scored on the rest, the "
-            f"best run scores {unseen} as well.",
-            f"실행 {runs}개 가운데 가장 좋으며 운이 아닙니다. 질의의 9/10로 고르고 나머지로 채점해도 {unseen}입니다.",
-        )
-    return Words(
-        f"Best of {runs} runs, in part by luck: chosen on nine tenths of the queries and scored on the rest, the best "
-        f"run scores {unseen}. Expect this on new queries, not {best}.",
-        f"실행 {runs}개 가운데 가장 좋은 데에는 운도 있습니다. 질의의 9/10로 고르고 나머지로 채점하면 {unseen}입니다. "
-        f"새 질의에서는 {best} 대신 이 값을 기대하십시오.",
-    )
 
 
 def _ceiling(runs: BoardRuns, place: int) -> Words:

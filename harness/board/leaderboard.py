@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.board.expected import Expected
 from harness.board.facts import facts
-from harness.board.optimism import Optimism, optimism
 from harness.board.recommendation import Candidate, Pick, Words, pick
 from harness.board.runs import BoardRuns
 from harness.board.settings import changes
@@ -97,14 +97,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """rows: the best first. pick: the run to take. luck: how much of the best score is luck, None if unknown.
+    """rows: the best first. pick: the run to take. expected: of the best on new queries, None if unknown.
 
     facts: what else to know of the pick, in sentences. notes: what a reader must know besides.
     """
 
     rows: tuple[Row, ...]
     pick: Pick
-    luck: Optimism | None
+    expected: Expected | None
     facts: tuple[Words, ...]
     notes: tuple[str, ...] = ()
 
@@ -120,26 +120,28 @@ class Leaderboard:
             "rows": [row.to_json() for row in self.rows],
             "recommended": {"run": pick.run, "reason": pick.reason.to_json(), "instead": pick.instead},
             "facts": [one.to_json() for one in self.facts],
-            "luck": self.luck and plain(asdict(self.luck)),
+            "expected": self.expected and self.expected.to_json(),
             "notes": [*self.notes],
         }
 
 
-def leaderboard(runs: BoardRuns) -> Leaderboard:
-    """The leaderboard of the runs. Where the public part ranks them, it alone tells them apart."""
+def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboard:
+    """The leaderboard of the runs. Where the public part ranks them, it alone tells them apart.
+
+    expected: of the best run, on new queries.
+    """
     tested = not any(one.score.estimate for one in runs.runs)
     choosing = runs.public if runs.select_on == "public" else np.ones(len(runs.public), bool)
     values = runs.values[:, choosing]
     p = against_best(values) if tested else np.full(len(values), np.nan)
     corrected = np.concatenate([[np.nan], holm(p[1:])]) if tested else p
     rows = _rows(runs, values, p, corrected, tested)
-    luck = optimism(runs.metric, dict(enumerate(runs.values)), runs.needs, choosing, SEED, best=0)
     candidates = [
         Candidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)
         for one, row in zip(runs.runs, rows, strict=True)
     ]
     taken = pick(candidates, runs.metric, int(choosing.sum()), tested)
-    return Leaderboard(rows, taken, luck, facts(runs, taken.run, luck), () if tested else (ESTIMATED,))
+    return Leaderboard(rows, taken, expected, facts(runs, taken.run, expected), () if tested else (ESTIMATED,))
 
 
 def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:

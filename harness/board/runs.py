@@ -74,10 +74,10 @@ def read(tracker: Tracker, asked: Asked, folder: Path) -> BoardRuns:
 def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
     """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read`."""
     runs = [one.run for one in found.runs]
-    tables = _tables(tracker, runs, metric, folder)
+    scored = tables(tracker, runs, metric, folder)
     placed = [BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)]
     derived = Derived(tracker, folder)
-    return of_tables(metric, found.select_on, list(zip(placed, tables, strict=True)), derived, found.notes)
+    return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), derived, found.notes)
 
 
 def of_tables(
@@ -113,21 +113,21 @@ def check_measure(metric: str) -> None:
         )
 
 
-def _tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:
+def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str, folder: Path) -> list[Table]:
     """The scores of each run by query, the queries by ascending id. BadInput unless all have the same queries."""
-    tables: list[Table] = []
+    found: list[Table] = []
     wanted = [(run, SCORES) for run in runs]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
         for run in runs:
-            tables.append(_table(files, run, metric))
-            if extra := set(tables[-1].query_ids) ^ set(tables[0].query_ids):
+            found.append(_table(files, run, metric))
+            if extra := set(found[-1].query_ids) ^ set(found[0].query_ids):
                 raise BadInput(
                     f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
                     f"one of them: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same "
                     "queries."
                 )
-            progress(len(tables), len(runs), "runs")
-    return tables
+            progress(len(found), len(runs), "runs")
+    return found
 
 
 def _table(files: Ahead, run: LoggedRun, metric: str) -> Table:

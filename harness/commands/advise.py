@@ -9,10 +9,11 @@ from harness.board.advice import others, reading
 from harness.board.advice.advising import Advice, Ceiling, advise, ceilings
 from harness.board.advice.evidence import RANKS, Place, places
 from harness.board.advice.reading import Read, Where
+from harness.board.expected import shown_of_run
 from harness.config.check import Invocation
 from harness.progress import stage
 from harness.reports import next_steps, sections, terminal
-from harness.reports.markup import number
+from harness.reports.markup import number, p_value
 from harness.reports.sections import Section
 from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
@@ -45,32 +46,43 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         read = replace(read, notes=[*notes, *read.notes])
     with stage("looking for what to try"):
         found = advise(read.situation, config["top"])
+        expected = shown_of_run(tracker, read.run, config["metric"], config["select_on"])
     place = next_steps.Place.of(config, invocation)
     commands = [place.command(one.verb, *one.words) for one in found]
     evidence = read.situation.evidence
     limits, stand = ceilings(evidence, read.others.best), places(evidence)
     if near := others.untold(evidence, read.others):
-        metric = needed_metric(evidence.measure.name, read.run, near)
-        labels = place.command("power", f"runs=[{read.run.short_id},{near.short_id}]", metric=metric)
+        metric = needed_metric(evidence.measure.name, read.run, near.run)
+        labels = place.command("power", f"runs=[{read.run.short_id},{near.run.short_id}]", metric=metric)
     document = {
         "run_id": read.run.run_id,
         "metric": evidence.measure.name,
         "value": evidence.value,
+        "expected": expected and expected.to_json(),
         "queries": len(evidence.query_ids),
         "ceilings": [{"of": one.of, "bound": one.bound} for one in limits],
         "places": [_place_json(one) for one in stand],
         "advice": [one.to_json() | {"command": command} for one, command in zip(found, commands, strict=True)],
-        "not_told_apart": {"run_id": near.run_id, "command": labels} if near else None,
+        "not_told_apart": {"run_id": near.run.run_id, "p": near.p, "command": labels} if near else None,
         "notes": list(read.notes),
     }
 
     def show(console: Console) -> None:
-        sections.show(console, _title(read), [*_places(stand), _ceilings(limits)])
+        console.print(_title(read))
+        if expected:
+            console.print(expected.sentence)
+        console.print()
+        _show(console, found, commands)
+        console.print()
+        for section in (_ceilings(limits), *_places(stand)):
+            sections.show_one(console, section)
         for note in read.notes:
             console.print(f"Note: {note}", style="dim")
-        _show(console, found, commands)
         if near:
-            console.print(f"The queries do not tell this run from {near.named}. How many more labels would:")
+            console.print(
+                f"The queries do not tell this run from {near.run.named}: p {p_value(near.p)}, this pair alone. How "
+                "many more labels would:"
+            )
             console.print(f"   {labels}")
 
     terminal.emit(config["format"], document, show)
@@ -93,7 +105,10 @@ def _places(found: list[Place]) -> list[Section]:
 
 
 def _ceilings(found: list[Ceiling]) -> Section:
-    rows = [[f"+{number(one.bound)}", one.of] for one in found]
+    by: dict[str, list[str]] = {}
+    for one in found:
+        by.setdefault(f"+{number(one.bound)}", []).append(one.of)
+    rows = [[bound, "; ".join(parts)] for bound, parts in by.items()]
     return Section("The most that could be won, everything else unchanged", (), ["bound", "by"], rows)
 
 
@@ -102,16 +117,21 @@ def _show(console: Console, found: list[Advice], commands: list[str]) -> None:
         console.print(NOTHING)
         return
     console.print("To try, the likeliest gain first:", style="bold")
+    said: set[str] = set()  # what holds of several is said of the first
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):
-        console.print(f"{place}. {one.title}: {_worth(one)}. {_cost(one)}")
-        console.print(f"   {one.why}")
+        limit = f"at most {number(one.bound)}"
+        bound = "" if one.exact or limit in said else f", {limit}"
+        console.print(f"{place}. {one.title}: {_worth(one)}{bound}. {_cost(one)}")
+        if one.why not in said:
+            console.print(f"   {one.why}")
         console.print(f"   {command}")
+        said |= {limit, one.why}
 
 
 def _worth(one: Advice) -> str:
     if one.exact:
         return f"{number(one.bound)} more on these queries"
-    return f"at most {number(one.bound)} more, such changes usually bring about {number(one.expected)}"
+    return f"usually about {number(one.expected)} more"
 
 
 def _cost(one: Advice) -> str:

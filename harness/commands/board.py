@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.board import page, runs
+from harness.board import expected, page, runs
 from harness.board.board import Board, assembled
 from harness.board.choice import Asked
 from harness.board.leaderboard import ALPHA, Part, Row
@@ -46,7 +46,8 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         found = runs.read(tracker, Asked.of(config), Path(folder))
         found = replace(found, notes=(*notes, *found.notes))
         with stage("comparing the runs"):
-            one = assembled(found, tracker, Path(folder))
+            whole = config["runs"] is None
+            one = assembled(found, tracker, Path(folder), expected.of_board(tracker, found, whole))
         output.parent.mkdir(parents=True, exist_ok=True)
         write_text(output, page.html(one))
     peeks = tracker.count_private_view(one.experiment)
@@ -92,7 +93,7 @@ def _document(one: Board) -> dict[str, Any]:
         "recommended": {"run_id": ids[pick.run], "reason": pick.reason.en, "instead": instead},
         "not_told_apart": [ids[row.run] for row in one.leaderboard.tied],
         "facts": [fact.en for fact in one.leaderboard.facts],
-        "luck": found["luck"],
+        "expected": found["expected"],
         "notes": [*runs.notes, *found["notes"]],
     }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from harness.board.expected import Expected, shown_of_run
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.evaluation.measures import of_spans
@@ -61,9 +62,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows whose objectives compare, the best first; or those without an objective, the latest first."""
+    """Rows whose objectives compare, the best first; or those without an objective, the latest first.
+
+    expected: of the best run on new queries; None if unknown.
+    """
 
     rows: Sequence[Row]
+    expected: Expected | None = None
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -121,12 +126,14 @@ class Group:
             status = [] if ended else [row.run.status]
             cells.append([*score, *status, _in_words(row, differs), _age(row.run.began), row.run.short_id])
         left_out = len(self.rows) - top
-        lines = [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
+        lines = [self.expected.sentence] if self.expected else []
+        lines += [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
         return Section(title, lines, header, cells)
 
     def to_json(self, top: int) -> dict[str, Any]:
         rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
-        about = {"objective": self.measure, "kinds": self.kinds, "queries": self.queries}
+        about: dict[str, Any] = {"objective": self.measure, "kinds": self.kinds, "queries": self.queries}
+        about |= {"expected": self.expected and self.expected.to_json()}
         return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
 
 
@@ -140,7 +147,7 @@ def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             sweep = tracker.run(config["run"])
             title, groups = f"Trials of {sweep.named}", grouped(_trials(tracker, sweep))
         elif (name := _experiment(tracker, config, invocation)) is not None:
-            title, groups = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
+            title, groups = f"Experiment {name!r}", _expecting(tracker, grouped(_rows(tracker.runs(name, {}))))
         else:
             return _show_experiments(tracker, config, Place.of(config, invocation))
     top = config["top"]
@@ -209,6 +216,15 @@ def grouped(rows: Sequence[Row]) -> list[Group]:
     groups = [Group(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
     rest = [row for row in rows if not row.objective]
     return [*groups, *([Group(rest)] if rest else [])]
+
+
+def _expecting(tracker: Tracker, groups: Sequence[Group]) -> list[Group]:
+    """The groups with what to expect of the best run of each."""
+    found = []
+    for group in groups:
+        shown = group.rows[0].shown
+        found.append(replace(group, expected=shown_of_run(tracker, shown, group.measure) if group.measure else None))
+    return found
 
 
 def _value(row: Row) -> float:

@@ -11,6 +11,8 @@ import numpy as np
 
 from harness.evaluation.bootstrap import bootstrap_means
 
+ALPHA = 0.05  # two runs differ significantly up to this p
+SEED, RESAMPLES = 0, 10_000  # of a test that is not given others; so many swaps where there are too many to enumerate
 _CELLS = 1 << 22  # swaps in memory at once
 FEW = (
     20  # with fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py)
@@ -108,7 +110,7 @@ def randomisation_test(
     return (as_far + 1) / (resamples + 1), False
 
 
-def sign_flip_test(rows: np.ndarray, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray]:
+def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Randomisation test of M means of differences: (p float64 [M], whether p is exact bool [M]).
 
     rows: differences by query, float64 [M, Q]; NaN does not count. Swapping the two runs on a query flips the sign of

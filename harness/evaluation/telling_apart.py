@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.evaluation.power import MOST, FlipTest, Population
-from harness.evaluation.significance import FEW, Difference, differences
+from harness.evaluation.significance import FEW, RESAMPLES, SEED, Difference, differences
 
 TIMES = (0.5, 1, 2, 4)  # how many times today's queries the table goes through
 _ROUNDING = 1e-12  # of the greatest difference: a spread up to it is none
-SEED, RESAMPLES = 0, 10_000  # of the test and the interval of the observed difference, as in `harness compare`
 
 
 @dataclass(frozen=True)

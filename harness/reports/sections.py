@@ -40,12 +40,16 @@ class Section:
 def show(console: Console, title: str, sections: Sequence[Section]) -> None:
     console.print(f"{title}\n")
     for section in sections:
-        console.print(section.title, style="bold")
-        for line in section.lines:
-            console.print(f"  {line}")
-        if section.rows:
-            console.print(_table(section.header, section.rows, console.width))
-        console.print()
+        show_one(console, section)
+
+
+def show_one(console: Console, section: Section) -> None:
+    console.print(section.title, style="bold")
+    for line in section.lines:
+        console.print(f"  {line}")
+    if section.rows:
+        console.print(_table(section.header, section.rows, console.width))
+    console.print()
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Table:

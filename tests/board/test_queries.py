@@ -16,7 +16,7 @@ from harness.board.queries import BLOCK, DEPTH, DETAILED, Collected, details
 from harness.board.runs import LOSSES, BoardRun, BoardRuns
 from harness.data.dataset import Dataset
 from harness.tracking.tracker import LoggedRun, NoFile
-from retrievers.base import BadInput, Document, Qrels, Query, Turn
+from retrievers.base import Document, Qrels, Query, Turn
 
 IDS = ("3", "7")
 DATASET = Dataset(

@@ -39,7 +39,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "commands/export/model.py:load": VERIFIED,
     "commands/sweep/auto/budget.py:StepLog.note": "writes",
     "commands/sweep/definition.py:Sweep.open_study": "format `study`",
-    "commands/sweep/optimism.py:_scores": "format `scores.csv`",
+    "commands/sweep/expected.py:_of_trials": "format `scores.csv`",
     "commands/sweep/trials.py:Jobs.__call__": SAME,
     "commands/sweep/trials.py:run_job": SAME,
     "commands/sweep/work.py:dataset_of": "parses an argument",

@@ -16,14 +16,13 @@ from harness.board.plateau import plateau
 from harness.board.varied import varied
 from harness.config.text import counted
 from harness.evaluation.score_table import read_table
-from harness.evaluation.significance import sign_flip_test
+from harness.evaluation.significance import ALPHA, sign_flip_test
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
 
 MOST = 100  # runs whose scores by query are read, the best first
 SCORES = "scores.csv"
-FLIPS = 10_000  # of the randomisation test
 KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
 
 
@@ -96,13 +95,21 @@ def edges(own: Mapping[str, str], evidence: Evidence, others: Others) -> list[Be
     return found
 
 
-def untold(evidence: Evidence, others: Others) -> LoggedRun | None:
+@dataclass(frozen=True)
+class Untold:
+    """A run that the queries do not tell from another. p: of the pair alone."""
+
+    run: LoggedRun
+    p: float
+
+
+def untold(evidence: Evidence, others: Others) -> Untold | None:
     """The best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)
         if gaps.any():
-            (p,), _ = sign_flip_test(gaps[None], 0, FLIPS)
-            return run if p > 0.05 else None
+            (p,), _ = sign_flip_test(gaps[None])
+            return Untold(run, float(p)) if p > ALPHA else None
     return None
 
 

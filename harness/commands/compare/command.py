@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.board.expected import of_run
 from harness.commands.compare import on_board, page, pasted, retrieval_runs, task_runs, web_page
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
@@ -53,6 +54,8 @@ class RetrievalComparer:
     def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
         runs = retrieval_runs.read(tracker, choice.labelled, folder)
         comparison = retrieval_runs.comparison(runs, settings).with_notes(choice.notes)
+        best = max(comparison.runs, key=lambda one: one.metrics[settings.metric]).run
+        comparison = replace(comparison, expected=of_run(tracker, best, settings.metric, settings.select_on))
         html = on_board.html(comparison, runs, tracker, folder, settings)  # while its downloads are there
         return Report(comparison, partial(page.run_sections, comparison), lambda: html)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from harness.board.expected import Expected
 from harness.commands.compare.unjudged import Unjudged
 from harness.evaluation.leaderboard import Score, leaderboards
 from harness.evaluation.objective import Kind
@@ -302,6 +303,7 @@ class Comparison:
     verdicts:    one sentence per pair. notes: what a reader must know besides.
     differences: one per pair and measure. splits: the same by part. changed: the largest differences of each pair.
     shake_up:    None if a part is empty, or if the runs have different public parts.
+    expected:    on new queries of the best run of the experiment, if it is among these; None if unknown.
     """
 
     noun: ClassVar[str]  # what is compared, in the plural
@@ -317,6 +319,7 @@ class Comparison:
     splits: Sequence[PartDifference]
     changed: Sequence[Changed]
     shake_up: ShakeUp | None
+    expected: Expected | None = None
 
     @property
     def several(self) -> bool:
@@ -343,6 +346,7 @@ class Comparison:
             self.unit: self.count,
             "judged_on": "private" if self.judges else "all",
             "verdicts": [*self.verdicts],
+            "expected": self.expected and self.expected.to_json(),
             "notes": [*self.notes],
             "runs": [run.to_json() for run in self.runs],
             "differences": [one.difference_json() for one in self.differences],

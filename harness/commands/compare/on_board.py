@@ -38,7 +38,7 @@ def board(
     derived = Derived(tracker, folder)
     found = of_tables(settings.metric, settings.select_on, placed, derived, comparison.notes)
     drawn = figures.run_figures(comparison)
-    return assembled(found, tracker, folder, page.run_tables(comparison), drawn)
+    return assembled(found, tracker, folder, comparison.expected, page.run_tables(comparison), drawn)
 
 
 def _score(run: ComparedRun, settings: Settings) -> Objective:

@@ -196,7 +196,8 @@ def _board(board: Board | None) -> list[str]:
 
 
 def _verdict(comparison: Comparison) -> Section:
-    return Section("Verdict", [*comparison.verdicts, *comparison.notes], figures=["shake_up"])
+    expected = [comparison.expected.sentence] if comparison.expected else []
+    return Section("Verdict", [*comparison.verdicts, *expected, *comparison.notes], figures=["shake_up"])
 
 
 def _differences(

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.board.expected import shown_of_run
 from harness.commands.export.ledger import Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
 from harness.pipeline.cache import Cache
 from harness.pipeline.stores import open_cache
 from harness.reports import terminal
+from harness.reports.markup import interval
 from harness.reports.next_steps import Place
 from harness.tracking.logged_run import in_full
 from harness.tracking.ranking import SCORED, chosen, settled
@@ -55,7 +57,10 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
         ledger.settle(tracker)
         submission = ledger.submissions()[line["sha256"]]
-    document = {name: line[name] for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")} | {
+    expected = shown_of_run(tracker, run, line["metric"], config["select_on"])
+    document: dict[str, Any] = {
+        name: line[name] for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")
+    } | {
         "submission": str(target),
         "written": not there,
         kind.unit: valid.count,
@@ -63,6 +68,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "number": submission.number,
         "new": submission.exports[0] == line,
         "model": None,
+        "expected": expected and expected.to_json(),
     }
     if config["model"]:
         document["model"] = log_model(tracker, run, valid, _cache(config), _model_name(config, run))
@@ -80,8 +86,12 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def _show(
     console: Console, document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str, place: Place
 ) -> None:
-    score = "not scored" if document["value"] is None else f"{document['value']:.4f}, {document['kind']}"
+    ends = interval(document["low"], document["high"], absent="")
+    value = f"{document['value']:.4f}{f' (95 % interval {ends})' if ends else ''}" if document["kind"] else ""
+    score = f"{value}, {document['kind']}" if value else "not scored"
     console.print(f"Run {run.named}, {document['metric']} {score}: {document[unit]} {unit}, valid.")
+    if expected := document["expected"]:
+        console.print(expected["sentence"])
     console.print(f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}")
     console.print(f"Provenance: {document['provenance']}")
     if model := document["model"]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.board import page
 from harness.board.board import assembled
 from harness.board.choice import of_runs
+from harness.board.expected import Expected
 from harness.board.runs import of_chosen
 from harness.commands.sweep.execution import Execution, tell
 from harness.commands.sweep.summary import Summary
@@ -33,13 +34,14 @@ def write_boards(execution: Execution, summary: Summary, folder: Path) -> None:
         if len(wanted) < 2:
             continue
         try:
-            write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", _board(execution, wanted))
+            name = f"board{f'-{place}' if part.apart else ''}.html"
+            write_text(folder / name, _board(execution, wanted, part.expected))
         except (BadInput, Unreachable) as error:
             tell([f"There is no board of the trials: {error}"])
 
 
-def _board(execution: Execution, wanted: set[str]) -> str:
-    """The page. wanted: ids of runs."""
+def _board(execution: Execution, wanted: set[str], expected: Expected | None) -> str:
+    """The page. wanted: ids of runs. expected: on new queries, as the end of the sweep says."""
     tracker, settings = execution.tracker, execution.sweep.settings
     logged = tracker.runs(settings["experiment_name"], {}, "FINISHED")  # the latest first
     trials = [run for run in reversed(logged) if run.run_id in wanted]
@@ -47,4 +49,4 @@ def _board(execution: Execution, wanted: set[str]) -> str:
     chosen = of_runs(tracker, trials, objective, settings["select_on"])
     with tempfile.TemporaryDirectory() as downloads:
         runs = of_chosen(tracker, chosen, objective, Path(downloads))
-        return page.html(assembled(runs, tracker, Path(downloads)))
+        return page.html(assembled(runs, tracker, Path(downloads), expected))

@@ -13,7 +13,7 @@ from typing import Any
 from harness.commands.sweep import plan
 from harness.commands.sweep.boards import write_boards
 from harness.commands.sweep.execution import Course, Execution, tell
-from harness.commands.sweep.optimism import optimism_of
+from harness.commands.sweep.expected import expected, replay_of
 from harness.commands.sweep.recommendation import Edge, edges
 from harness.commands.sweep.report import show, write_files
 from harness.commands.sweep.summary import Summary
@@ -78,7 +78,7 @@ class Ending:
             raise SystemExit(1)
 
     def _summary(self, complete: bool) -> Summary:
-        """complete: whether all trials are over; the optimism of fewer would mean nothing."""
+        """complete: whether all trials are over; of fewer, nothing can be expected."""
         execution = self.execution
         sweep, results = execution.sweep, execution.results
         summary = Summary(
@@ -99,16 +99,15 @@ class Ending:
         return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
     def _judged(self, summary: Summary) -> Summary:
-        """The summary of trials that compare, with their optimism and the edges that it pays to go beyond."""
+        """The summary of trials that compare, with what to expect of the best, and the edges to go beyond."""
         execution, best = self.execution, summary.best
         if best is None:
             return summary
         sweep, context = execution.sweep, execution.context
-        luck = None
-        if not summary.automatic:  # its score on unseen queries says more, and counts what its own choices have seen
-            luck = optimism_of(summary.results, execution.tracker, context, sweep.settings, best)
+        replay = replay_of(summary.automatic, sweep.sweep_id)
+        found = expected(summary.results, best, execution.tracker, context, sweep.settings, replay)
         beyond = [edge for edge in edges(summary.points, best, sweep.intervals) if self._possible(summary, edge)]
-        return replace(summary, optimism=luck, edges=beyond)
+        return replace(summary, expected=found, edges=beyond)
 
     def _possible(self, summary: Summary, edge: Edge) -> bool:
         """Whether the best trial could run with the value beyond the edge."""

@@ -67,8 +67,7 @@ def _show_ranking(console: Console, summary: Summary) -> None:
         console.print(f"{more:,} more in trials.csv")
     if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
         console.print("* reused: a run that was there before")
-    luck = [summary.optimism.sentence()] if summary.optimism else []
-    for text in [*summary.notes, *luck, *(summary.automatic.lines() if summary.automatic else [])]:
+    for text in [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]:
         console.print(text)
     if len(summary.objectives) > 1:
         console.print("Pareto front:", style="bold")

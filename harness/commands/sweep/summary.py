@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.board.optimism import Optimism
+from harness.board.expected import Expected
 from harness.commands.sweep.auto.outcome import Automatic
 from harness.commands.sweep.groups import System, best_by_mean, cut_in_different_ways, split, systems
 from harness.commands.sweep.plan import Trial, swept_values
@@ -38,7 +38,7 @@ class Summary:
     systems: what the groups were tried with, where there are groups.
     objectives: the first one ranks the trials, by the objective of their runs: out of fold if something was learnt,
         over the public part with select_on=public.
-    optimism: how much of the best score is luck, if that is known.
+    expected: what to expect on new queries, of the best run of the experiment that compares with the best trial.
     automatic: of an automatic sweep that is over: how its procedure does on queries that it has not seen.
     """
 
@@ -50,7 +50,7 @@ class Summary:
     skipped: Collection[str]
     objectives: Sequence[Objective]
     select_on: str = "all"
-    optimism: Optimism | None = None
+    expected: Expected | None = None
     automatic: Automatic | None = None
     apart: Mapping[str, str] = field(default_factory=dict)
     groups: Sequence[Summary] = ()
@@ -116,6 +116,16 @@ class Summary:
             return self._notes_on_groups()
         tie = [self.recommended.reason] if self.recommended and self.recommended.reason else []
         return [*tie, *(edge.note for edge in self.edges), *self._notes_on_cuts(), *self._notes_on_labels()]
+
+    @property
+    def expectation(self) -> list[str]:
+        """What to expect on new queries, in sentences; of another run where that is the best of the experiment."""
+        one = self.expected
+        if one is None:
+            return []
+        own = {result.run_id for result in self.results.values()}
+        before = f"The best run of the experiment is another one, {short_id(one.run_id or '')}: {one.best:.4f}."
+        return [*([] if one.run_id in own else [before]), one.sentence]
 
     def _notes_on_labels(self) -> list[str]:
         """What the best trial's value is worth where labels come partly from a model."""
@@ -244,10 +254,11 @@ class Summary:
         return columns
 
     def parent_metrics(self) -> dict[str, float]:
-        """The metrics of the parent run: those of the best trial, its optimism, and the counts."""
+        """The metrics of the parent run: those of the best trial, what to expect, and the counts."""
         metrics = dict(self.results[self.best].metrics) if self.best is not None else {}
-        if self.optimism:
-            metrics |= {f"optimism/{name}": getattr(self.optimism, name) for name in ("luck", "unseen")}
+        if one := self.expected:
+            ends = {name: getattr(one, name) for name in ("value", "low", "high")}
+            metrics |= {f"expected/{name}": value for name, value in ends.items() if not np.isnan(value)}
         if self.automatic:
             metrics |= self.automatic.metrics()
         if system := best_by_mean(self.systems):
@@ -289,8 +300,8 @@ class Summary:
             f"run {short_id(self.results[best].run_id or '')}."
         )
         listed = f"[The runs, best first]({page})." if page else ""
-        luck = self.optimism.sentence() if self.optimism else self.automatic.note() if self.automatic else ""
-        return " ".join(filter(None, [note, listed, *self.notes, luck]))
+        of_procedure = self.automatic.note() if self.automatic else ""
+        return " ".join(filter(None, [note, listed, *self.expectation, *self.notes, of_procedure]))
 
     def to_json(self) -> dict[str, Any]:
         failed = [number for number, result in self.results.items() if result.status == "FAILED"]
@@ -317,7 +328,7 @@ class Summary:
             "top": [self._trial(number) for number in self.finished[:SHOWN]],
             "tied": list(self.recommended.tied) if self.recommended else [],
             "notes": self.notes,
-            "optimism": self.optimism.to_json() if self.optimism else None,
+            "expected": self.expected.to_json() if self.expected else None,
             "front": [self._trial(number) for number in self.front] if len(self.objectives) > 1 else None,
         }
 

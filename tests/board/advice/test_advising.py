@@ -198,7 +198,7 @@ def test_numbers_that_are_best_at_the_end_go_on():
 
 def test_runs_that_the_queries_do_not_tell_apart():
     near = Others([run(1, 0.2)], np.array([[1, 0, 0.2, 0, 0]]))  # two differences of five: no test can be sure
-    assert untold(evidence(), near) == near.runs[0]
+    assert untold(evidence(), near).run == near.runs[0]
     assert untold(evidence(), Others([run(1, 0.2)], VALUES[None])) is None  # the same lists
     assert untold(evidence(), Others([], np.zeros((0, 5)))) is None
 

@@ -363,7 +363,7 @@ def test_data_sets_are_ranked_apart(tracked, other):
         assert group["apart"] == {"dataset.path": name}
         assert {row["run_id"] for row in group["top"]} == set(own)
         assert group["best"]["value"] == max(values[run_id] for run_id in own)
-        assert group["optimism"]["trials"] == 2
+        assert group["expected"]["runs"] == 2
         # The best of each is logged in full, and each has a view of its own.
         assert "ceiling/oracle_rerank" in client.get_run(group["best"]["run_id"]).data.metrics
         experiment = client.get_experiment_by_name("e")
@@ -629,10 +629,10 @@ def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(tracked, tokenize
     low, high = auto["objective_low"], auto["objective_high"]
     assert [low, high] in [row["interval"] for row in found["top"]]
     assert low < values[1] < high
-    assert found["optimism"]["best"] == pytest.approx(values[chosen])
+    assert found["expected"]["best"] == pytest.approx(values[chosen])
     parent = client.get_run(found["run_id"]).data
-    assert parent.metrics["optimism/luck"] == found["optimism"]["luck"] > 0
-    assert found["optimism"]["sentence"] in parent.tags["mlflow.note.content"]
+    assert parent.metrics["expected/value"] == found["expected"]["value"] <= values[chosen]
+    assert found["expected"]["sentence"] in parent.tags["mlflow.note.content"]
 
 
 def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(tracked, tracker):
@@ -646,14 +646,14 @@ def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(t
     assert not [name for one in metrics.values() for name in one if "private/" in name]
     assert {row["kind"] for row in found["top"]} == {"public"}
     assert all(low < row["value"] < high for row in found["top"] for low, high in [row["interval"]])
-    optimism = found["optimism"]
-    assert (optimism["queries"], optimism["private"]) == (24, 36)
-    assert optimism["best"] == pytest.approx(public[best])
+    expected = found["expected"]
+    assert (expected["how"], expected["private"]) == ("private", 36)
+    assert expected["best"] == pytest.approx(public[best])
     [chosen] = [run for run in runs(sweep__id=found["sweep_id"]) if run.run_id == found["best"]["run_id"]]
     private = in_full(tracker, chosen).metrics["private/modified_map_at_3"]
-    assert optimism["unseen"] == pytest.approx(private)
+    assert expected["value"] == pytest.approx(private)
     assert found["private_peeks"] == 1
-    assert client.get_run(found["run_id"]).data.metrics["optimism/unseen"] == optimism["unseen"]
+    assert client.get_run(found["run_id"]).data.metrics["expected/value"] == expected["value"]
 
 
 @pytest.mark.slow
@@ -689,14 +689,14 @@ def test_looks_at_private_scores_are_counted(tracked):
 
 
 @pytest.mark.slow
-def test_luck_counts_all_trials_whichever_sweep_ran_them(tracked):
+def test_what_to_expect_counts_all_runs_whichever_sweep_made_them(tracked):
     """A result of another sweep has the trial number of that sweep, so that two trials may have number 0."""
     harness, _, _ = tracked
     words = (*TOY, "gate=score", "format=json")
-    assert harness("sweep", *words, "gate.threshold=0,1").json["optimism"]["trials"] == 2
-    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
-    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["optimism"]["trials"] == 4
-    assert harness("sweep", *words, "gate.threshold=99").json["optimism"] is None
+    assert harness("sweep", *words, "gate.threshold=0,1").json["expected"]["runs"] == 2
+    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["expected"]["runs"] == 4
+    assert harness("sweep", *words, "gate.threshold=99,98,0,1").json["expected"]["runs"] == 4
+    assert harness("sweep", *words, "gate.threshold=99").json["expected"]["runs"] == 4
 
 
 @pytest.mark.slow
@@ -715,12 +715,13 @@ def test_a_swept_seed_deals_the_folds_as_well(harness):
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["abstention_f1", "abstention_auroc"])
 def test_an_objective_that_is_no_mean_of_the_same_queries(tracked, objective):
-    """Its luck cannot be computed from scores by query; the sweep works all the same."""
+    """What to expect cannot be computed from scores by query; the sweep works all the same."""
     harness, _, _ = tracked
     words = ("gate=score", "gate.threshold=0,1,3", f"metrics=[modified_map@3,{objective}]", f"objective={objective}")
     done = harness("sweep", *SAMPLE, *words)
     assert done.code == 0, done.err
-    assert done.json["optimism"] is None or done.json["optimism"]["best"] == pytest.approx(done.json["best"]["value"])
+    expected = done.json["expected"]
+    assert expected is None or expected["best"] == pytest.approx(done.json["best"]["value"])
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.board.optimism import Optimism
+from harness.board.expected import Expected
 from harness.commands.sweep import report
 from harness.commands.sweep.plan import Trial
 from harness.commands.sweep.report import show, watch, write_files
@@ -234,7 +234,7 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     assert [system.mean for system in found.systems] == pytest.approx([0.55, 0.5])
     assert found.groups[0].axes() == {"k": [1.0, 2.0]}
     document = found.to_json()
-    assert (document["best"], document["top"], document["optimism"]) == (None, [], None)
+    assert (document["best"], document["top"], document["expected"]) == (None, [], None)
     assert [group["best"]["trial"] for group in document["groups"]] == [0, 3]
     assert [group["apart"] for group in document["groups"]] == [{"set": "A"}, {"set": "B"}]
     metrics = found.parent_metrics()
@@ -502,17 +502,21 @@ def test_looks_at_private_scores():
     assert public(["FAILED"]).private_views == summary(["FAILED"], MAP).private_views == 0
 
 
-def test_luck_is_reported_with_the_best_trial():
-    luck = Optimism("map@3", 2, 60, 0.9, 0.05, 0.8, 0)
-    found = dataclasses.replace(summary([RANKED, PLAIN], MAP), optimism=luck)
+def test_what_to_expect_is_reported_with_the_best_trial():
+    plain = summary([RANKED, PLAIN], MAP)
+    expected = Expected("map@3", plain.results[0].run_id, 0.9, 0.8, 0.7, 0.85, "replay", 2, 2)
+    found = dataclasses.replace(plain, expected=expected)
     metrics = found.parent_metrics()
-    assert (metrics["optimism/luck"], metrics["optimism/unseen"]) == (0.05, 0.8)
-    assert luck.sentence() in found.parent_tags({})["mlflow.note.content"]
-    assert found.to_json()["optimism"] == luck.to_json()
-    assert luck.sentence() in shown(found).replace("\n", " ").replace("  ", " ")
-    without = summary([RANKED], MAP)
-    assert without.to_json()["optimism"] is None
-    assert not [name for name in without.parent_metrics() if "optimism" in name]
+    assert [metrics[f"expected/{name}"] for name in ("value", "low", "high")] == [0.8, 0.7, 0.85]
+    assert expected.sentence in found.parent_tags({})["mlflow.note.content"]
+    assert found.to_json()["expected"] == expected.to_json()
+    said = " ".join(shown(found).split())
+    assert expected.sentence in said
+    assert "another one" not in said
+    other = dataclasses.replace(found, expected=dataclasses.replace(expected, run_id="0123456789abcdef"))
+    assert "The best run of the experiment is another one, 01234567: 0.9000." in " ".join(shown(other).split())
+    assert plain.to_json()["expected"] is None
+    assert not [name for name in plain.parent_metrics() if "expected" in name]
 
 
 def test_with_select_on_public_the_views_of_private_scores_are_reported():

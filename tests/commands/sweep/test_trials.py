@@ -9,9 +9,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.board.expected import Replay
 from harness.commands.sweep import trials, work
-from harness.commands.sweep.optimism import optimism_of
+from harness.commands.sweep.expected import expected
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
+from harness.data.files import sha256_of
+from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import ShownLists, averaged, score
 from harness.evaluation.split import Split
@@ -309,49 +312,60 @@ def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
     place.mkdir(parents=True)
     held_out = None if oof_wrong is None else averaged([of(oof_wrong)], Split())
     (place / "scores.csv").write_text(table_text(of(wrong), held_out), "utf-8")
-    return Result(number, f"key{number}", None, "FINISHED")
+    objective = Objective("modified_map@3", 1 - len(wrong if oof_wrong is None else oof_wrong) / 20)
+    hashes = json.dumps({"scores.csv": sha256_of(place / "scores.csv")})
+    return Result(number, f"key{number}", None, "FINISHED", objective=objective, hashes=hashes)
 
 
-SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0}
+SETTINGS = {"objective": "modified_map@3", "select_on": "all", "seed": 0, "experiment_name": "e"}
 
 
-def luck(folder, results, **settings):
+def expecting(folder, results, **settings):
     numbered = {result.number: result for result in results}
-    return optimism_of(numbered, NoTracker(), context(folder), SETTINGS | settings)
+    return expected(numbered, results[0].number, NoTracker(), context(folder), SETTINGS | settings)
 
 
-def test_luck_is_judged_by_the_scores_that_trials_left(tmp_path):
-    results = [scored(tmp_path, 0, {"q1", "q2"}), scored(tmp_path, 1, {"q3"}), scored(tmp_path, 2, {"q4", "q5"})]
-    found = luck(tmp_path, [*results, Result(3, "key3", None, "FAILED"), Result(4, "", None, "KILLED")])
-    assert (found.trials, found.queries, found.private) == (3, 20, 0)
+def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
+    results = [scored(tmp_path, 1, {"q3"}), scored(tmp_path, 0, {"q1", "q2"}), scored(tmp_path, 2, {"q4", "q5"})]
+    found = expecting(tmp_path, [*results, Result(3, "key3", None, "FAILED"), Result(4, "", None, "KILLED")])
+    assert (found.runs, found.how, found.alone, found.run_id) == (3, "choice", True, None)
     assert found.best == pytest.approx(19 / 20)
-    public = luck(tmp_path, results, select_on="public")
-    assert (public.queries, public.private) == (8, 12)
+    public = expecting(tmp_path, results, select_on="public")
+    assert (public.how, public.private) == ("private", 12)
+    replayed = expected(
+        {one.number: one for one in results}, 1, NoTracker(), context(tmp_path), SETTINGS, Replay("s", 1, 0.5)
+    )
+    assert (replayed.how, replayed.runs, replayed.of) == ("replay", 3, 3)
 
 
 def test_a_fitted_trial_is_judged_by_what_it_scores_out_of_fold(tmp_path):
-    results = [scored(tmp_path, 0, set(), oof_wrong={"q1", "q2", "q3"}), scored(tmp_path, 1, {"q4"})]
-    found = luck(tmp_path, results)
-    assert found.best == pytest.approx(19 / 20)
+    results = [scored(tmp_path, 1, {"q4"}), scored(tmp_path, 0, set(), oof_wrong={"q1", "q2", "q3"})]
+    found = expecting(tmp_path, results)
+    assert found.value <= 19 / 20
 
 
 def test_trials_of_the_same_key_are_one(tmp_path):
     first = scored(tmp_path, 0, {"q1"})
-    assert optimism_of({0: first, 1: first}, NoTracker(), context(tmp_path), SETTINGS) is None
+    assert expected({0: first, 1: first}, 0, NoTracker(), context(tmp_path), SETTINGS) is None
 
 
-def test_what_cannot_be_compared_has_no_luck(tmp_path):
+def test_of_what_cannot_be_compared_nothing_is_expected(tmp_path):
     results = [scored(tmp_path, 0, {"q1"}), scored(tmp_path, 1, {"q2"}, ids=tuple(QRELS.grades)[1:])]
-    assert luck(tmp_path, results) is None  # other queries
-    assert luck(tmp_path, results[:1]) is None
-    assert luck(tmp_path, []) is None
+    assert "scored on different queries" in expecting(tmp_path, results).reason
+    assert expecting(tmp_path, results[:1]) is None
+    (tmp_path / "trials" / "0" / "scores.csv").write_text("edited")
+    assert "has changed since the run logged it" in expecting(tmp_path, results).reason
 
 
 @pytest.mark.local
-def test_runs_of_an_earlier_version_have_no_scores_by_query(handed, runs, tmp_path):
+def test_a_run_without_scores_by_query_is_named(handed, runs, tmp_path):
     [(job, mine)] = handed(*GRID)
     found = {result.number: result for result in run_job(job, mine)}
     runs()
-    assert optimism_of(found, runs.tracker, mine, SETTINGS).trials == 3
+    best = max(found.values(), key=lambda one: one.objective.value).number
+    names = SETTINGS | {"experiment_name": runs.tracker.run(found[best].run_id).experiment}
+    assert expected(found, best, runs.tracker, mine, names).runs == 3
     next((tmp_path / "outputs" / "artifacts").rglob("scores.csv")).unlink()
-    assert optimism_of(found, runs.tracker, mine, SETTINGS) is None
+    left = expected(found, best, runs.tracker, mine, names)
+    assert left.how == "unknown"
+    assert "What to expect on new queries is unknown: Run " in left.sentence

@@ -103,16 +103,13 @@ class Procedure:
     def sentence(self) -> str:
         """What the numbers mean, for people."""
         interval = "" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})"
-        luck = f"The winner's own value is {self.winner:.4f}"
-        if self.winner - self.value > 0.0005:
-            luck += f", too good by about {self.winner - self.value:.4f}, since the same labels chose it"
         than = "better" if self.difference >= 0 else "worse"
         apart = f"{abs(self.difference):.4f} {than} than {self.baseline_words} ({self.baseline:.4f})"
         if not math.isnan(self.p):
             apart += f", 95 % interval {self.difference_low:+.3f} to {self.difference_high:+.3f}, p = {self.p:.2g}"
         return (
             f"On queries that it has not seen, this procedure scores {self.objective} {self.value:.4f}{interval}: "
-            f"{apart}. {luck}."
+            f"{apart}."
         )
 
     def to_json(self) -> dict[str, Any]:
