@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from harness.board.board import Board
 
 TEMPLATE = TEMPLATES / "board.html"
+
+
+def is_board(path: Path) -> bool:
+    """Whether a file is a page that `html` has made, by its beginning."""
+    with path.open("rb") as file:
+        start = file.read(8192)
+    return start.startswith(b"<!DOCTYPE html>") and b"<title>Board</title>" in start
 
 
 def html(board: Board) -> str:

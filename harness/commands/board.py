@@ -27,6 +27,7 @@ from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
 from harness.tracking.tracker import refusal
+from retrievers.base import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +42,8 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if not tracker.keeps_files:
         raise refusal(tracker, "keeps no runs for a board")
     output = Path(config["output"]).absolute()
+    if output.exists() and not (output.is_file() and page.is_board(output)):
+        raise BadInput(f"output={config['output']} is there already, and not a board. Name another file for the page.")
     with tempfile.TemporaryDirectory() as folder:
         config, notes = settled(tracker, config)
         found = runs.read(tracker, Asked.of(config), Path(folder))

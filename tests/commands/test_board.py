@@ -51,6 +51,18 @@ def test_the_board_of_an_experiment(harness, runs, tmp_path):
     assert not list((tmp_path / "outputs").glob("*.tmp"))
 
 
+def test_only_a_board_is_replaced(harness, runs, tmp_path):
+    page, mine = tmp_path / "outputs" / "board.html", tmp_path / "mine.html"
+    for _ in range(2):
+        assert harness(*BOARD).code == 0
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+    mine.write_text("<!DOCTYPE html>\n<title>Mine</title>")
+    for place in ("mine.html", "outputs"):
+        done = harness(*BOARD, f"output={place}")
+        assert (done.code, f"output={place} is there already, and not a board" in done.err) == (2, True)
+    assert mine.read_text() == "<!DOCTYPE html>\n<title>Mine</title>"
+
+
 def test_what_people_and_papers_read(harness, runs):
     said = harness("board", "experiment_name=e", f"runs=[{runs[0][:8]},{runs[1][:8]}]", "output=mine/b.html")
     assert "Experiment 'e': 2 runs by modified_map@3, in sample, 3 queries" in said.out
