@@ -232,13 +232,13 @@ def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
         return code
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
     if debug:
-        traceback.print_exc()
+        _print_error(traceback.format_exc().rstrip())
     if message := explain(error, command, words):
         _print_error(message)
         return 2
     if not (message := failure(error)):
         if not debug:
-            traceback.print_exc()
+            _print_error(traceback.format_exc().rstrip())
         message = f"{type(error).__name__}: {error}"
     _print_error(f"harness {command} failed: {message}")
     if isinstance(error, OSError) and error.filename is None:
@@ -295,4 +295,6 @@ def _overview() -> str:
 
 
 def _print_error(message: str) -> None:
-    print(message, file=sys.stderr)  # noqa: T201
+    from retrievers.redaction import redacted
+
+    print(redacted(message), file=sys.stderr)  # noqa: T201

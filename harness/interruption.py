@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.05  # before an interruption is repeated
+ENDING_SECONDS = 3.0  # that a command has to end before a second Ctrl-C interrupts its end: the run would stay RUNNING
 
 
 class Terminated(KeyboardInterrupt):
@@ -17,6 +20,7 @@ class Terminated(KeyboardInterrupt):
 
 
 _received: list[int] = []  # numbers of signals
+_ending_since = [-math.inf]  # when the last of them came, by the monotonic clock
 
 
 def listen() -> None:
@@ -27,9 +31,11 @@ def listen() -> None:
         if os.getpid() != listener:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        if number == signal.SIGTERM and number in _received:
+        ending = time.monotonic() - _ending_since[0] < ENDING_SECONDS
+        if _received and (ending or (number == signal.SIGTERM and number in _received)):
             return  # the command is ending because of the first one
         _received.append(number)
+        _ending_since[0] = time.monotonic()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def unraisable(lost: Any) -> None:
@@ -37,6 +43,7 @@ def listen() -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt) or not _received:
             plain_hook(lost)
             return
+        _ending_since[0] = -math.inf
         again = threading.Timer(AGAIN_SECONDS, os.kill, [os.getpid(), _received.pop()])
         again.daemon = True
         again.start()

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -202,7 +203,28 @@ def _found_by_text(subject: Subject) -> None:
 def _same(one: Ranking, other: Ranking, what: str) -> None:
     for row, query_id in enumerate(one.query_ids):
         first, second = one.row(row), other.row(row)
-        assert first == second, f"the lists {what} differ for query {query_id:.60}: {first[:3]} and {second[:3]}"
+        assert first == second, f"the lists {what} differ for query {query_id:.60}{_difference(first, second)}"
+
+
+_Hit = tuple[str, float]
+
+
+def _difference(first: Sequence[_Hit], second: Sequence[_Hit]) -> str:
+    """The first place where two lists differ, and what such a difference usually comes from."""
+    pairs = enumerate(zip_longest(first, second), start=1)
+    place, (one, other) = next((place, hits) for place, hits in pairs if hits[0] != hits[1])
+    shown = f", first at place {place}: {_hit(one)} and {_hit(other)}. "
+    if one is None or other is None:
+        return f"{shown}One list ends there: a search may have been cut off, such as by a time limit."
+    if one[1] == other[1]:
+        return f"{shown}Their scores are equal: order ties by a rule that always holds, such as by id."
+    if one[0] == other[0]:
+        return f"{shown}Its score changes: does it depend on k, on the other results, or on chance?"
+    return f"{shown}An approximate index, such as HNSW, finds different documents: search exactly, or with more effort."
+
+
+def _hit(hit: _Hit | None) -> str:
+    return f"{hit[0]!r:.60} with {hit[1]!r}" if hit else "nothing"
 
 
 KNOWN_QUERIES: dict[str, Rule] = {

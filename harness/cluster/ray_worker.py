@@ -69,6 +69,7 @@ class Worker:
         """("done", the result), or what was wrong and its message: the exceptions of a node stay there."""
         from harness.progress import told
         from retrievers.base import BadInput, Failed
+        from retrievers.redaction import redacted
 
         self._fraction = 0.0
         try:
@@ -81,9 +82,9 @@ class Worker:
         except OSError as error:
             if error.errno in FULL:
                 return "full", f"{error.filename2 or error.filename or 'a temporary file'}: {error.strerror}"
-            return "broken", traceback.format_exc()
+            return "broken", redacted(traceback.format_exc())
         except Exception:
-            return "broken", traceback.format_exc()
+            return "broken", redacted(traceback.format_exc())
 
     def _count(self, done: int, total: int, unit: str) -> None:
         self._fraction = max(self._fraction, done / max(total, 1))

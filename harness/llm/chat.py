@@ -41,6 +41,7 @@ from retrievers.external.http_client import (
     Unanswered,
     checked_variable,
 )
+from retrievers.redaction import redacted
 
 __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json_value"]
 
@@ -66,8 +67,7 @@ class ChatModel:
                  `json_object` demands JSON, and `text` nothing: the schema is then described in the prompt.
     price:       `input` and `output`, money per million tokens; None: unknown.
     api_key_env: the environment variable that holds the key.
-    timeout:     seconds without data from the endpoint after which an attempt fails.
-    retries:     further attempts after one that failed for a reason that may pass.
+    timeout, retries: as in `http_client.Limits`.
     parallel:    the most requests at a time.
     """
 
@@ -363,9 +363,7 @@ def _completion(reply: http_client.Reply, expected_input: int) -> Completion:
             raise NoAnswer(f"HTTP 400: {reply.quoted()}", final=True) from None
         raise NoAnswer(f"the reply is not a chat completion: {reply.quoted()}") from None
     text = re.sub("[\ud800-\udfff]", "\ufffd", text or str(refusal or ""))  # half characters, which no file can hold
-    for secret in reply.secrets:
-        if len(secret) >= SHORTEST_SECRET:
-            text = text.replace(secret, "[key]")
+    text = redacted(text, SHORTEST_SECRET)
     return Completion(text, finish, _tokens(given), _tokens(taken), expected_input)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from harness import interruption
 from harness.tracking.database import fault, is_damage, uri_of
 from retrievers.base import BadInput, Failed
+from retrievers.redaction import redacted as without_keys
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -212,4 +213,4 @@ def _first_line(error: Exception, uri: str) -> str:
     if parts.scheme in ("http", "https"):
         for secret in (parts.query, parts.path.strip("/"), quote(parts.path.strip("/"))):
             line = line.replace(secret, HIDDEN.strip("/")) if secret else line
-    return line
+    return without_keys(line)

@@ -22,6 +22,7 @@ from harness.tracking.in_progress import Claim, Work
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+from retrievers.redaction import redacted
 
 PAUSE_SECONDS = 1.0  # between two attempts to connect
 
@@ -99,7 +100,8 @@ class LiveRun:
         try:
             if self.folder.is_dir():
                 with suppress(OSError):  # on a full disk
-                    write_text(self.folder / "traceback.txt", "".join(traceback.format_exception(error)))
+                    shown = redacted("".join(traceback.format_exception(error)))
+                    write_text(self.folder / "traceback.txt", shown)
                 if not self.in_store:
                     self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
             self.end(status)

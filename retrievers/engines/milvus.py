@@ -10,7 +10,6 @@ Collections of the harness are named `rh_` and 40 hexadecimal digits, those that
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import logging
@@ -27,8 +26,10 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from retrievers.base import BadInput, Failed
+from retrievers.redaction import redacted, register
 
 URI, TOKEN = "HARNESS_MILVUS_URI", "HARNESS_MILVUS_TOKEN"
+register(TOKEN)
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
 CONNECT = 5.0  # seconds in which a server must answer at first
 PATIENCE = 120.0  # seconds that any other call may take
@@ -64,12 +65,6 @@ class Address:
     place: str
     path: Path | None
     token: str = field(default="", repr=False)
-
-    @property
-    def secrets(self) -> list[str]:
-        """What no message may show: the token, as it is sent and its password alone, the longest first."""
-        sent = base64.b64encode(self.token.encode()).decode()
-        return sorted(filter(None, (self.token, sent, self.token.partition(":")[2])), key=len, reverse=True)
 
     @classmethod
     def from_environment(cls) -> Address:
@@ -130,7 +125,7 @@ class Milvus:
         try:
             yield
         except _rpc_errors(exceptions) as error:
-            reason = _reason(error, self.address)
+            reason = _reason(error)
             if "PERMISSION_DENIED" in reason or "permission deny" in reason:
                 raise BadInput(
                     f"Milvus at {self.address.place} does not allow {what}: {reason}. Ask for the right, or give "
@@ -235,20 +230,18 @@ def _rpc_errors(exceptions: Any) -> tuple[type[Exception], ...]:
     return exceptions.MilvusException, grpc.RpcError, grpc.FutureTimeoutError
 
 
-def _reason(error: Exception, address: Address) -> str:
+def _reason(error: Exception) -> str:
     """What an error says, on one line and without the token."""
     details = getattr(error, "details", None)
     text = str(details() if callable(details) else getattr(error, "message", "") or error)
     code = getattr(error, "code", None)
     name = getattr(code() if callable(code) else code, "name", "")
-    for secret in address.secrets:
-        text = text.replace(secret, "…")
-    return " ".join(f"{name} {text}".split())[:400].rstrip(" .")
+    return redacted(" ".join(f"{name} {text}".split()))[:400].rstrip(" .")
 
 
 def _problem(address: Address, error: Exception) -> Exception:
     """Why there is no connection to a server."""
-    reasons = " ".join(_reason(one, address) for one in _causes(error))
+    reasons = " ".join(_reason(one) for one in _causes(error))
     if "UNAUTHENTICATED" in reasons:
         wrong = "is wrong" if address.token else "is not set"
         return BadInput(f"Milvus at {address.place} wants a user: {TOKEN} {wrong}. Give user:password, or a key.")

@@ -30,6 +30,7 @@ from retrievers.external.http_client import (
     checked_variable,
 )
 from retrievers.external.json_shapes import Missing, Place, filled, filled_address, names_in
+from retrievers.external.quoting import shown
 
 _SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in names of parameters
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -164,7 +165,7 @@ class HttpRetriever:
         for doc_id in row.scores:
             if doc_id not in self._known:
                 raise NoAnswer(
-                    f"the result {doc_id!r} is none of the {len(self._known):,} documents of the corpus. Does "
+                    f"the result {shown(doc_id)} is none of the {len(self._known):,} documents of the corpus. Does "
                     f"ids={self._shape.ids.text} lead to the corpus's ids, and does the service hold this corpus?",
                     final=True,
                 )
@@ -206,7 +207,8 @@ class _ReplyShape:
         for doc_id, score in zip(ids, scores, strict=True):
             if doc_id in found and not self.best:
                 raise NoAnswer(
-                    f"the result {doc_id!r} occurs twice. If the results are parts of documents, set repeats=best.",
+                    f"the result {shown(doc_id)} occurs twice. If the results are parts of documents, set "
+                    "repeats=best.",
                     final=True,
                 )
             found[doc_id] = max(score, found.get(doc_id, score))
@@ -224,7 +226,7 @@ def _checked_id(value: Any, place: Place) -> str:
     """The id as text; services may hold whole numbers."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
-    raise NoAnswer(f"the id {value!r:.60} is neither text nor a whole number. Check ids={place.text}.", final=True)
+    raise NoAnswer(f"the id {shown(value)} is neither text nor a whole number. Check ids={place.text}.", final=True)
 
 
 def _checked_score(value: Any) -> float:
@@ -234,7 +236,7 @@ def _checked_score(value: Any) -> float:
     except (ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
-        raise NoAnswer(f"the score {value!r:.60} is not a finite number.", final=True)
+        raise NoAnswer(f"the score {shown(value)} is not a finite number.", final=True)
     return score
 
 

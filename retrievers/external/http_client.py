@@ -1,8 +1,8 @@
 """One client for services that answer in JSON, such as search services and language models.
 
 It verifies certificates, asks again where that may help, limits how many requests are under way, has all of them wait
-when a service asks one to wait, follows redirects on the same server alone, and keeps secrets, which it reads from
-environment variables, out of every message.
+when a service asks one to wait, follows redirects on the same server alone, gives every reply one deadline, ends every
+wait at an interruption, and keeps secrets, which it reads from environment variables, out of every message.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ import logging
 import os
 import re
 import ssl
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from retrievers.base import AtMost, BadInput
 from retrievers.external.pace import Pace
+from retrievers.external.quoting import message, short, shown
+from retrievers.redaction import redacted, register
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -32,8 +36,8 @@ BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each further on
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
 LOGGED_SECONDS = 5.0  # waits from this length on are logged
-LARGEST_REPLY = 64 * 1024**2  # bytes
 REDIRECTS = 5  # in a row
+GRACE_SECONDS = 1.0  # that replies under way have to arrive after an interruption
 
 Timeout = Annotated[float, AtMost(86_400, "that is a day")]
 Retries = Annotated[int, AtMost(100, "the pauses between them grow")]
@@ -46,8 +50,8 @@ _T = TypeVar("_T")
 class Limits:
     """How patient a client is.
 
-    timeout:  seconds without data, and for the whole reply, after which an attempt fails.
-    retries:  further attempts after one that failed for a reason that may pass.
+    timeout:  seconds that an attempt may take, from connecting to the last byte of the reply, redirects included.
+    retries:  further attempts, each with that time, after one that failed for a reason that may pass.
     parallel: the most requests at a time.
     key:      the config key of the group that holds these, for messages.
     """
@@ -104,13 +108,16 @@ class Address:
 
 @dataclass(frozen=True)
 class Secrets:
-    """Headers whose values environment variables hold. They are read for each attempt and kept nowhere.
+    """Headers whose values environment variables hold. They are read for each attempt, kept nowhere, and never shown.
 
     variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
+
+    def __post_init__(self) -> None:
+        register(*self.variables.values())
 
     def unset(self) -> list[str]:
         """The variables that hold nothing."""
@@ -140,11 +147,12 @@ class Request:
 class NoAnswer(Exception):
     """An attempt without a usable answer.
 
+    reason: what the service says may be in it: it is kept without secrets.
     final: no further attempt can succeed. wait: seconds that the service asks to wait before it gets a request again.
     """
 
     def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
-        super().__init__(reason)
+        super().__init__(redacted(reason))
         self.final, self.wait = final, wait
 
 
@@ -161,7 +169,6 @@ class Reply:
     """The body of a response, and what may be quoted of it."""
 
     text: str
-    secrets: tuple[str, ...] = field(default=(), repr=False)
     status: int = 200
 
     def json(self) -> Any:
@@ -173,7 +180,7 @@ class Reply:
 
     def quoted(self, text: str | None = None) -> str:
         """The beginning of a text, or of the service's own error message, without secrets and with a full stop."""
-        return _short(_message(self.text) if text is None else text, self.secrets).rstrip(".") + "."
+        return short(message(self.text) if text is None else text).rstrip(".") + "."
 
 
 @dataclass(frozen=True)
@@ -204,33 +211,50 @@ class HttpClient:
     ) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If one gets no answer, no new requests start; Unanswered follows the answers that were under way.
+        If one gets no answer, no new requests start; Unanswered follows the answers that were under way. An
+        interruption ends them after `GRACE_SECONDS`, as does a caller who stops asking.
 
         request: makes the request of a number. read: makes the answer of a number's reply, or raises NoAnswer.
         """
-        from concurrent.futures import ThreadPoolExecutor, as_completed
+        from retrievers.external.wire import Line
 
-        pace, failed = Pace(), None
-        pool = self._pool()
+        pace, line, failed = Pace(), Line(), None
+        pool = line.manager(self.address.url, self.address.local, self.limits.parallel)
+        places, ended = iter(range(count)), SimpleQueue[_Ended[_T] | None]()
 
-        def answer(place: int) -> Answer[_T] | None:
-            return self._answer(place, request, read, pool, pace)
+        def work() -> None:
+            for place in places:  # the next number, of all threads
+                try:
+                    ended.put(_Ended(place, self._answer(place, request, read, pool, pace)))
+                except BaseException as error:
+                    ended.put(_Ended(place, error=error))
+                if pace.stopped.is_set():
+                    break
+            ended.put(None)
 
-        with pool, ThreadPoolExecutor(self.limits.parallel) as threads:
+        # The process can end while one of them waits for a name or for a connection, which nothing can shut down.
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.limits.parallel, count))]
+        with pool:
             try:
-                places = {threads.submit(answer, place): place for place in range(count)}
-                for future in as_completed(places):
-                    try:
-                        found = future.result()
-                    except NoAnswer as error:
-                        failed = failed or Unanswered(places[future], str(error))
-                        continue
-                    if found is not None:
-                        yield found
+                for thread in threads:
+                    thread.start()
+                working = len(threads)
+                while working:
+                    if (one := ended.get()) is None:
+                        working -= 1
+                    elif one.error is not None:
+                        failed = failed or one
+                    elif one.answer is not None:
+                        yield one.answer
             finally:
-                pace.stopped.set()  # queued requests do not start
-        if failed:
-            raise failed
+                pace.stopped.set()  # no further request goes out
+                try:
+                    _join(threads)
+                finally:
+                    line.end()
+                _join(threads)
+        if failed and failed.error:
+            raise Unanswered(failed.place, str(failed.error)) if isinstance(failed.error, NoAnswer) else failed.error
 
     def _answer(
         self,
@@ -273,13 +297,15 @@ class HttpClient:
         """The reply to one request. NoAnswer for a status that is not to be read."""
         from urllib3.exceptions import HTTPError
 
-        secret = self.secrets.headers()
-        parts = [part for value in secret.values() for part in (value, value.rpartition(" ")[2])]
-        values = tuple(form for part in parts for form in (part, json.dumps(part)[1:-1], part.replace("/", "\\/")))
-        sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"} | secret  # some hosts refuse no agent
+        from retrievers.external import wire
+
+        sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts refuse no agent
         try:
-            response = self._redirected(request, sent, pool)
-            reply = Reply(self._body(response).decode("utf-8", "replace"), values, response.status)
+            response = self._redirected(request, sent | self.secrets.headers(), pool)
+            reply = Reply(wire.body_of(response).decode("utf-8", "replace"), response.status)
+        except wire.TooLarge:
+            large = f"the reply is larger than {wire.LARGEST_REPLY >> 20} MB: ask for less."
+            raise NoAnswer(large, final=True) from None
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from None
         if response.status not in (200, *self.read_too):
@@ -288,19 +314,27 @@ class HttpClient:
 
     def _redirected(self, request: Request, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
         """The response after redirects, which may not leave the server: the secrets are for it alone."""
-        url, server = request.url, urlsplit(self.address.url)
+        from urllib3 import Timeout
+
+        url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
         body = None if request.body is None else json.dumps(request.body).encode()
         content = {} if body is None else {"Content-Type": "application/json"}
         for _ in range(REDIRECTS + 1):
+            if (left := end - time.monotonic()) <= 0:
+                raise TimeoutError
             response = pool.request(
-                request.method, url, body=body, headers={**headers, **content},
+                request.method, url, body=body, headers={**headers, **content}, timeout=Timeout(total=left),
                 redirect=False, retries=False, preload_content=False,
             )  # fmt: skip
             if response.status not in (301, 302, 303, 307, 308) or not response.headers.get("Location"):
                 return response
-            url = urljoin(url, response.headers["Location"])
-            parts = urlsplit(url)
             response.close()
+            try:
+                url = urljoin(url, response.headers["Location"])
+                parts = urlsplit(url)
+            except ValueError:
+                broken = f"it redirects to {shown(response.headers['Location'])}, which is not an address."
+                raise NoAnswer(f"HTTP {response.status}: {broken} Check {self.address.key}.", final=True) from None
             if parts[:2] != server[:2] or (response.status < 307 and body is not None):
                 place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
                 raise NoAnswer(
@@ -309,21 +343,6 @@ class HttpClient:
                     final=True,
                 )
         raise NoAnswer(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
-
-    def _body(self, response: BaseHTTPResponse) -> bytes:
-        """The whole body. TimeoutError where it takes too long, however steadily it trickles."""
-        parts, size, began = [], 0, time.monotonic()
-        while part := response.read1(1 << 16):
-            parts.append(part)
-            size += len(part)
-            if size > LARGEST_REPLY:
-                response.close()
-                raise NoAnswer(f"the reply is larger than {LARGEST_REPLY >> 20} MB: ask for less.", final=True)
-            if time.monotonic() - began > self.limits.timeout:
-                response.close()
-                raise TimeoutError
-        response.release_conn()
-        return b"".join(parts)
 
     def _refuse(self, response: BaseHTTPResponse, reply: Reply) -> NoReturn:
         """Raise what a status other than 200 means."""
@@ -346,6 +365,8 @@ class HttpClient:
         cause: BaseException = error
         if isinstance(error, exceptions.ProxyError):
             cause = error.original_error
+        if isinstance(error, exceptions.ProtocolError) and isinstance(error.args[-1], TimeoutError):
+            cause = error.args[-1]  # the service takes too long to receive the request
         if isinstance(cause, exceptions.NewConnectionError):
             cause = cause.__cause__ or cause
         if isinstance(cause, exceptions.TimeoutError | TimeoutError):
@@ -360,26 +381,24 @@ class HttpClient:
             )
         if isinstance(cause, ConnectionRefusedError):
             return NoAnswer(f"connection refused. Is the server running, and is {self.address.key} right?", final=True)
-        return NoAnswer(f"{type(cause).__name__}: {_short(str(cause), ())}.")
+        return NoAnswer(f"{type(cause).__name__}: {short(str(cause))}.")
 
-    def _pool(self) -> PoolManager:
-        """Connections that are kept open, through the proxy that the environment names for other machines."""
-        from urllib.request import getproxies, proxy_bypass
 
-        from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
-        from urllib3.util import parse_url
+@dataclass(frozen=True)
+class _Ended(Generic[_T]):
+    """The end of one request. answer: None where the work was stopped first, or by an error."""
 
-        parts = urlsplit(self.address.url)
-        options: dict[str, Any] = {
-            "maxsize": self.limits.parallel,
-            "timeout": Timeout(connect=self.limits.timeout, read=self.limits.timeout),
-            "ssl_context": ssl.create_default_context(),
-        }
-        proxy = None if self.address.local or proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-        if not proxy:
-            return PoolManager(**options)
-        login = parse_url(proxy).auth
-        return ProxyManager(proxy, proxy_headers=make_headers(proxy_basic_auth=login) if login else None, **options)
+    place: int
+    answer: Answer[_T] | None = None
+    error: BaseException | None = None
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    """Wait for threads to end, but no longer than `GRACE_SECONDS`."""
+    end = time.monotonic() + GRACE_SECONDS
+    for thread in threads:
+        if thread.is_alive():
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def checked_variable(name: str, key: str) -> str:
@@ -387,32 +406,6 @@ def checked_variable(name: str, key: str) -> str:
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
     return name
-
-
-def _message(text: str) -> str:
-    """The error message of a service's JSON, wherever such services have it; else the text itself."""
-    try:
-        return _said(json.loads(text)) or text
-    except (ValueError, RecursionError):
-        return text
-
-
-def _said(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return next(filter(None, map(_said, content)), "")
-    if not isinstance(content, dict):
-        return ""
-    keys = ("message", "reason", "msg", "detail", "error", "errors", "status")
-    return next(filter(None, (_said(content[key]) for key in keys if key in content)), "")
-
-
-def _short(text: str, secrets: tuple[str, ...]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "[key]")
-    words = " ".join(text.split())
-    return words if len(words) <= 300 else f"{words[:300]}…"
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -48,11 +48,20 @@ def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[st
             raise BadInput(f"{where}: the dataset has no document {_shown(doc_id)}. Is the index of these documents?")
         if doc_id in row:
             raise BadInput(f"{where}: document {_shown(doc_id)} is there twice. Return each once.")
-        if not isinstance(score, numbers.Real) or isinstance(score, bool) or not math.isfinite(score):
-            raise BadInput(f"{where}: document {_shown(doc_id)} scores {_shown(score)}, which is no finite number.")
-        row[doc_id] = float(score)
+        value = _number(score)
+        if not math.isfinite(value):
+            raise BadInput(f"{where}: document {_shown(doc_id)} scores {_shown(score)}, which is not a finite number.")
+        row[doc_id] = value
     ordered = sorted(row, key=row.__getitem__, reverse=True)  # stable
     return descending(ordered, [row[doc_id] for doc_id in ordered])
+
+
+def _number(score: Any) -> float:
+    """The score; nan for what is no number or too large for one."""
+    try:
+        return float(score) if isinstance(score, numbers.Real) and not isinstance(score, bool) else math.nan
+    except (OverflowError, ValueError, TypeError):
+        return math.nan
 
 
 def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[str, float]:
@@ -70,5 +79,8 @@ def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[s
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # whole numbers of thousands of digits, and classes of somebody else's
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

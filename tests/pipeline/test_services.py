@@ -1,10 +1,12 @@
 """Search services as retrievers of whole runs and sweeps: what is asked again, what is timed, and what stays secret."""
 
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from raw_server import RawServer
 from search_server import Reply, SearchServer
 
 import harness as package
@@ -14,6 +16,7 @@ from retrievers.base import BadInput, Document, Query
 from retrievers.external import http_client
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word
+from retrievers.redaction import RedactingFormatter
 
 DATA = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json")
 SECRET = "ApiKey s3cr3t-0123456789"
@@ -170,6 +173,18 @@ def test_a_failing_service_fails_the_run_and_no_secret_is_written(harness, toy, 
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 10
     assert not [path for path in files if b"s3cr3t" in path.read_bytes()]
+
+
+def test_a_key_in_place_of_a_status_line_is_written_nowhere(harness, toy, monkeypatch, tmp_path):
+    monkeypatch.setenv("ES_AUTH", SECRET)
+    with RawServer(lambda wire: wire.send(b"ERR bad key " + wire.header("Authorization") + b"\r\n\r\n")) as broken:
+        done = harness("run", *words(broken, "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH"))
+    assert done.code == 1
+    assert "ERR bad key [key]" in done.err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert "traceback.txt" in {path.name for path in files}
+    assert not [path for path in files if b"s3cr3t" in path.read_bytes()]
+    assert any(isinstance(one.formatter, RedactingFormatter) for one in logging.getLogger().handlers)
 
 
 def test_an_unset_variable_is_found_before_the_run_begins(harness, toy, server, tmp_path, monkeypatch):

@@ -3,18 +3,26 @@
 Retries, waits, the limit of requests and secrets in messages are tested in tests/gates/test_llm.py.
 """
 
+import base64
 import datetime
+import functools
+import gzip
 import ipaddress
 import json
+import re
+import signal
 import threading
 import time
+import urllib.parse
 
 import pytest
+from raw_server import RawServer
 from search_server import Reply, SearchServer
 
 from retrievers.base import BadInput
-from retrievers.external import http_client
+from retrievers.external import http_client, wire
 from retrievers.external.http_client import Address, HttpClient, Limits, NoAnswer, Request, Secrets, Unanswered
+from retrievers.external.quoting import shown
 
 HITS = [("d1", 2.0)]
 
@@ -78,6 +86,10 @@ def test_a_redirect_on_the_same_server_is_followed():
         (302, "http://u:p@127.0.0.1:1/", "it redirects to http://127.0.0.1:1, which is not followed"),
         (301, "/elsewhere", "HTTP 301: it redirects to http://127.0.0.1:"),  # would become a GET without a body
         (307, "/search", "it redirects more than 5 times in a row. Check url."),
+        (307, "http://[::1", "HTTP 307: it redirects to 'http://[::1', which is not an address. Check url."),
+        (307, "http://127.0.0.1:99999999/", "it redirects to http://127.0.0.1:99999999, which is not followed"),
+        (302, "file:///etc/passwd", "it redirects to file://, which is not followed"),
+        (302, "gopher:x", "it redirects to gopher://, which is not followed"),
     ],
 )
 def test_other_redirects_are_refused(status, location, expected, monkeypatch):
@@ -135,6 +147,117 @@ def test_a_certificate_for_another_name(certificate, monkeypatch):
 
 # Slow, large and broken replies
 
+OK, PACKED = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {  # what comes first, and what comes for ever
+    "interim replies": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a status line": (b"HTTP/1.1 200 ", b"a"),
+    "a header": (OK + b"X: ", b"a"),
+    "a body": (OK + b"Content-Length: 99999\r\n\r\n", b" "),
+    "the extension of a chunk": (CHUNKED + b"1;", b"a"),
+    "trailers": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: a\r\n"),
+    "gzip that unpacks to nothing": (PACKED + gzip.compress(b"{}")[:10], b"\x00\x00\x00\xff\xff"),
+    "empty files of gzip": (PACKED, gzip.compress(b"")),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_reply_has_one_deadline(kind):
+    """Each part comes in time, and the reply has no end."""
+    first, again = ENDLESS[kind]
+    with RawServer(lambda wire: wire.trickle(first, again, pause=0.02)) as service:
+        began = time.monotonic()
+        assert "no response within 0.3 s (runtime.timeout)" in reason(service.url, timeout=0.3, retries=0)
+        assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize("kind", ["interim replies", "empty files of gzip"])
+def test_a_reply_of_nothing_is_limited_in_size(kind, monkeypatch):
+    monkeypatch.setattr(wire, "LARGEST_REPLY", 1 << 20)
+    first, again = ENDLESS[kind]
+    with RawServer(lambda wire: wire.trickle(first, again * 2000)) as service:
+        assert "the reply is larger than 1 MB: ask for less" in reason(service.url, timeout=20.0)
+
+
+def test_packed_bytes_are_limited_in_size(monkeypatch):
+    monkeypatch.setattr(wire, "LARGEST_REPLY", 1 << 20)
+    bomb = gzip.compress(bytes(4 << 20))
+    with RawServer(lambda wire: wire.send(PACKED + bomb)) as service:
+        assert "the reply is larger than 1 MB: ask for less" in reason(service.url)
+
+
+def test_redirects_and_their_reply_share_the_deadline():
+    """Each of six answers takes less than the time."""
+    with server(lambda asked: time.sleep(0.2) or Reply(307, "", {"Location": "/search"})) as service:
+        assert "no response within 0.5 s" in reason(service.url, timeout=0.5, retries=0)
+        assert len(service.asked) < 6
+
+
+def test_a_service_that_does_not_take_the_request():
+    with RawServer(lambda wire: time.sleep(5), reads=False) as service:
+        message = reason(service.url, texts=["x" * (16 << 20)], timeout=0.3, retries=0)
+        assert "no response within 0.3 s (runtime.timeout)" in message
+
+
+def test_a_service_that_says_nothing_in_tls():
+    with RawServer(lambda wire: wire.trickle(b"\x16\x03\x03\x3f\xff\x02", b"\0", pause=0.02), reads=False) as service:
+        url = service.url.replace("http:", "https:")
+        assert "no response within 0.3 s" in reason(url, timeout=0.3, retries=0)
+
+
+# Interruptions
+
+
+@pytest.fixture
+def interrupt():
+    """A function that does what Ctrl-C does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a command that has ended leaves another one
+    yield functools.partial(signal.pthread_kill, threading.get_ident(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "interim replies"])
+def test_an_interruption_ends_every_wait(kind, monkeypatch, interrupt):
+    """Ctrl-C while replies are under way: their connections are shut, and no thread goes on."""
+    monkeypatch.setattr(http_client, "GRACE_SECONDS", 0.2)
+    first, again = ENDLESS.get(kind, (b"", b""))
+    with RawServer(lambda wire: wire.trickle(first, again, pause=0.05)) as service:
+        before = threading.active_count()
+        threading.Timer(0.3, interrupt).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            ask(service.url, "abcdef", timeout=60.0, parallel=4)
+        assert time.monotonic() - began < 2
+        assert service.ended.wait(2)  # the service is told
+        assert threading.active_count() <= before + 4  # its own, at most
+
+
+def test_who_stops_listening_ends_what_is_under_way(monkeypatch):
+    monkeypatch.setattr(http_client, "GRACE_SECONDS", 0.2)
+    with server(lambda asked: None if asked.query == "a" else time.sleep(3)) as service:
+        client = HttpClient(Address.of(service.url, "url"), Limits(60.0, 3, 2))
+        answers = client.answers(9, lambda place: Request(service.url, {"query": "abcdefghi"[place], "k": 1}), read)
+        assert next(answers).value == "d1"
+        began = time.monotonic()
+        answers.close()
+        assert time.monotonic() - began < 1.5
+        assert len(service.asked) <= 3
+
+
+def test_replies_that_are_on_their_way_are_read_after_an_interruption(interrupt):
+    kept, both = [], threading.Barrier(2, timeout=10)
+
+    def fault(asked):
+        if both.wait() == 0:
+            interrupt()
+        time.sleep(0.2)
+
+    with server(fault) as service:
+        client = HttpClient(Address.of(service.url, "url"), Limits(60.0, 3, 2))
+        with pytest.raises(KeyboardInterrupt):
+            list(client.answers(9, lambda i: Request(service.url, {"query": "a", "k": 1}), lambda i, _: kept.append(i)))
+    assert sorted(kept) == [0, 1]
+
 
 def test_a_reply_that_trickles_is_given_up(monkeypatch):
     """Each byte comes in time, the whole does not."""
@@ -145,7 +268,7 @@ def test_a_reply_that_trickles_is_given_up(monkeypatch):
 
 
 def test_a_reply_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(http_client, "LARGEST_REPLY", 1 << 20)
+    monkeypatch.setattr(wire, "LARGEST_REPLY", 1 << 20)
     with server(lambda asked: Reply(body="x" * (2 << 20))) as service:
         assert "the reply is larger than 1 MB: ask for less" in reason(service.url)
         assert len(service.asked) == 1
@@ -276,6 +399,54 @@ def test_a_secret_is_never_quoted(echo, monkeypatch):
     assert "0123" not in message
     assert "[key]" in message
     assert "Check the key in the environment variable KEY." in message
+
+
+SECRET = "sk-SECRETabc123XYZ"
+FORMS = {
+    "as sent": SECRET,
+    "in capitals": SECRET.upper(),
+    "on two lines": f"{SECRET[:8]}\n  {SECRET[8:]}",
+    "with escapes of JSON": "".join(f"\\u{ord(one):04x}" for one in SECRET),
+    "with escapes of an address": "".join(f"%{ord(one):02X}" for one in SECRET),
+    "escaped twice": urllib.parse.quote("".join(f"%{ord(one):02X}" for one in SECRET)),
+    "in base64": base64.b64encode(SECRET.encode()).decode(),
+}
+
+
+def _raw(head, body=""):
+    return f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda key: _raw("401 No", json.dumps({"error": {"message": f"no: {key}"}})),
+        lambda key: _raw("401 No", json.dumps({"x": key}).replace("\\\\", "\\")),
+        lambda key: _raw("200 OK", f"<p>{key}</p>"),
+        lambda key: _raw("200 OK", json.dumps({"results": [{"id": key}]})),
+        lambda key: f"ERR bad key {key}\r\n\r\n".encode(),
+        lambda key: _raw(f"abc{key}"),
+        lambda key: _raw(f"500 {key}"),
+        lambda key: f"HTTP/1.1 302 No\r\nLocation: https://{key}.example/\r\n\r\n".encode(),
+        lambda key: f"HTTP/1.1 302 No\r\nLocation: https://[{key}/\r\n\r\n".encode(),
+        lambda key: f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{key}\r\n".encode(),
+    ],
+    ids=["message", "JSON", "text", "id", "no HTTP", "status", "reason", "redirect", "no address", "chunk"],
+)
+def test_a_key_is_never_quoted_in_any_form(form, reply, monkeypatch):
+    monkeypatch.setenv("KEY", SECRET)
+
+    def refuse(place, reply):
+        raise NoAnswer(f"the result {shown(reply.json()['results'][0]['id'])} is unknown", final=True)
+
+    with RawServer(lambda wire: wire.send(reply(FORMS[form]))) as service:
+        client = HttpClient(Address.of(service.url, "url"), Limits(5.0, 0, 1), Secrets({"Authorization": "KEY"}))
+        with pytest.raises(Unanswered) as caught:
+            list(client.answers(1, lambda place: Request(service.url), refuse))
+    bare = re.sub("[^0-9a-z]", "", urllib.parse.unquote(str(caught.value)).lower())
+    assert "abc123" not in bare
+    assert re.sub("[^0-9a-z]", "", FORMS[form].lower()) not in bare
 
 
 # Addresses

@@ -1,6 +1,9 @@
 """The life of a run: where its files are while it runs and afterwards, and that an outage loses nothing."""
 
+import itertools
 import json
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +56,17 @@ def test_a_run_that_raises_keeps_its_files_and_the_traceback(tmp_path, error, st
     assert live.folder == tmp_path / f"run.{status.lower()}"
     assert type(error).__name__ in (live.folder / "traceback.txt").read_text("utf-8")
     assert server.ended == [("r1", status, True)]
+
+
+def test_a_traceback_shows_no_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-0123456789")
+    error = RuntimeError("the end")
+    error.__cause__ = ValueError("Authorization: Bearer token-0123456789")
+    with pytest.raises(RuntimeError), live_run(Server(), RunRecord("e", "n"), tmp_path / "run"):
+        raise error
+    shown = (tmp_path / "run.failed" / "traceback.txt").read_text("utf-8")
+    assert "ValueError: Authorization: Bearer [key]" in shown
+    assert "0123456789" not in shown
 
 
 def test_files_in_the_tracking_store_stay_there(tmp_path):
@@ -265,8 +279,6 @@ def test_a_run_that_was_being_saved_when_its_process_died_is_killed_whole(kept, 
 
 
 def test_an_interruption_that_sqlalchemy_wraps_is_no_outage(monkeypatch):
-    from types import SimpleNamespace
-
     from mlflow.exceptions import MlflowException
 
     from harness import interruption
@@ -299,11 +311,11 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, pat
                 raise NoAnswer("server: no answer")
 
     monkeypatch.setattr(recording, "build", lambda node, where: Restarting())
-    monkeypatch.setattr(recording.time, "sleep", slept.append)
+    clock = itertools.count().__next__ if not patience else time.monotonic  # a second at each look
+    monkeypatch.setattr(recording, "time", SimpleNamespace(sleep=slept.append, monotonic=clock))
     if patience:
         assert isinstance(recording.connected({"tracking": {}, "outputs": tmp_path}, patience), Restarting)
     else:
-        monkeypatch.setattr(recording.time, "monotonic", iter(range(100)).__next__)  # a second at each look
         with pytest.raises(BadInput, match="no answer"):
             recording.connected({"tracking": {}, "outputs": tmp_path}, patience)
     assert (len(asked), len(slept)) == (attempts, attempts - 1)

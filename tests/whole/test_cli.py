@@ -146,6 +146,16 @@ def test_completion_installs_and_answers(tmp_path):
     assert done.returncode == 0
 
 
+def test_the_traceback_of_an_unknown_error_shows_no_secret(monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-0123456789")
+    monkeypatch.setattr(cli, "_function", lambda command: 1 / len(["token-0123456789"][1:]))
+    assert cli.call("doctor", []) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "ZeroDivisionError" in shown
+    assert "0123456789" not in shown
+
+
 def test_version():
     assert harness("--version").stdout.strip().count(".") == 2
 

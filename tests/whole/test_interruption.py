@@ -2,10 +2,14 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
+from raw_server import RawServer
 
 START = """\
 import os, signal, sys, time
@@ -43,6 +47,47 @@ def test_a_second_sigterm_does_not_disturb_the_end():
         "    finally:\n        os.kill(os.getpid(), signal.SIGTERM); print('cleaned up')"
     )
     assert said(body + END).stdout.split() == ["cleaned", "up", "Terminated", "143"]
+
+
+def test_a_second_ctrl_c_does_not_disturb_the_end_unless_it_takes_long():
+    body = (
+        "interruption.ENDING_SECONDS = 0.5\n"
+        "try:\n    try:\n        os.kill(os.getpid(), signal.SIGINT); time.sleep(9)\n"
+        "    finally:\n        os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM); print('on')\n"
+        "        time.sleep(0.6); os.kill(os.getpid(), signal.SIGINT); print('never')"
+    )
+    assert said(body + END).stdout.split() == ["on", "KeyboardInterrupt", "130"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_waits_for_a_service_ends_as_killed(number, tmp_path):
+    """The service answers without end. The second signal comes while the run is ending."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from harness.cli import main; main()"
+    )
+    asked = threading.Event()
+
+    def endless(wire):
+        asked.set()
+        wire.trickle(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause=0.02)
+
+    with RawServer(endless) as service:
+        words = ["run", "retriever=fastapi", f"retriever.fastapi.url={service.url}", "tokenizer=word"]
+        command = [sys.executable, "-c", code, *words]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        try:
+            assert asked.wait(120)
+            process.send_signal(number)
+            began = time.monotonic()
+            time.sleep(1.1)
+            process.send_signal(number)
+            said = process.communicate(timeout=30)[1]
+        finally:
+            process.kill()
+    assert (process.returncode in (128 + number, -number), "Interrupted." in said) == (True, True)
+    assert time.monotonic() - began < 10  # 1.5 s on a quiet machine
+    with sqlite3.connect(tmp_path / "outputs" / "mlflow.db") as store:
+        assert store.execute("SELECT status FROM runs").fetchall() == [("KILLED",)]
 
 
 def test_forked_workers_die_of_signals_without_unwinding_what_they_inherited():

@@ -27,6 +27,7 @@ from harness.tracking import file_hashes, provenance, recording
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
 from retrievers.base import BadInput, Failed
+from retrievers.redaction import redacted
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -321,7 +322,7 @@ def refused(trial: Trial, error: Exception) -> Result:
 def _failed(trial: Trial, error: Exception, run_id: str | None, seconds: float) -> Result:
     known = isinstance(error, BadInput | Failed)  # their messages are for users
     line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
-    return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, line)
+    return Result(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
 
 
 def _remove(folder: Path) -> None:

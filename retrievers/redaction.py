@@ -1,0 +1,146 @@
+"""The secrets of this process, which environment variables hold, and texts without them.
+
+Whoever reads a secret from the environment registers its variable; whoever shows or keeps a text that may repeat what
+was sent, such as an error's, passes it through `redacted`.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator
+from urllib.parse import unquote
+
+HIDDEN = "[key]"
+SHORTEST = 6  # characters of a secret: shorter ones are placeholders for services that want none
+WORD = 8  # characters: shorter secrets count only where they stand as a word, such as a password
+
+_USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+_VARIABLES = {  # those that libraries read by themselves; of an address, the login is secret
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    _PASSWORD,
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_URI",
+    "RAY_AUTH_TOKEN",
+    "WANDB_API_KEY",
+    *(name for proxy in ("http_proxy", "https_proxy", "all_proxy") for name in (proxy, proxy.upper())),
+}
+_ESCAPED = re.compile(
+    r"\\+u([0-9a-f]{4})|\\+x([0-9a-f]{2})|%(?:25)*([0-9a-f]{2})|&#x0*([0-9a-f]{1,5});|&#0*([0-9]{1,6});|\\+([^ux])",
+    re.DOTALL | re.IGNORECASE,
+)
+_ESCAPED_OR_PLAIN = re.compile(f"{_ESCAPED.pattern}|.", _ESCAPED.flags)
+_NOISE = re.compile("[^0-9A-Za-z]+")
+
+
+def register(*variables: str) -> None:
+    """Hold the values of these environment variables secret from now on, whatever they will be."""
+    _VARIABLES.update(variables)
+
+
+def redacted(text: str, shortest: int = SHORTEST) -> str:
+    """The text with [key] in place of each secret, in whatever form a service or a library may repeat it.
+
+    Those are: as it is; in base64, as a header has `user:password`; with the escapes of JSON, Python, HTML or an
+    address; and, where it has a digit, in capitals or with line breaks and punctuation in between. A secret without a
+    digit, such as `not-needed`, may be words that others write as well.
+
+    shortest: secrets of fewer characters stay.
+    """
+    secrets = {one for one in _secrets() if len(one) >= shortest}
+    return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formats what is logged, tracebacks included, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
+def _secrets() -> Iterator[str]:
+    """Everything that is secret of the variables that are set."""
+    for name in sorted(_VARIABLES):
+        yield from _forms(os.environ.get(name, "").strip())
+    if password := os.environ.get(_PASSWORD):
+        yield _encoded(f"{os.environ.get(_USER, '')}:{password}")
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A value, and what of it may stand alone: the word after `Bearer`, the password after a user."""
+    if "://" in value:
+        login = unquote(value.partition("://")[2].partition("/")[0].rpartition("@")[0])
+        yield from _forms(login) if ":" in login else ()
+        return
+    word = value.rpartition(" ")[2]
+    for one in (value, word, _decoded(word)):
+        for part in (one, one.partition(":")[2]):
+            yield from (part, _encoded(part))
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode().rstrip("=")
+
+
+def _decoded(word: str) -> str:
+    """The `user:password` of a Basic header's word; else the empty text."""
+    try:
+        login = base64.b64decode(word, validate=True).decode()
+    except ValueError:
+        return ""
+    return login if ":" in login and login.isprintable() else ""
+
+
+def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
+    """The text without the secrets that it has if escapes stand for themselves, or for what they mean."""
+    if escapes:
+        secrets = [_ESCAPED.sub(_meaning, one) for one in secrets]
+    meant = _ESCAPED.sub(_meaning, text) if escapes else text
+    letters = _NOISE.sub("", meant).lower()
+    plain, bare = [], []
+    for one in secrets:
+        stripped = _NOISE.sub("", one).lower()
+        if len(stripped) < WORD or not re.search("[0-9]", stripped):
+            plain += [rf"(?<!\w){re.escape(one)}(?!\w)" if len(one) < WORD else re.escape(one)] if one in meant else []
+        elif stripped in letters:
+            bare.append(re.escape(stripped))
+    if not plain and not bare:
+        return text
+    units = [(_meaning(one), one.start(), one.end()) for one in _ESCAPED_OR_PLAIN.finditer(text)] if escapes else [
+        (one, i, i + 1) for i, one in enumerate(text)
+    ]  # fmt: skip
+    named = [unit for unit in units if unit[0].isascii() and unit[0].isalnum()]
+    spans = [*_spans("".join(one for one, *_ in units), units, plain)]
+    spans += _spans("".join(one.lower() for one, *_ in named), named, bare)
+    return _cut(text, sorted(spans))
+
+
+def _meaning(match: re.Match[str]) -> str:
+    """The character that an escape stands for."""
+    if not match.lastindex:
+        return match[0]
+    value = match[match.lastindex]
+    if match.lastindex == 6:
+        return " " if value in "nrtfv" else value
+    return chr(int(value, 10 if match.lastindex == 5 else 16))
+
+
+def _spans(read: str, units: list[tuple[str, int, int]], patterns: list[str]) -> Iterator[tuple[int, int]]:
+    """Where in the text the patterns are. read: the units' characters, which the patterns are looked for in."""
+    for pattern in patterns:
+        for match in re.finditer(pattern, read):
+            yield units[match.start()][1], units[match.end() - 1][2]
+
+
+def _cut(text: str, spans: list[tuple[int, int]]) -> str:
+    parts, end = [], 0
+    for first, last in spans:
+        if first >= end:
+            parts += [text[end:first], HIDDEN]
+        end = max(end, last)
+    return "".join((*parts, text[end:]))
