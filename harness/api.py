@@ -78,7 +78,7 @@ def compare(*runs: str | Result) -> Compared:
     where = [word for word in map(typed, results[0].invocation.overrides) if _is_where(word)] if results else []
     named = [f"runs=[{','.join(ids)}]"] if ids else []
     others = [word for word in words if _is_override(word)]
-    return _called("compare", [*where, *named, *others], lambda config, _: comparison(config))
+    return _called("compare", [*where, *named, *others], comparison)
 
 
 def evaluate(

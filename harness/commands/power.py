@@ -26,6 +26,7 @@ from harness.reports.markup import ABSENT, number, p_value, signed
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.reports.tables import Cell, Column, Number, Table
+from harness.tracking import run_files
 from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval
@@ -85,11 +86,12 @@ class Report:
 def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     """Say what it takes to tell two runs apart. Returns the JSON document of `harness power format=json`."""
     require_retrieval(config, "power")
-    tracker = open_tracker(config)
-    if tracker.uri is None:
-        raise refusal(tracker, NO_RUNS)
-    config, notes = settled(tracker, config)
     with tempfile.TemporaryDirectory() as folder:
+        files = run_files.opened(config, invocation, Path(folder) / "files")
+        tracker = files or open_tracker(config)
+        if tracker.uri is None:
+            raise refusal(tracker, NO_RUNS)
+        config, notes = settled(tracker, config)
         pair = pair_values.read(tracker, Asked.of(config), Path(folder))
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
@@ -100,7 +102,8 @@ def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     def show(console: Console) -> None:
         sections.show(console, report.title, _sections(report))
         console.print("Next:")
-        for step in _next(report, Place.of(config, invocation)):
+        words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config['runs'])}]"] if files else []
+        for step in _next(report, Place.of(config, invocation), words):
             console.print(f"  {step}")
 
     terminal.emit(config["format"], document, show, lambda _: [_table(report)])
@@ -193,10 +196,12 @@ def _table(report: Report) -> Table:
     return Table("power", f"{caption}{_between(told)}.", columns, rows, notes)
 
 
-def _next(report: Report, place: Place) -> list[str]:
+def _next(report: Report, place: Place, files: Sequence[str]) -> list[str]:
+    """files: the words that name and score the files that were read; none for logged runs."""
     first, second = report.pair.first.run, report.pair.second.run
-    runs = f"runs=[{first.short_id},{second.short_id}]"
-    found = [place.command("compare", runs, metric=needed_metric(report.pair.metric, first, second))]
+    words = files or [f"runs=[{first.short_id},{second.short_id}]"]
+    metric = report.pair.metric if files else needed_metric(report.pair.metric, first, second)
+    found = [place.command("compare", *words, metric=metric)]
     needed = report.told.queries_needed
     if needed is None or needed > report.told.found.n:
         found.append(place.command("testset draft", "dry_run=true"))

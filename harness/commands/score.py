@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,23 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.text import short_id
-from harness.data.dataset import Dataset
 from harness.data.files import write_text
-from harness.data.predictions import read_predictions
-from harness.evaluation import checked_values, measures
-from harness.evaluation.objective import objective_of
-from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import UNANSWERABLE, plain
-from harness.pipeline.file_scores import file_scores, lists_digest
 from harness.reports import run_page, terminal
 from harness.reports.markup import interval, number
 from harness.reports.next_steps import Place
 from harness.reports.run_note import RunScores
 from harness.tasks.scored_file import ScoredFile, absolute, judge
-from harness.tracking import provenance, recording, retrieval_run
+from harness.tracking import provenance, recording
 from harness.tracking.ranking import leader
+from harness.tracking.run_files import FileScores
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
-from harness.tracking.tracker import NOTE, Input, RunRecord, as_note
+from harness.tracking.tracker import NOTE, RunRecord, as_note
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -134,44 +128,14 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     """Score a predictions file that was made elsewhere, logged like a run."""
     if "task" in config:
         return score(config, invocation)
-    for name in [*config["metrics"], config["objective"]]:
-        measures.parse(name)
-    config = retrieval_run.absolute(config)
-    path = Path(config["predictions"])
-    predictions = read_predictions(path)
-    scores, qrels = file_scores(config, predictions)
-    objective = objective_of(config["objective"], scores, None, "all")
-    numbers = retrieval_run.scored(scores)
-    made_of = Dataset("", (), (), qrels).fingerprints
-    labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
-    where = retrieval_run.place(config["dataset"], "qrels")
-    record = RunRecord(
-        config["experiment_name"],
-        config["run_name"] or path.name,
-        params=retrieval_run.params(config, invocation.choices),
-        tags=provenance.provenance({"predictions": lists_digest(predictions), **labels})
-        | {"harness.verb": "score", retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids)},
-        inputs={
-            "qrels": Input(
-                name=invocation.choices["dataset"], sha256=str(labels["qrels"]), source=where, rows=len(qrels.grades)
-            )
-        },
-        metrics=retrieval_run.charted(numbers, objective),
-        objective=objective,
-        shows_private=True,
-    )
+    scored = FileScores.of(config, invocation.choices)
+    config, record, scores, objective = scored.config, scored.record, scored.scores, scored.record.objective
     tracker = recording.open_tracker(config)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
-        shutil.copyfile(path, live.folder / f"predictions{path.suffix}")
-        write_text(live.folder / "config.yaml", provenance.resolved(config))
-        write_text(live.folder / "scores.csv", table_text(scores))
-        if scores.checked:
-            write_text(live.folder / checked_values.FILE, checked_values.table_text(scores.checked))
-            record.end_tags[retrieval_run.CHECKED] = str(int(scores.checked.checked.sum()))
+        scored.write(live.folder)
         write_text(live.folder / "requirements.txt", provenance.requirements())
-        retrieval_run.write_metrics(live.folder, numbers, objective)
-        source = {"Predictions": path.name, "Labels": where}
+        source = {"Predictions": scored.path.name, "Labels": record.inputs["qrels"].source}
         shown = RunScores(scores, None, config["objective"], objective)
         record.end_tags[NOTE] = as_note(run_page.write_scored(live.folder, shown, source))
     best = None

@@ -17,6 +17,7 @@ from harness.config.keys import KEYS, Key, check_value, one_spelling
 from harness.config.places import bucket_place
 from retrievers.base import BadInput, did_you_mean
 
+OPTIONAL_GROUPS = {"doctor": "retriever", "compare": "dataset", "power": "dataset"}  # of which nothing is chosen
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
@@ -78,8 +79,8 @@ def check(config: Mapping[str, Any], name: str) -> None:
                 "`harness score task=NAME predictions=FILE references=FILE`."
             )
         expected = expected | dict.fromkeys(("task", "predictions", "references"))
-    if name == "doctor" and "retriever" in config:  # which examines none by default
-        expected = expected | {"retriever": None}
+    if (group := OPTIONAL_GROUPS.get(name, "")) in config:
+        expected = expected | {group: None}
     _check_names(config, expected)
     for key_name, value in leaves(config):
         if key := KEYS.get(f"{name}.{key_name}") or KEYS.get(key_name):

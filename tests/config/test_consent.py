@@ -14,7 +14,7 @@ REVIEWED = """
 -: format metrics objective objectives experiment_name metric select_on run top runs resamples seed sort show against
 -: model model_name public private scale run_name top_k depth trace power alpha files unreadable verify_only fresh
 -: predictions references missing query dry_run budget relevant_from documents limit questions kinds language examples
--: easiness version leave_out formats prompt reviewer sample via from port
+-: fail_if easiness version leave_out formats prompt reviewer sample via from port
 answer: llm prompt
 audit: queries seed
 chunk: splitter separator size overlap unit tokenizer note

@@ -19,9 +19,10 @@ from harness.data.files import write_text
 from harness.evaluation import measures
 from harness.reports import sections, terminal
 from harness.reports.sections import Section
-from harness.tracking import provenance, ranking, recording
+from harness.tracking import provenance, ranking, recording, run_files
 from harness.tracking.run_kind import RunKind, Text, kind_of
 from harness.tracking.tracker import RunRecord, Tracker, refusal
+from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -76,11 +77,14 @@ def comparer_of(kind: RunKind) -> Comparer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison that was logged as a run of its own. folder: of its page and files."""
+    """A comparison that was logged as a run of its own. folder: of its page and files.
+
+    run_id, experiment: None of a comparison of files, which is logged nowhere.
+    """
 
     report: Report
     run_id: str | None
-    experiment: str
+    experiment: str | None
     folder: Path
     private_peeks: int
 
@@ -119,8 +123,14 @@ class Compared:
 
 
 def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`."""
-    compared = comparison(config)
+    """Compare runs and present what was found. Returns the JSON document of `harness compare format=json`.
+
+    Failed, once all is written, if `fail_if` says so.
+    """
+    gated = config["fail_if"] is not None
+    if gated and len(config["runs"] or ()) != 2:
+        raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
+    compared = comparison(config, invocation)
     document, title = compared.to_json(), page.title(compared.comparison)
 
     def show(console: Console) -> None:
@@ -128,29 +138,33 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         console.print(f"Files: {compared.files['html']}, .md, .json")
 
     terminal.emit(config["format"], document, show, lambda style: pasted.tables(compared.comparison, style))
+    base, new = compared.comparison.runs[:2]
+    if gated and compared.comparison.in_metric[0].better == base.label:
+        raise Failed(f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse).")
     return document
 
 
-def comparison(config: dict[str, Any]) -> Compared:
-    """Compare runs pair by pair, and log what was found."""
+def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
+    """Compare runs pair by pair, and log what was found; of files nothing is logged."""
     kind = kind_of(config)
     comparer = comparer_of(kind)
     if config["metric"] is not None:
         comparer.check_metric(config["metric"])
-    tracker = recording.open_tracker(config)
-    if not tracker.keeps_files:
-        raise refusal(tracker, "keeps no runs to compare")
-    config, notes = ranking.settled(tracker, config, kind.name)
-    choice = choose(tracker, config, kind)
-    choice = replace(choice, notes=[*notes, *choice.notes])
-    settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
     with tempfile.TemporaryDirectory() as folder:
+        files = run_files.opened(config, invocation, Path(folder) / "files")
+        tracker = files or recording.open_tracker(config)
+        if not tracker.keeps_files:
+            raise refusal(tracker, "keeps no runs to compare")
+        config, notes = ranking.settled(tracker, config, kind.name)
+        choice = choose(tracker, config, kind)
+        choice = replace(choice, notes=[*notes, *choice.notes])
+        settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
         report = comparer.compare(tracker, choice, Path(folder), settings)
     record = _record(report.comparison, kind, settings)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
         peeks = tracker.count_private_view(record.experiment)
-        compared = Compared(report, live.run_id, record.experiment, target, peeks)
+        compared = Compared(report, live.run_id, None if files else record.experiment, target, peeks)
         _write(live.folder, compared)
     return compared
 

@@ -94,6 +94,14 @@ class PairedResult:
     found: Difference
     estimate: EstimatedDifference | None = None
 
+    @property
+    def better(self) -> str | None:
+        """The label of the run that the verdict calls better; None if it tells no difference."""
+        value, p = self.found.mean, self.found.p_holm
+        if self.estimate:
+            value, p = self.estimate.found.value, self.estimate.p_holm
+        return (self.pair.first if value > 0 else self.pair.second) if p <= ALPHA else None
+
     def difference_json(self) -> dict[str, Any]:
         found = self._json(lambda name: name not in TESTED)
         if one := self.estimate:

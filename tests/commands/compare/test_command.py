@@ -276,6 +276,8 @@ def test_runs_without_private_queries_leave_none_to_judge(harness, toy):
 
 
 REFUSED = {
+    "fail_if=worse": "name both, 'runs=.BASE,NEW.'",
+    "fail_if=better": "fail_if='better' is not one of worse",
     "runs=[{0}]": "names 1 run[.]",
     "runs=[{0},{0}]": "twice",
     "runs=[{0},{0:.10}]": "twice",

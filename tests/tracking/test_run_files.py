@@ -1,0 +1,106 @@
+"""`harness compare` and `harness power` straight from files: the numbers of scored runs, and nothing logged."""
+
+import json
+import re
+
+import pytest
+
+LABELS = ("dataset=trec", "dataset.qrels=qrels.txt")
+QUERIES = 24
+
+
+@pytest.fixture
+def files(tmp_path):
+    """a.run finds the relevant document first on all queries, b.run second on the first twelve."""
+
+    def written(name, second, queries=QUERIES):
+        lists = [[f"d{n}", f"x{n}"][:: -1 if n < second else 1] for n in range(queries)]
+        lines = (
+            f"q{n} Q0 {doc} {rank} {9 - rank} t\n" for n, docs in enumerate(lists) for rank, doc in enumerate(docs)
+        )
+        (tmp_path / name).write_text("".join(lines))
+
+    (tmp_path / "qrels.txt").write_text("".join(f"q{n} 0 d{n} 1\nq{n} 0 x{n} 0\n" for n in range(QUERIES)))
+    written("a.run", 0)
+    written("b.run", 12)
+    written("part.run", 0, 20)
+    return tmp_path
+
+
+FILES = "runs=[a.run,b.run]"
+
+
+@pytest.fixture
+def logged(harness, files):
+    """The same files, scored and logged: the word that names these runs."""
+
+    def call(measure):
+        words = (*LABELS, f"objective={measure}", "experiment_name=logged", "format=json")
+        ids = [harness("score", f"predictions={name}", *words).json["run_id"] for name in ("a.run", "b.run")]
+        return f"runs=[{','.join(ids)}]"
+
+    return call
+
+
+def test_files_compare_as_runs_that_were_scored_from_them(harness, logged, tmp_path):
+    runs = logged("map")
+    logged_now = sorted(path.name for path in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"))
+    of_files = harness("compare", FILES, *LABELS, "metric=map", "format=json").json
+    again = sorted(path.name for path in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"))
+    of_runs = harness("compare", runs, "format=json").json
+    for part in ("metric", "queries", "verdicts", "notes", "differences", "tests", "splits", "changed", "shake_up"):
+        assert of_files[part] == of_runs[part], part
+    assert of_files["metric"] == "map"
+    assert (of_files["run_id"], of_files["experiment"], again) == (None, None, logged_now)
+    assert [run["name"] for run in of_files["runs"]] == ["a.run", "b.run"]
+    test = next(one for one in of_files["tests"] if one["measure"] == "map")
+    assert test["p"] == pytest.approx(2 / 2**12)
+
+
+def test_power_of_files_is_that_of_their_runs(harness, logged):
+    runs = logged("mrr")
+    of_files = harness("power", FILES, *LABELS, "metric=mrr", "format=json").json
+    of_runs = harness("power", runs, "format=json").json
+    del of_files["runs"], of_runs["runs"]
+    assert of_files == of_runs
+    said = harness("power", FILES, *LABELS, "metric=mrr").out
+    assert "harness compare metric=mrr dataset=trec dataset.qrels=qrels.txt 'runs=[a.run,b.run]'" in said
+
+
+def test_a_measure_of_files_need_not_be_among_the_usual_ones(harness, files):
+    assert harness("compare", FILES, *LABELS, "metric=ndcg@7", "format=json").json["metric"] == "ndcg@7"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ((FILES,), "say which labels score them, such as dataset=trec"),
+    (("runs=[a.run,0123abcd]", *LABELS), r"files \(a.run\) and logged runs \(0123abcd\). Name either"),
+    (("runs=[a.run,c.run]", *LABELS), "c.run: there is no such file. Did you mean"),
+    (("runs=[a.run,qrels.txt]", *LABELS), "qrels.txt:1: 4 fields. A TREC run has six"),
+    ((FILES, "dataset=trec", "dataset.qrels=gone.txt"), "gone.txt"),
+    (("runs=[a.run,part.run]", *LABELS), "scored on different queries: 4 are in only one of them: .*missing=zero"),
+    (("runs=[a.run,a.run]", *LABELS), "twice"),
+    ((FILES, *LABELS, "task=answers"), "for ranked lists alone"),
+    (("runs=[0123abcd,4567abcd]", *LABELS), "dataset=trec dataset.qrels=qrels.txt: this says how files are scored"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_refused(harness, files, words, said):
+    done = harness("compare", *words)
+    assert done.code == 2
+    assert re.search(said, done.err)
+
+
+def test_missing_lists_count_as_wrong_where_that_is_asked_for(harness, files):
+    found = harness("compare", "runs=[a.run,part.run]", *LABELS, "missing=zero", "metric=mrr", "format=json").json
+    assert next(one["wins"] for one in found["differences"] if one["measure"] == "mrr") == 4
+
+
+@pytest.mark.parametrize(("base", "new", "code"), [("a.run", "b.run", 1), ("b.run", "a.run", 0), ("a.run", "c.run", 0)])
+def test_a_gate_fails_if_the_second_run_is_told_to_be_worse(harness, files, base, new, code):
+    (files / "c.run").write_text((files / "a.run").read_text())
+    words = ("compare", f"runs=[{base},{new}]", *LABELS, "metric=mrr", "format=json")
+    plain, done = harness(*words), harness(*words, "fail_if=worse")
+    assert (plain.code, done.code) == (0, code)
+    assert bool(re.search(rf"\({new}\) is worse than \w+ \({base}\) in mrr \(fail_if=worse\)\.", done.err)) == (
+        code == 1
+    )
+    found, expected = json.loads(done.out), plain.json
+    assert {**found, "files": None} == {**expected, "files": None}
