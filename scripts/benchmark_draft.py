@@ -56,7 +56,7 @@ def main() -> None:
         pairs = [pair for pair in pool.pairs if made.kinds[pair.query_id] != "none"][:count]
         assert len(pairs) == count
         pools.write(made.folder, replace(pool, pairs=tuple(pairs)))
-        _measure("testset judge", "scripted_judge.py", [], seconds, parallel)
+        _measure("testset judge", "scripted_judge.py", ["limit=null"], seconds, parallel)
 
 
 def _measure(command: str, model: str, words: Sequence[str], seconds: float, parallel: int) -> None:

@@ -17,7 +17,7 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import load_dataset
 from harness.reports import terminal
 from harness.reports.next_steps import Proposals, flag
-from harness.testset.scripts import Better, better_tokenizer
+from harness.testset.scripts import Better, Writing
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def _start(config: dict[str, Any], invocation: Invocation) -> _Start:
     steps.check(run_config, dataset.qrels)
     grades = dataset.qrels.grades if dataset.qrels else {}
     rows = {"documents": len(dataset.documents), "queries": len(dataset.queries), "labelled": len(grades)}
-    better = better_tokenizer(run_config.tokenizer_of(invocation.choices), dataset.documents)
+    writing = Writing.of(dataset.documents)
+    better = writing.better_tokenizer(run_config.tokenizer_of(invocation.choices))
     of = Proposals(
         replace(invocation, overrides=(), defaults=invocation.overrides),
         list(run_config.retriever),
@@ -118,6 +119,7 @@ def _start(config: dict[str, Any], invocation: Invocation) -> _Start:
         rows["documents"],
         run_config.objective,
         better.name if better and any(word.startswith("tokenizer=") for word in invocation.overrides) else None,
+        writing.reads_bigrams,
     )
     needless = sum(not one for one in grades.values())
     commands = list(of.commands(needless)) if grades else []

@@ -23,7 +23,7 @@ from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place, Proposals
 from harness.reports.run_note import RunScores
-from harness.testset import scripts
+from harness.testset.scripts import Writing
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.ranking import GET_LABELS, leader
@@ -44,8 +44,8 @@ class Result(Evaluation):
     folder: of the run's files. predictions: the documents returned, by query.
     gate, fusion: what they learnt from labels, as in `gate.json` and `fusion.json`; None if nothing. measured: as in
     `Outcome`.
-    data_notes: sentences about unusual data. better_tokenizer: one that suits the documents; None where nothing speaks
-    against that of the run. best_before: the best finished run so far that compares.
+    data_notes: sentences about unusual data. proposals: what to try next. best_before: the best finished run so far
+    that compares.
     private_peeks: how often private scores of the experiment have been seen. traces: how many were logged.
     untraced: why the tracking server does not have all of them; "" if it has.
     """
@@ -60,7 +60,7 @@ class Result(Evaluation):
     fusion: Mapping[str, Any] | None
     measured: Mapping[str, float]
     data_notes: Sequence[str]
-    better_tokenizer: str | None
+    proposals: Proposals
     best_before: LoggedRun | None
     private_peeks: int
     traces: int
@@ -145,7 +145,8 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         outcome = steps.run(run_config, session)
         with stage("writing files and figures"):
             write_results(live.folder, record, live.run_id, run_config, session, outcome, invocation.overrides)
-    better = scripts.better_tokenizer(run_config.tokenizer_of(invocation.choices), dataset.documents)
+    writing = Writing.of(dataset.documents)
+    better = writing.better_tokenizer(run_config.tokenizer_of(invocation.choices))
     run_id, sent = live.run_id, not record.unsent
     logged = run_id if sent else None
     traced, untraced = _trace(config, session, outcome, tracker, logged) if logged else (0, "")
@@ -163,7 +164,15 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         fusion=outcome.fusion,
         measured=outcome.measured,
         data_notes=(*session.dataset.notes, *([better.why] if better else [])),
-        better_tokenizer=better.name if better else None,
+        proposals=Proposals(
+            invocation,
+            list(run_config.retriever),
+            run_config.depth,
+            len(dataset.documents),
+            run_config.objective,
+            better.name if better else None,
+            writing.reads_bigrams,
+        ),
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
         traces=traced,
@@ -244,9 +253,9 @@ def show(console: Console, result: Result) -> None:
         console.print(_beside(result))
     for note in result.data_notes:
         console.print(f"Data: {note}")
-    if commands := list(proposals(result)):
+    if steps_on := commands(result):
         console.print("To try next, the best first:")
-        for command in commands:
+        for command in steps_on:
             console.print(f"  {command}")
     console.print(f"Files: {result.folder}")
     if result.run_id:
@@ -265,14 +274,9 @@ def _beside(result: Result) -> str:
     return f"Also: {values}. All measures: metrics=all" if result.scores else f"Measured: {values}."
 
 
-def proposals(result: Result) -> Iterator[str]:
-    """The commands that may win back what a run loses; nothing for a run without scores, or that is not logged."""
-    config, invocation = result.config, result.invocation
+def commands(result: Result) -> list[str]:
+    """The commands that may win back what a run loses; none for a run without scores, or that is not logged."""
     scores = result.held_out or result.scores
     if not result.run_id or scores is None:
-        return
-    documents = result.record.inputs["documents"].rows
-    of = Proposals(
-        invocation, list(config.retriever), config.depth, documents, config.objective, result.better_tokenizer
-    )
-    yield from of.commands(scores.counts["needs_no_retrieval"], scores.losses)
+        return []
+    return list(result.proposals.commands(scores.counts["needs_no_retrieval"], scores.losses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import READERS
 from harness.corpus.files import SourceFile, find_files
-from harness.corpus.preparation import identity, prepare
+from harness.corpus.manifest import Manifest
+from harness.corpus.preparation import Unreadable, identity, prepare
 from harness.data.documents_folder import DocumentsFolder
+from harness.data.files import some
 from harness.data.testset import SpanLabelled
 from harness.pipeline.stores import open_cache
 from retrievers.base import BadInput
@@ -32,6 +34,7 @@ class Chunked(SpanLabelled):
     files: paths with wildcards; None: the company profiles that ship with the package.
     testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.
     chunk: settings, as of `Chunking`; those that are left out have their defaults.
+    unreadable: what happens if files cannot be read, as of `harness.corpus.preparation.prepare`.
     store: folder of the cache.
     """
 
@@ -45,6 +48,7 @@ class Chunked(SpanLabelled):
         files: list[str] | str | None = None,
         testset: str | None = None,
         chunk: Mapping[str, Any] | None = None,
+        unreadable: Unreadable = "stop",
     ) -> None:
         if (files is None) != (testset is None):
             lacking, given = ("testset", "files") if testset is None else ("files", "testset")
@@ -55,18 +59,27 @@ class Chunked(SpanLabelled):
         super().__init__(path=testset or str(SAMPLE / "testset"))
         self._files = files or str(SAMPLE / "profiles" / "*.txt")
         self._chunking = Chunking.of(chunk or {}, "dataset.chunk")
-        self._store = store
+        self._store, self._unreadable = store, unreadable
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Which files are left out."""
+        if skipped := Manifest.read(self.folder.path).prepared.skipped:
+            are = "file cannot be read and is" if len(skipped) == 1 else "files cannot be read and are"
+            yield f"{len(skipped):,} {are} left out: {some(skipped)}."
 
     @cached_property
     def folder(self) -> DocumentsFolder:
         files = _named(find_files(self._files))
 
         def fill(entry: Path) -> None:
-            prepare(files, self._chunking, entry / FOLDER)
+            prepare(files, self._chunking, entry / FOLDER, self._unreadable, "dataset.")
 
         suffixes = {one.path.suffix.lower() for one in files}
         readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
         known = identity(files, self._chunking) | {"readers": readers}
+        if self._unreadable == "skip":  # an entry with files left out is not what `stop` asks for
+            known["unreadable"] = "skip"
         entry = open_cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")
 

@@ -69,7 +69,13 @@ def identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
     return {"version": VERSION, "files": sums, "chunk": chunking.identity()}
 
 
-def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unreadable: Unreadable = "stop") -> Prepared:
+def prepare(
+    files: Sequence[SourceFile],
+    chunking: Chunking,
+    folder: Path,
+    unreadable: Unreadable = "stop",
+    keys: str = "",
+) -> Prepared:
     """Fill a folder with the documents of the files.
 
     The folder may hold what an interrupted call left: its texts, and chunks that took an analysis, are used again.
@@ -78,6 +84,7 @@ def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unrea
 
     files: as `find_files` gives them. unreadable: what happens if files cannot be read. stop: BadInput lists them all;
         the texts of the others stay for the next call. skip: they are left out, and listed in the manifest.
+    keys: what precedes the names of config keys, for errors.
     """
     settings = chunking.identity()
     for place in (folder / TEXTS, folder / work_log.FOLDER):
@@ -86,7 +93,7 @@ def prepare(files: Sequence[SourceFile], chunking: Chunking, folder: Path, unrea
     (folder / MANIFEST).unlink(missing_ok=True)
     with WorkLog(folder, digest(settings)) as log:
         reading = _Reading(folder, chunking, log)
-        read = reading.files(files, unreadable)
+        read = reading.files(files, unreadable, keys)
         documents = reading.chunks(read)
     with stage("writing the documents"):
         sums = {FILES: _write(folder / FILES, (json_line(one.row()) for one in read))}
@@ -126,7 +133,7 @@ class _Reading:
         self.sums: dict[str, str | None] = {}
         self.problems: dict[str, str] = {}
 
-    def files(self, files: Sequence[SourceFile], unreadable: Unreadable) -> list[_Read]:
+    def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
         """Those that can be read. BadInput if there is none, or if others are not to be skipped."""
         read: list[_Read] = []
         total, done = sum(map(_size, files)), 0
@@ -139,7 +146,7 @@ class _Reading:
                 done += _size(one)
                 progress(done // KB, total // KB, "kB")
         if self.problems and (unreadable == "stop" or not read):
-            raise BadInput(f"{listed(list(self.problems.values()))}\n{_remedy(len(read))}")
+            raise BadInput(f"{listed(list(self.problems.values()))}\n{_remedy(len(read), keys)}")
         return read
 
     def _file(self, one: SourceFile) -> _Read:
@@ -201,9 +208,9 @@ def _within(progress: Progress, done: int, size: int, total: int) -> Share:
     return lambda share: progress(int(done + share * size) // KB, total // KB, "kB")
 
 
-def _remedy(read: int) -> str:
+def _remedy(read: int, keys: str) -> str:
     kept = f" The texts of the {counted(read, 'other file')} are kept for the next attempt." if read else ""
-    return f"Repair these files, leave them out of files, or set unreadable=skip.{kept}"
+    return f"Repair these files, leave them out of {keys}files, or set {keys}unreadable=skip.{kept}"
 
 
 def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:

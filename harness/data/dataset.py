@@ -87,7 +87,7 @@ def load(source: Source, name: str, documents: Sequence[Document] | None = None)
 
     Raises BadInput for labels of unknown queries, and for relevant documents that are unknown. Empty documents,
     unlabelled queries, and unknown documents that were judged and are not relevant, or were pooled alone, stay and are
-    reported in `notes`.
+    reported in `notes`, with the notes of the source, if it has some.
     """
     if documents is None:
         documents = in_memory(source)
@@ -98,7 +98,7 @@ def load(source: Source, name: str, documents: Sequence[Document] | None = None)
         labelled = [*qrels.grades, *qrels.unanswerable]
         _refuse_dangling(source, "query", labelled, {query.query_id for query in queries})
         _refuse_dangling(source, "document", sorted(relevant), known)
-    notes = (*_empty_notes(documents), *_notes(queries, qrels, known))
+    notes = (*getattr(source, "notes", ()), *_empty_notes(documents), *_notes(queries, qrels, known))
     return Dataset(name, documents, queries, qrels, notes)
 
 

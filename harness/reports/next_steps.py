@@ -21,7 +21,6 @@ from retrievers.base import BadInput
 NEGLIGIBLE = 0.01  # a loss that is not worth another run
 ONCE = ("run_name", "trace", "format", "answer", "answer.prompt", "metrics=all")  # of one run alone
 LEARNT = ("auto", "depth", "classifier")  # gates that learn from labels
-MIXTURES = {"bm25": "hybrid_light", "hybrid_lexical": "hybrid_light", "dense": "hybrid"}  # retriever -> one that adds
 OWN = ("bm25", "hybrid_lexical", "hybrid_light", "dense", "hybrid", "bge_m3_sparse")  # those that sweep=auto tries
 TRIED = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
 BUDGET = "10m"  # of sweep=auto
@@ -96,7 +95,8 @@ class Proposals:
 
     invocation: of the run. retrievers: names of its component rankings. depth: documents retrieved for a query.
     documents: how many there are. objective: the measure that ranks. tokenizer: one that suits the language of the
-    documents better than the run's; None if nothing speaks against the run's.
+    documents better than the run's; None if nothing speaks against the run's. bigrams: whether BM25 on character
+    bigrams usually helps in that language.
     """
 
     invocation: Invocation
@@ -105,6 +105,7 @@ class Proposals:
     documents: int
     objective: str
     tokenizer: str | None = None
+    bigrams: bool = True
 
     def commands(self, needless: int, losses: Mapping[str, float] | None = None) -> Iterator[str]:
         """At most three commands, the best first, without what the run has already and what would win nothing back.
@@ -117,12 +118,11 @@ class Proposals:
         def costs(*kinds: str) -> bool:
             return losses is None or any(losses.get(kind, 0.0) >= NEGLIGIBLE for kind in kinds)
 
-        choices, words = self.invocation.choices, self._words()
+        words = self._words()
         if self.tokenizer and (changed := self._with(words, "tokenizer", self.tokenizer)):
             words = changed
             yield self._line("run", words)
-        mixture = MIXTURES.get(choices.get("retriever") or "")
-        if mixture and costs("not_found", "misranked") and (changed := self._with(words, "retriever", mixture)):
+        if costs("not_found", "misranked") and (changed := self._mixed(words)):
             words = self._with_source(changed)
             yield self._line("run", words)
         gate = self._gate(needless) if costs("wrongly_returned", "wrongly_withheld") else None
@@ -136,6 +136,18 @@ class Proposals:
         worth = losses and costs("not_found") and deeper >= 2 * self.depth
         if worth and (changed := self._with(words, "depth", str(deeper))):
             yield self._line("run", changed)
+
+    def _mixed(self, words: list[str]) -> list[str] | None:
+        """With a mixture that adds what the retriever lacks and needs no further package; None where there is none."""
+        own = self.invocation.choices.get("retriever")
+        if own == "dense":
+            return self._with(words, "retriever", "hybrid")
+        if own not in ("bm25", "hybrid_lexical"):
+            return None
+        if self.bigrams:
+            return self._with(words, "retriever", "hybrid_light")
+        changed = self._with(words, "retriever", "hybrid")
+        return changed and self._with(changed, "encoder", "lsa")
 
     def _gate(self, needless: int) -> str | None:
         """The gate to try; None where the run has it."""

@@ -61,19 +61,34 @@ class Better:
     why: str
 
 
-def better_tokenizer(own: str | None, documents: Sequence[Document]) -> Better | None:
-    """A tokenizer that suits the documents better than `own`; None if nothing speaks against that, or none is used."""
-    texts = IndexedTexts(documents)
-    knows = next((name for name, tokenizer in STEMMERS.items() if tokenizer == own), None)
-    found = language(texts)
-    if knows in (None, found) or not (script := main(" ".join(_sample(texts)))):
-        return None
-    if own == "snowball" and script == "LATIN":
-        return None  # it stems other European languages, too
-    known = f"in {found}" if found else f"mostly in {script.capitalize()} letters"
-    suits = STEMMERS.get(found) or ("char_ngram" if script in UNSPACED else "word")
-    why = f"The documents are {known}, but tokenizer={own} is for {knows}: tokenizer={suits} suits them better."
-    return Better(suits, why)
+@dataclass(frozen=True)
+class Writing:
+    """How documents are written. language: as `language` tells it. script: of most letters; "" without letters."""
+
+    language: str
+    script: str
+
+    @classmethod
+    def of(cls, documents: Sequence[Document]) -> Writing:
+        sample = _sample(IndexedTexts(documents))
+        return cls(language(sample), main(" ".join(sample)))
+
+    @property
+    def reads_bigrams(self) -> bool:
+        """Whether character bigrams usually help: word forms change inside, or no spaces part words."""
+        return self.language == "Korean" or self.script in UNSPACED
+
+    def better_tokenizer(self, own: str | None) -> Better | None:
+        """A tokenizer that suits the documents better than `own`; None if nothing speaks against that."""
+        knows = next((name for name, tokenizer in STEMMERS.items() if tokenizer == own), None)
+        if knows in (None, self.language) or not self.script:
+            return None
+        if own == "snowball" and self.script == "LATIN":
+            return None  # it stems other European languages, too
+        known = f"in {self.language}" if self.language else f"mostly in {self.script.capitalize()} letters"
+        suits = STEMMERS.get(self.language) or ("char_ngram" if self.script in UNSPACED else "word")
+        why = f"The documents are {known}, but tokenizer={own} is for {knows}: tokenizer={suits} suits them better."
+        return Better(suits, why)
 
 
 def _sample(texts: Sequence[str]) -> list[str]:

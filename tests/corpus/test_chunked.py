@@ -118,3 +118,16 @@ WRONG_FILES = [
 def test_files_that_are_not_there(made, given, message):
     with pytest.raises(BadInput, match=message):
         load(Chunked(store="store", **given), "chunked")
+
+
+def test_files_that_cannot_be_read_are_left_out_by_the_key_that_the_error_names(made, tmp_path):
+    (tmp_path / "corpus" / "broken.txt").write_bytes(b"\x00\xff binary")
+    words = {"store": "store", "files": "corpus/*.txt", "testset": "ts"}
+    with pytest.raises(BadInput, match=r"leave them out of dataset\.files, or set dataset\.unreadable=skip") as refused:
+        load(Chunked(**words), "chunked")
+    assert "corpus/broken.txt" in str(refused.value)
+    dataset = load(Chunked(**words, unreadable="skip"), "chunked")
+    assert [one.text for one in dataset.documents] == [SEA]
+    assert "1 file cannot be read and is left out: corpus/broken.txt." in dataset.notes
+    with pytest.raises(BadInput, match="unreadable=skip"):  # nor does an entry that was made by skipping
+        load(Chunked(**words), "chunked")

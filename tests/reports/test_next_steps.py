@@ -105,6 +105,11 @@ def test_a_tokenizer_for_the_language_comes_first():
     ]  # fmt: skip
 
 
+def test_where_bigrams_do_not_help_another_mixture_is_proposed():
+    of = Proposals(Invocation({"retriever": "bm25", "gate": "none"}, ()), ["bm25"], 100, 1000, "map", bigrams=False)
+    assert next(of.commands(0, ALL)) == "harness run retriever=hybrid encoder=lsa"
+
+
 def test_services_are_not_replaced():
     asked = ("retriever=http", "retriever.http.url=x")
     assert proposed(*asked, retriever="http", losses=only("misranked")) == []

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.testset import scripts
+from harness.testset.scripts import Writing
 from retrievers.base import Document
 
 ENGLISH = "The moon orbits the earth, and the tides are the work of both."
@@ -37,8 +38,13 @@ def test_korean_with_much_english_is_korean():
     ],
 )
 def test_a_tokenizer_that_suits_the_documents_better(own, text, better):
-    found = scripts.better_tokenizer(own, [Document("a", text)])
+    found = Writing.of([Document("a", text)]).better_tokenizer(own)
     assert (found and found.name) == better
     if found:
         assert f"tokenizer={own}" in found.why
         assert f"tokenizer={better}" in found.why
+
+
+@pytest.mark.parametrize(("text", "helps"), [(KOREAN, True), (JAPANESE, True), (ENGLISH, False), (FRENCH, False)])
+def test_bigrams_help_where_words_change_inside_or_nothing_parts_them(text, helps):
+    assert Writing.of([Document("a", text)]).reads_bigrams == helps

@@ -119,7 +119,7 @@ def test_from_the_shipped_test_set_to_honest_scores(harness, on_the_page, tmp_pa
     pooling = ["testset pool", "testset=ts", "documents=docs", "experiment_name=first"]
     assert harness(*pooling).code == 0
     with ChatServer(model=knowing.model) as server:
-        words = ["testset=ts", "model=tiny", f"llm.base_url={server.url}", "format=json"]
+        words = ["testset=ts", "model=tiny", f"llm.base_url={server.url}", "limit=null", "format=json"]
         assert harness("testset judge", *words).json["judge"]["judged"] > 200
         sent = len(server.asked)
         assert harness("testset judge", *words).code == 0

@@ -39,8 +39,8 @@ def judge(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     folder = Path(config["testset"])
     read_manifest(folder, "testset")
     if config["dry_run"]:
-        prompts = _work(config, folder).prompts
-        return judge_shown.dry_run(config["format"], _unasked(config, model).estimate(prompts), prompts)
+        todo = _work(config, folder)
+        return judge_shown.dry_run(config["format"], _unasked(config, model).estimate(todo.prompts), todo)
     with held(folder, RECORD, "judges"):
         return _judged(config, _work(config, folder), model)
 
@@ -56,6 +56,7 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     before = read_records(todo.folder).get(todo.judge.by)
     chat = chat_for(model, open_cache(config["store"]["path"]), PURPOSE)
     prompts = todo.prompts
+    judge_shown.announce(todo, chat.estimate(prompts))
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
     verdicts = [verdict(reply, document) for reply, document in zip(replies, shown, strict=True)]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.testset.shown import usage_row
 from harness.config.text import counted
 from harness.data.files import some
-from harness.llm.chat import Prompt
 from harness.llm.usage import Estimate, Usage
 from harness.reports import terminal
 from harness.testset import judge_record
@@ -41,8 +41,20 @@ class Outcome:
     reasons: Mapping[str, int]
 
 
-def dry_run(style: str, estimate: Estimate, prompts: Sequence[Prompt]) -> dict[str, Any]:
+def announce(work: Work, estimate: Estimate) -> None:
+    """Say on standard error what judging takes, before anything is asked."""
+    print(f"Judging {_extent(work)}: {estimate.text()}.", file=sys.stderr)  # noqa: T201
+
+
+def _extent(work: Work) -> str:
+    """How many pairs, and how to have the others judged."""
+    pairs = len(work.pending)
+    return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
+
+
+def dry_run(style: str, estimate: Estimate, work: Work) -> dict[str, Any]:
     """Say what judging would take, with the first prompt."""
+    prompts = work.prompts
     first = prompts[0].turns[-1].content if prompts else None
     document = {"estimate": asdict(estimate), "prompt": first}
 
@@ -51,7 +63,7 @@ def dry_run(style: str, estimate: Estimate, prompts: Sequence[Prompt]) -> dict[s
             console.print("The first prompt:", style="bold")
             console.print(first)
             console.print()
-        console.print(f"Judging takes {estimate.text()}.")
+        console.print(f"Judging {_extent(work)} takes {estimate.text()}.")
         console.print("Nothing was sent or written. Without dry_run=true, the judging begins.")
 
     terminal.emit(style, document, show)
@@ -102,7 +114,7 @@ def finished(style: str, outcome: Outcome, spent: Usage) -> dict[str, Any]:
         console.print(f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.")
         console.print(f"{work.folder / JUDGEMENTS}: {counted(len(work.pending), 'judgement')} added by {record.by}.")
         if work.left:
-            console.print(f"{counted(work.left, 'more pair')} to judge: raise limit, or leave it out.")
+            console.print(f"{counted(work.left, 'more pair')} to judge: repeat the command, or set limit=null for all.")
         _next(console, work)
 
     terminal.emit(style, document, show)

@@ -12,6 +12,7 @@ from documents_folders import documents_folder
 from judged_sets import RUNS, JudgedSet, judged_set
 from scripted_judge import asked_for, gullible, judge, reply, truth
 
+from harness.config.check import shipped_keys
 from harness.testset import pool as pools
 from harness.testset.judge_record import read_records
 from harness.testset.judgements import JudgementLog, current
@@ -258,7 +259,18 @@ def test_a_dry_run_sends_and_writes_nothing(judging, made, model, tmp_path):
     assert found["estimate"]["cost"] > 0
     assert found["prompt"].startswith("검색 시스템을 평가하고 있습니다.")
     assert sorted(tmp_path.rglob("*")) == before
-    assert f"Judging takes {requests} requests" in judging(model, *words, "dry_run=true").out
+    told = judging(model, *words, "dry_run=true").out
+    assert f"Judging {len(pairs(made))} pairs takes {requests} requests" in told
+
+
+def test_a_limit_is_said_before_anything_is_asked_and_how_to_lift_it(judging, made, model):
+    assert shipped_keys("testset_judge")["limit"] == 200, "nobody pays for thousands of requests by a first command"
+    some = f"Judging 7 of {len(pairs(made))} pairs (limit=null: all)"
+    assert f"{some} takes 7 requests" in judging(model, "limit=7", "judge.controls=0", "dry_run=true").out
+    done = judging(model, "limit=7", "judge.controls=0")
+    assert f"{some}: 7 requests" in done.err
+    assert f"{len(pairs(made)) - 7} more pairs to judge: repeat the command, or set limit=null for all." in done.out
+    assert f"Judging {len(pairs(made)) - 7} pairs: " in judging(model, "limit=null", "judge.controls=0").err
 
 
 def test_the_prompt_is_in_the_language_of_the_documents_or_the_users_own(judging, model, tmp_path):

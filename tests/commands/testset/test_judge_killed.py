@@ -20,7 +20,14 @@ KILLS, PARALLEL, TOPICS = 4, 4, 12
 
 
 def _command(folder, url, *words):
-    words = ["testset=ts", "model=tiny", f"llm.base_url={url}", f"llm.runtime.parallel={PARALLEL}", *words]
+    words = [
+        "testset=ts",
+        "model=tiny",
+        f"llm.base_url={url}",
+        f"llm.runtime.parallel={PARALLEL}",
+        "limit=null",
+        *words,
+    ]
     code = "from harness.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, "testset", "judge", *words],
