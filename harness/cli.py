@@ -295,4 +295,6 @@ def _overview() -> str:
 
 
 def _print_error(message: str) -> None:
-    print(message, file=sys.stderr)  # noqa: T201
+    from harness.config.program import runnable
+
+    print(runnable(message), file=sys.stderr)  # noqa: T201
