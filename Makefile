@@ -1,16 +1,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# An environment with nothing but the base packages: .venv itself until the packages for the tests are in it.
+BASE := $(if $(wildcard .venv/.dev),.venv-base,.venv)
 # Without bytecode, each of the many processes of the tests would compile everything anew.
 TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench ui
+.PHONY: help run base test check bench ui
 
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 run: .venv/.base  ## set up on a fresh machine and run BM25 on the sample
 	@$(BIN)/harness run $(ARGS)
+
+base: $(BASE)/.base  ## run the documents' commands, and the hints that they print, where only the base packages are
+	@$(BASE)/bin/python scripts/check_base.py $(ARGS)
 
 test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
 	@$(TESTS) $(ARGS)
@@ -24,8 +29,8 @@ bench: .venv/.dev  ## measure against the libraries people use today, as ratios 
 ui: .venv/.base  ## browse the runs in MLflow
 	@$(BIN)/harness ui $(ARGS)
 
-.venv/.base: pyproject.toml constraints.txt
-	@PYTHON=$(PYTHON) scripts/setup.sh base
+.venv/.base .venv-base/.base: pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON) scripts/setup.sh base $(@D)
 
 .venv/.dev: pyproject.toml constraints.txt
 	@PYTHON=$(PYTHON) scripts/setup.sh dev

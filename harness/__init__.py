@@ -47,4 +47,4 @@ if not TYPE_CHECKING:  # so that type checkers find names that do not exist
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

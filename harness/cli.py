@@ -295,6 +295,7 @@ def _overview() -> str:
 
 
 def _print_error(message: str) -> None:
+    from harness.config.program import runnable
     from retrievers.redaction import redacted
 
-    print(redacted(message), file=sys.stderr)  # noqa: T201
+    print(redacted(runnable(message)), file=sys.stderr)  # noqa: T201

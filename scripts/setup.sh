@@ -1,8 +1,10 @@
 #!/bin/sh
-# Create or update .venv: `scripts/setup.sh base` or `scripts/setup.sh dev`. Called by the Makefile; it removes nothing.
+# Create or update an environment: `scripts/setup.sh base` or `dev`, in .venv or in the folder that comes second.
+# Called by the Makefile; it removes nothing.
 set -eu
 cd "$(dirname "$0")/.."
 what=$1
+venv=${2:-.venv}
 python=${PYTHON:-python3}
 need_mb=2500
 [ "$what" = base ] || need_mb=5000
@@ -13,21 +15,21 @@ command -v "$python" >/dev/null 2>&1 || stop "there is no '$python'. Install Pyt
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     stop "$("$python" --version) is too old: 3.11 or newer is needed. Set PYTHON=/path/to/a/newer/python."
 
-if [ ! -x .venv/bin/python ]; then
+if [ ! -x "$venv/bin/python" ]; then
     free_mb=$(df -Pm . | awk 'NR == 2 { print $4 }')
     [ "$free_mb" -ge "$need_mb" ] || stop "only $free_mb MB free here, about $need_mb MB are needed. Free some space."
-    echo "setup: creating .venv with $("$python" --version)" >&2
-    "$python" -m venv .venv || stop "'$python -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv."
+    echo "setup: creating $venv with $("$python" --version)" >&2
+    "$python" -m venv "$venv" || stop "'$python -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv."
 fi
 
 extra=""
 [ "$what" = base ] || extra="[$what]"
-echo "setup: installing retrieval-harness$extra into .venv (only once; a few minutes on a slow connection)" >&2
-log=.venv/setup.log
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra" >"$log" 2>&1 || {
+echo "setup: installing retrieval-harness$extra into $venv (only once; a few minutes on a slow connection)" >&2
+log=$venv/setup.log
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra" >"$log" 2>&1 || {
     grep -v '^WARNING' "$log" | tail -n 20 >&2
     grep -qi 'no space left' "$log" && stop "the disk is full. Free about $need_mb MB and run this again."
     stop "pip failed; its full output is in $log. Fix the cause and run this again."
 }
-touch ".venv/.$what"
-[ "$what" = base ] || touch .venv/.base
+touch "$venv/.$what"
+[ "$what" = base ] || touch "$venv/.base"

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import sysconfig
 import time
 import uuid
 from dataclasses import dataclass
@@ -111,6 +112,14 @@ def cache(common):
         patch.setenv("HARNESS_CACHE", str(common / "cache"))
         patch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # processes of a server that nobody here uses
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def activated():
+    """Printed commands begin with the name of the program, as where the virtual environment is activated."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)
         yield
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BAR = 20  # characters of a power of 100 %
+DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +204,7 @@ def _next(report: Report, place: Place, files: Sequence[str]) -> list[str]:
     metric = report.pair.metric if files else needed_metric(report.pair.metric, first, second)
     found = [place.command("compare", *words, metric=metric)]
     needed = report.told.queries_needed
-    if needed is None or needed > report.told.found.n:
-        found.append(place.command("testset draft", "dry_run=true"))
+    if first.params.get("dataset") == "testset" and (needed is None or needed > report.told.found.n):
+        folders = [f"{key}={first.params[of]}" for key, of in DRAFTED.items() if first.params.get(of, "null") != "null"]
+        found.append(place.command("testset draft", *folders, "model=NAME", "dry_run=true"))
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.components import build
+from harness.config.program import runnable
 from harness.data.dataset import Dataset
 from harness.gates.gate import NoGate, ScoreGate
 from harness.gates.rule import FittedGate, Rule, json_number
@@ -109,7 +110,7 @@ def _command(outcome: Outcome, config: RunConfig, overrides: Sequence[str] | Non
     if overrides is not None:
         others = (word for word in overrides if word.lstrip("+~").partition("=")[0].partition(".")[0] != "gate")
         words = ["harness", "run", *others, *words]
-    return shlex.join([*words, "gate.threshold="])
+    return runnable(shlex.join([*words, "gate.threshold="]))
 
 
 def _single_signal(outcome: Outcome, config: RunConfig) -> tuple[str | None, str, int] | None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.config.program import is_command, runnable
 from harness.config.text import counted
 from harness.evaluation.losses import MERGED
 from harness.evaluation.measures import OOF
@@ -52,9 +53,20 @@ def emit(
         json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
         sys.stdout.write("\n")
         return
+    show(_console())
+
+
+def _console() -> Console:
+    """A console on standard output, on which commands are printed as they run: with their path, and never broken."""
     from rich.console import Console
 
-    show(Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty()))
+    class Printed(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            if any(isinstance(one, str) and is_command(one) for one in objects):
+                options["soft_wrap"] = True
+            super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
+
+    return Printed(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
 def bare_table(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.components import build
+from harness.config.program import runnable
 from harness.data.files import write_text
 from harness.progress import stage
 from harness.tracking import file_hashes, in_progress, outbox
@@ -122,9 +123,10 @@ class LiveRun:
                 self.tracker, self.record, run_id=self.run_id, status=status, folder=self.target
             )
             log.warning(
-                "MLflow is unreachable (%s). The run is saved in %s; upload it with `harness doctor sync`.",
+                "MLflow is unreachable (%s). The run is saved in %s; upload it with %s.",
                 error,
                 self.record.unsent,
+                runnable("`harness doctor sync`"),
             )
         self.ended = True
 

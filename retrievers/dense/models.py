@@ -36,6 +36,8 @@ DTYPES = get_args(Dtype)
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
 GPU_BATCH_TOKENS = 1 << 15  # keeps a large GPU busy and takes little memory beside a large model
 CHUNK = 4096  # texts or pairs that are tokenized and sorted by length at a time
+PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # that find, download and load models
+INSTALL = "pip install 'retrieval-harness[dense]'"
 TIMEOUT = 5.0  # seconds to wait for the hub's first response
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Linux on Windows
 
@@ -157,8 +159,8 @@ def require(source: ModelSource) -> None:
 
 
 def is_here(source: ModelSource) -> bool:
-    """Whether a model is on this machine; no hub is asked."""
-    return here(source) is not None
+    """Whether a model and what loads it are on this machine; no hub is asked."""
+    return all(map(find_spec, PACKAGES)) and here(source) is not None
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
@@ -442,7 +444,7 @@ def _torch() -> Any:
 def _need(package: str) -> None:
     if find_spec(package) is None:
         raise BadInput(
-            f"models need the package {package}: pip install 'retrieval-harness[dense]'. "
+            f"models need the package {package}: {INSTALL}. "
             "Without it, use retriever=bm25, hybrid_lexical or hybrid_light, or encoder=use_multilingual or lsa, and "
             "rerank=none."
         )

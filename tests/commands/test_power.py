@@ -9,6 +9,7 @@ import pytest
 
 from harness.data.tables import csv_text
 from harness.evaluation.objective import Objective
+from harness.tracking.file_hashes import seal
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.tracker import RunRecord
 
@@ -25,7 +26,7 @@ def values(wins=0, losses=0, n=QUERIES):
 def record(tracker, tmp_path):
     """Log a finished run with these values by query: record(name, values) -> its id."""
 
-    def call(name, own, status="FINISHED", public=24, **tags):
+    def call(name, own, status="FINISHED", public=24, params=(), **tags):
         folder = tmp_path / f"files-{name}"
         folder.mkdir()
         ids = [f"q{number:03d}" for number in range(len(own))]
@@ -39,12 +40,13 @@ def record(tracker, tmp_path):
         one = RunRecord(
             "e",
             name,
-            params={"retriever": name},
+            params={"retriever": name, **dict(params)},
             tags=given | {key.replace("__", "."): value for key, value in tags.items()},
             metrics={"modified_map@3": mean, "public/modified_map@3": mean, "queries/scored": float(len(own))},
             objective=Objective("modified_map@3", mean, mean - 0.1, mean + 0.1),
             folder=folder,
         )
+        seal(one, folder)
         run_id = tracker.begin(one)
         tracker.finish(run_id, one, status)
         return run_id
@@ -73,6 +75,15 @@ def test_the_best_two_runs_and_what_tells_them_apart(harness, record):
     assert re.search(r"Queries needed to find this difference with 80 % power: \d+ \(95 %: \d+ to \d+\)\.", said)
     assert f"harness compare experiment_name=e 'runs=[{best[:8]},{worst[:8]}]'" in said
     assert "harness testset draft" not in said  # 60 queries are enough
+
+
+def test_more_drafts_are_proposed_where_queries_were_drafted(harness, record):
+    record("a", values(9, 2)), record("b", values())
+    assert "harness testset draft" not in harness(*POWER).out  # nothing drafts labels of other data
+    drafted = {"dataset": "testset", "dataset.path": "my set", "dataset.documents": "null"}
+    record("c", values(10, 2), params=drafted)
+    said = harness(*POWER).out
+    assert "\n  harness testset draft 'testset=my set' model=NAME dry_run=true\n" in said
 
 
 def test_the_table_to_paste(harness, record):

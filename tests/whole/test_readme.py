@@ -1,110 +1,34 @@
-"""Every command in the README runs as written, in the order of the README."""
+"""The documents show every command, agree with each other and with the code; `make base` runs their commands."""
 
 import ast
-import json
 import re
-import shlex
-import shutil
 from pathlib import Path
 
-import openpyxl
-import pytest
-import scripted_drafts
-import scripted_judge
-from chat_server import ChatServer, Invocation
+import check_base
+from base_check.documents import commands
 
 import harness as harness_package
 from harness import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = ROOT / "harness" / "sample"
-BLOCK = re.compile(r"```bash\n(.*?)```", re.S)
-BLOCKING = {"ui"}  # started, probed and stopped in test_ui.py
 
 
-def commands(name: str) -> list[str]:
-    text = (ROOT / name).read_text("utf-8")
-    return [line for block in BLOCK.findall(text) for line in block.splitlines() if line and not line.startswith("#")]
+def shown(name: str) -> list[str]:
+    """The commands of a document without comments; `make base` runs them."""
+    return [re.sub(r" +# .*", "", one.text) for one in commands(ROOT / name, name)]
 
 
-@pytest.fixture
-def run_commands(harness, monkeypatch):
-    """Run the commands of a document in their order: run_commands("README.md") -> the verbs. Those that ask a language
-    model get one on this machine."""
-
-    def run(name: str) -> list[str]:
-        verbs = []
-        for command in commands(name):
-            program, verb, *words = shlex.split(command.replace("search.trials=60", "search.trials=12"), comments=True)
-            assert program == "harness", command
-            if words and f"{verb} {words[0]}" in cli.COMMANDS:
-                verb, words = f"{verb} {words[0]}", words[1:]
-            if verb in ("testset draft", "testset judge") or any(word.startswith("llm.model=") for word in words):
-                words.append(f"llm.base_url={server.url}")
-            verbs.append(verb)
-            if verb not in BLOCKING:
-                done = harness(verb, *words)
-                assert done.code == 0, f"{command}\n{done.err}"
-            if verb == "testset review" and (written := [word for word in words if word.startswith("output=")]):
-                fill_in(written[0].removeprefix("output="))
-        return verbs
-
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("HARNESS_MILVUS_URI", "milvus.db")
-    with ChatServer(model=language_model) as server:
-        yield run
+def test_the_readme_shows_every_command():
+    words = [command.split() for command in shown("README.md") if command.startswith("harness ")]
+    assert {" ".join(one[1:n]) for one in words for n in (2, 3)} >= set(cli.COMMANDS)
 
 
-def language_model(asked: Invocation, _: int) -> str:
-    """Drafts queries, grades documents, writes the same query or answer for all conversations, and says that all need
-    documents."""
-    if asked.schema is None:
-        return "yes"
-    properties = asked.schema["properties"]
-    if "grade" in properties:
-        return scripted_judge.judge(asked)
-    return scripted_drafts.draft(asked) if "items" in properties else json.dumps(dict.fromkeys(properties, "달의 모양"))
-
-
-def fill_in(workbook: str) -> None:
-    """Answer what a workbook asks: every query needs retrieval, and every other document answers it."""
-    book = openpyxl.load_workbook(workbook)
-    for sheet in (book["queries"], book["pairs"]):
-        for row in range(2, sheet.max_row + 1):
-            sheet.cell(row, sheet.max_column).value = "yes" if sheet.title == "queries" else row % 2 * 3
-    book.save(workbook)
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_readme_work_in_order(run_commands, tmp_path):
-    (tmp_path / "data").mkdir()
-    for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl"):
-        shutil.copyfile(SAMPLE / name, tmp_path / "data" / name)
-    for name in ("corrections/references.csv", "corrections/careful.csv", "corrections/eager.csv",
-                 "answers/references.json", "answers/first.json"):  # fmt: skip
-        shutil.copy(SAMPLE / name, tmp_path / "data")
-    assert set(run_commands("README.md")) == set(cli.COMMANDS)
-
-
-def test_the_commands_of_the_guide_to_test_sets_work_in_order(run_commands, tmp_path):
-    shutil.copytree(SAMPLE / "profiles", tmp_path / "corpus")
-    assert set(run_commands("docs/testsets.md")) == {"prepare", "testset draft", "run", "sweep"}
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_guide_to_judgements_work_in_order(run_commands, tmp_path):
-    shutil.copytree(SAMPLE / "testset", tmp_path / "ts")
-    judging = {"testset pool", "testset judge", "testset review", "testset audit", "testset freeze"}
-    assert set(run_commands("docs/judgements.md")) == {"prepare", "run", *judging}
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_guide_to_language_models_work_in_order(run_commands):
-    assert set(run_commands("docs/llm.md")) == {"run", "sweep"}
+def test_every_document_with_commands_is_run_on_a_base_installation():
+    assert check_base.unlisted() == []
 
 
 def test_both_readmes_show_the_same_commands():
-    assert commands("README.md") == commands("README.ko.md")
+    assert shown("README.md") == shown("README.ko.md")
 
 
 def test_both_guides_to_gates_show_the_same_code_and_figures():
@@ -129,7 +53,7 @@ def test_the_two_commands_are_what_ci_runs():
     ci = (ROOT / ".ci" / "run").read_text()
     for name in ("README.md", "README.ko.md"):
         assert all(f"make {target}" in (ROOT / name).read_text("utf-8") for target in ("run", "test"))
-    assert "make run\nmake test" in ci
+    assert "make run\nmake base\nmake test" in ci
 
 
 def test_links_of_the_documents_lead_somewhere():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
 from harness.board.advice import others
@@ -19,6 +20,7 @@ from harness.board.advice.words import Composed, Words, of_run
 from harness.config import manual, yaml_files
 from harness.config.components import identity
 from harness.config.messages import explain
+from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.evaluation.losses import SHOWN
 from harness.evaluation.score_table import read_table
@@ -33,7 +35,7 @@ from harness.tracking.logged_run import load_unchanged, logged_config, recommend
 from harness.tracking.ranking import SCORED, Wanted, compares, rank, require_labels
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput, Ranking
-from retrievers.dense.models import ModelSource, is_here
+from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, is_here
 
 LETTERS = 200  # documents whose script is looked at
 ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
@@ -73,7 +75,7 @@ def read(tracker: Tracker, where: Where) -> Read:
     peers = [one for one in peers if one.tags.get("harness.verb") in SCORED and compares(one, run)]
     situation, notes = _situation(tracker, run, where)
     found = others.read(tracker, peers, situation.evidence)
-    notes = [*notes, *found.notes]
+    notes = [*notes, *found.notes, *_unchecked()]
     if situation.ground is None:
         return Read(run, situation, found, notes)
     ground = replace(
@@ -191,13 +193,23 @@ def script_of(dataset: Dataset) -> str:
 
 def _local(group: str) -> tuple[str, ...]:
     """The choices of a group whose models are on this machine; none where they need a path or the hub."""
-    found = []
+    return tuple(choice for choice, source in _models(group) if is_here(source))
+
+
+def _models(group: str) -> Iterator[tuple[str, ModelSource]]:
+    """The choices of a group that name a model."""
     for choice, path in manual.choices(group).items():
         node = yaml_files.load(path)
         if isinstance(node, Mapping) and node.get("model"):
-            source = ModelSource(node["model"], node.get("revision"), node.get("path"))
-            found += [choice] if is_here(source) else []
-    return tuple(found)
+            yield choice, ModelSource(node["model"], node.get("revision"), node.get("path"))
+
+
+def _unchecked() -> list[str]:
+    """A note on the models that nothing is proposed of, since the packages that load them are not installed."""
+    if all(map(find_spec, PACKAGES)):
+        return []
+    names = [choice for group in ("encoder", "rerank") for choice, _ in _models(group)]
+    return [f"Not checked: {names[0]} and {counted(len(names) - 1, 'other model')} ({INSTALL})."]
 
 
 def _of_files(tracker: Tracker, run: LoggedRun, where: Where, dataset: Dataset) -> Evidence:

@@ -24,6 +24,7 @@ from harness.commands.sweep.trials import (
     read_journal,
     refused,
 )
+from harness.config.program import runnable
 from harness.pipeline import timing
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
@@ -232,7 +233,7 @@ def _timed_here(run: LoggedRun, tag: str) -> bool:
 def tell(lines: Iterable[str]) -> None:
     """Print lines to standard error."""
     for line in lines:
-        print(line, file=sys.stderr)  # noqa: T201
+        print(runnable(line), file=sys.stderr)  # noqa: T201
 
 
 def _as_result(run: LoggedRun, sweep: Sweep) -> Result:

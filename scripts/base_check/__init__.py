@@ -1,0 +1,1 @@
+"""What `scripts/check_base.py` runs, how, and what it makes of the output."""

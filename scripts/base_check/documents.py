@@ -1,0 +1,44 @@
+"""The commands in the code blocks of a document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^\s*```(\w*)\s*$")
+SHELL = ("bash", "sh", "")  # languages of blocks with commands; a block without a language may also show output
+PROGRAM = re.compile(r"(?:[A-Z_]+=\S+ +)*(?:harness|make|pip|ray|mlflow|curl|export) ")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command as a document shows it, and the number of its first line."""
+
+    document: str
+    line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def commands(path: Path, document: str) -> Iterator[Shown]:
+    """The commands of a Markdown file in order; lines that end in a backslash are joined, comments are left out."""
+    language: str | None = None
+    begun: Shown | None = None
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if fence := FENCE.match(line):
+            language = fence[1] if language is None else None
+        elif language in SHELL:
+            if begun:
+                begun = Shown(document, begun.line, f"{begun.text} {line.strip()}")
+            elif PROGRAM.match(line) or (language and line.strip() and not line.startswith("#")):
+                begun = Shown(document, number, line.strip())
+            if begun and begun.text.endswith("\\"):
+                begun = Shown(document, begun.line, begun.text[:-1].rstrip())
+            elif begun:
+                yield begun
+                begun = None

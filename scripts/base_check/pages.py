@@ -1,0 +1,152 @@
+"""Each document that shows commands: what it presumes, what of it cannot run here, and what needs more than base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+CONTEST = {f"data/{name}": name for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl")}
+TASKS = {
+    f"data/{name.partition('/')[2]}": name
+    for name in (
+        "corrections/references.csv",
+        "corrections/careful.csv",
+        "corrections/eager.csv",
+        "answers/references.json",
+        "answers/first.json",
+    )
+}
+FUNCTION = """
+import json
+from pathlib import Path
+
+TEXTS = [json.loads(line) for line in Path("data/documents.jsonl").read_text("utf-8").splitlines()]
+
+
+def search(queries, k):
+    return [sorted(((t["docid"], float(len({*q} & {*t["content"]}))) for t in TEXTS), key=lambda p: (-p[1], p[0]))[:k]
+            for q in queries]
+"""
+KORQUAD = """
+{"data": [{"title": "달", "paragraphs": [{"context": "달은 지구의 위성이다.", "qas": [
+{"id": "q1", "question": "지구의 위성은?", "answers": [{"text": "달", "answer_start": 0}]}]}]}]}
+"""
+INSTALLATION = "is the installation itself"
+CLUSTER = "needs other machines"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A document and how its commands are run.
+
+    files: path in the working folder -> the file or folder of harness/sample that lies there.
+    texts: path in the working folder -> what is written there.
+    environment: variables that are set.
+    before: commands that the document presumes.
+    fills: part of a command -> what stands in its place; `{chat}` and `{NAME}` are addresses of stand-ins.
+    left_out: beginning of a command -> why it is not run.
+    lacks: beginning of a command -> the extra that its one message must name.
+    commands: in place of those of a document; one that begins with "! " must be refused.
+    activated: whether `harness` is on the PATH.
+    """
+
+    name: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    before: Sequence[str] = ()
+    fills: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    commands: Sequence[str] = ()
+    activated: bool = True
+
+
+README = Page(
+    "README.md",
+    files=CONTEST | TASKS,
+    texts={"my_search.py": FUNCTION, "model/config.json": "{}", "model/model.safetensors": ""},
+    environment={"HARNESS_MILVUS_URI": "milvus.db"},
+    fills={
+        "https://localhost:9200/INDEX/_search": "{elasticsearch}",
+        "http://localhost:8000/search": "{fastapi}",
+        "http.url=URL": "http.url={own}",
+        "encoder.path=FOLDER": "encoder.path=model",
+    },
+    left_out={"make run": INSTALLATION, "make test": "installs what the tests need"},
+    lacks={
+        "harness run ... retriever=dense   ": "[dense]",
+        "harness run ... retriever=dense encoder=local": "[dense]",
+        "harness run ... retriever=hybrid   ": "[dense]",
+        "harness run ... retriever=hybrid rerank": "[dense]",
+        "harness run ... retriever=bge_m3_sparse": "[dense]",
+        "harness run retriever=dense encoder=lsa index=milvus": "[milvus]",
+        "harness doctor engine": "[milvus]",
+    },
+    activated=False,
+)
+PAGES = (
+    README,
+    Page("docs/board.md"),
+    Page(
+        "docs/gates.md",
+        files={f"new/{name}": name for name in ("documents.jsonl", "eval.jsonl")},
+        left_out={"export OPENAI_API_KEY": "is a secret"},
+    ),
+    Page("docs/judgements.md", files={"ts": "testset"}),
+    Page("docs/llm.md", left_out={"export OPENAI_API_KEY": "is a secret"}),
+    Page(
+        "docs/own_retrievers.md",
+        files=CONTEST,
+        texts={"my_search.py": FUNCTION},
+        before=(
+            "harness run run_name=first",
+            "harness export submission=mate.csv",
+            "cp mate.csv second.csv",
+            "cp outputs/runs/*/run.trec elastic.trec",
+        ),
+        fills={
+            "https://search.example.org/articles/_search": "{elasticsearch}",
+            "retriever.elasticsearch.url=...": "retriever.elasticsearch.url={elasticsearch}",
+            "retriever.solr.url=...": "retriever.solr.url={solr}",
+            "http://localhost:6333/collections/articles/points/query": "{qdrant}",
+            "http://localhost:8000/search": "{fastapi}",
+            "https://search.example.org/v2?q={query}&n={k}": "{get}?query={query}&k={k}",
+            "https://search.example.org/v2": "{found}",
+        },
+        lacks={"harness run ... retriever=qdrant encoder=kure_v1": "[dense]"},
+    ),
+    Page("docs/python.md"),
+    Page("docs/results.md"),
+    Page(
+        "docs/runs.md",
+        files=CONTEST,
+        texts={
+            "KorQuAD.json": KORQUAD,
+            "mine/dataset/korquad.yaml": "defaults: [squad, _self_]\npath: KorQuAD.json\n",
+            "mine/dataset/cranfield.yaml": "defaults: [contest, _self_]\npath: data\n",
+        },
+        before=("harness run experiment_name=first",),
+        left_out={
+            "MLFLOW_TRACKING_URI=sqlite:": "serves until it is stopped",
+            "curl": "asks the model that is served",
+        },
+    ),
+    Page(
+        "docs/scaling.md",
+        lacks={
+            "harness run retriever=dense cluster=ray": "[dense]",
+            "harness run retriever=dense index=milvus": "[dense]",
+            "harness sweep ... hydra/launcher=ray": "[ray]",
+            "harness sweep ... hydra/launcher=submitit_slurm": "[slurm]",
+            "harness run ... store.path=s3": "[s3]",
+        },
+        left_out={
+            "pip install": INSTALLATION,
+            "ray ": CLUSTER,
+            "mlflow server": "serves until it is stopped",
+            "export ": CLUSTER,
+        },
+    ),
+    Page("docs/testsets.md", files={"corpus": "profiles"}),
+)

@@ -1,0 +1,221 @@
+"""One document, command by command, and the hints that its commands print."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import openpyxl
+
+from base_check import calling
+from base_check.calling import Done
+from base_check.documents import Shown, commands
+from base_check.hints import PLACEHOLDER, Hint, hints
+from base_check.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "harness" / "sample"
+RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
+IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs
+MOST = 40  # kinds of sweeps and of hints of hints that run
+ONCE = ("ui", "sweep")  # verbs of hints that take long: each kind runs once in all
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a command. what: "document", "hint" or "hint of a hint". said: what it printed, if it failed."""
+
+    place: str
+    what: str
+    command: str
+    result: str
+    passed: bool = True
+    said: str = ""
+
+    @property
+    def verb(self) -> str:
+        words = [word for word in self.command.split() if not re.match(r"[A-Z_]+=", word)]
+        two = words[1:3] if words[1:2] in (["testset"], ["doctor"], ["export"]) else words[1:2]
+        return " ".join(word for word in two if re.fullmatch("[a-z]+", word)) or words[0]
+
+
+@dataclass
+class Walk:
+    """The state of a walk through one document."""
+
+    page: Page
+    folder: Path
+    environment: dict[str, str]
+    addresses: Mapping[str, str]
+    runs: list[str] = field(default_factory=list)  # ids, the latest last
+    seen: set[str] = field(default_factory=set)  # kinds of hints
+    called: Counter[str] = field(default_factory=Counter)  # commands of the document, and hints
+
+
+def walk(page: Page, scratch: Path, addresses: Mapping[str, str]) -> list[Outcome]:
+    """Run all commands of a document, and their hints."""
+    folder = scratch / page.name.replace("/", "-") / "work"
+    _set_up(page, folder)
+    walk = Walk(page, folder, _environment(page.activated) | page.environment, addresses)
+    for command in page.before:
+        done = calling.call(command, folder, walk.environment)
+        if done.code:
+            return [_failed(page.name, "set-up", command, done)]
+        walk.runs += RUN.findall(done.text)
+    shown = list(commands(ROOT / page.name, page.name))
+    outcomes = [outcome for one in shown for outcome in _command(walk, one)]
+    stale = [text for text in [*page.left_out, *page.lacks, *page.fills] if not any(text in one.text for one in shown)]
+    return outcomes + [Outcome(page.name, "exception", text, "no command has it any more", False) for text in stale]
+
+
+def _set_up(page: Page, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, source in page.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (SAMPLE / source).is_dir() else shutil.copyfile)(SAMPLE / source, path)
+    for name, text in page.texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+
+
+def _environment(activated: bool) -> dict[str, str]:
+    """Of a shell in which the virtual environment is activated, or of one without any `harness`."""
+    kept = ("HOME", "LANG", "LC_ALL", "OMP_NUM_THREADS", "TMPDIR")
+    folders = [one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "harness").exists()]
+    path = os.pathsep.join([str(calling.BIN)] * activated + folders)
+    return {name: os.environ[name] for name in kept if name in os.environ} | {"PATH": path}
+
+
+def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
+    """Run a command of a document as it says, then its hints."""
+    page = walk.page
+    if reason := next((why for text, why in page.left_out.items() if text in shown.text), None):
+        yield Outcome(shown.place, "document", shown.text, f"left out: {reason}")
+        return
+    command = _filled(walk, shown.text)
+    if command.startswith("export "):
+        walk.environment.update([shlex.split(command)[1].split("=", 1)])
+        return
+    done = _called(walk, command, "document")
+    walk.runs += RUN.findall(done.text)
+    extra = next((one for text, one in page.lacks.items() if text in shown.text), None)
+    if extra:
+        if done.code == 2 and extra in done.err.strip().splitlines()[-1] and "Traceback" not in done.err:
+            yield Outcome(shown.place, "document", command, f"says that it needs {extra}")
+        else:
+            yield _failed(shown.place, "document", command, done, f"should say that it needs {extra}")
+    elif done.code:
+        yield _failed(shown.place, "document", command, done)
+    else:
+        yield Outcome(shown.place, "document", command, "runs")
+    yield from _in_a_copy(walk, shown, command, done)
+
+
+def _called(walk: Walk, command: str, what: str) -> Done:
+    """Run a command; a language model of this machine answers where one is asked."""
+    words = command.split("#")[0].split()
+    if {"draft", "judge"} & {*words} or any(word.startswith("llm.model=") for word in words):
+        command = re.sub(r"\s+#.*| llm\.base_url=\S+", "", command) + f" llm.base_url={walk.addresses['chat']}"
+    print(f"{time.time() % 1000:.1f} {walk.page.name} {what} {command}", file=sys.stderr)
+    shell = walk.page.name == "README.md" and walk.called[what] < IN_A_SHELL
+    if what == "document":
+        command = re.sub(r"^harness\b", str(calling.BIN / "harness"), command)
+    walk.called[what] += 1
+    done = calling.call(command, walk.folder, walk.environment, shell=shell)
+    if "via=xlsx" in command and (written := re.search(r"output=(\S+)", command)) and not done.code:
+        fill_in(walk.folder / written[1])
+    return done
+
+
+def _in_a_copy(walk: Walk, shown: Shown, command: str, done: Done) -> Iterator[Outcome]:
+    """Run the hints in the folder as it is now; afterwards, it is as before."""
+    new = [hint for hint in hints(done.text, command) if _claimed(walk, hint)]
+    if not new:
+        return
+    kept, before = walk.folder.with_name("kept"), list(walk.runs)
+    walk.folder.rename(kept)
+    shutil.copytree(kept, walk.folder, symlinks=True)
+    for hint in new:
+        yield from _hint(walk, shown.place, hint, "hint")
+    shutil.rmtree(walk.folder)
+    kept.rename(walk.folder)
+    walk.runs[:] = before
+
+
+def _hint(walk: Walk, place: str, hint: Hint, what: str) -> Iterator[Outcome]:
+    command = _filled(walk, hint.text)
+    if PLACEHOLDER.search(command):
+        yield Outcome(place, what, command, "has a placeholder")
+        return
+    first = shlex.split(command)[0]
+    if not calling.program(first, walk.folder, walk.environment):
+        yield Outcome(place, what, command, "not found in this shell", False)
+        return
+    planned = hint.words[0] == "sweep" and ("sweep=auto" in hint.words or what != "hint")
+    done = _called(walk, f"{command} dry_run=true" if planned else command, what)
+    walk.runs += RUN.findall(done.text)
+    if done.code:
+        yield _failed(place, what, command, done)
+        return
+    yield Outcome(place, what, command, "plans" if planned else "runs")
+    if what == "hint":
+        for further in hints(done.text, command):
+            if _claimed(walk, further, in_all=True):
+                yield from _hint(walk, place, further, "hint of a hint")
+
+
+def _claimed(walk: Walk, hint: Hint, *, in_all: bool = False) -> bool:
+    """Whether a hint is the first of its kind in this document, or in all."""
+    if hint.kind in walk.seen:
+        return False
+    walk.seen.add(hint.kind)
+    if not in_all and hint.words[0] not in ONCE:
+        return True
+    claims = walk.folder.parents[1] / "claims"
+    claims.mkdir(exist_ok=True)
+    try:
+        (claims / hashlib.sha256(hint.kind.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return not in_all or len([*claims.iterdir()]) <= MOST
+
+
+def _filled(walk: Walk, text: str) -> str:
+    """The command with what stands for something in it replaced by that."""
+    for part, instead in walk.page.fills.items():
+        for name, address in walk.addresses.items():
+            instead = instead.replace(f"{{{name}}}", address)
+        text = text.replace(part, instead)
+    text = re.sub(r"(?<!\S)\.\.\. +", "", text)
+    if walk.runs:
+        text = re.sub(r"\bID\b(?=[\]'\s]|$)", walk.runs[-1], text)
+        if len(walk.runs) > 1:
+            text = text.replace("[A,B]", f"[{walk.runs[-2]},{walk.runs[-1]}]")
+    if found := re.search(r"(?:outputs/runs/DATE|\bRUN)/([\w.]+)", text):
+        latest = sorted((walk.folder / "outputs" / "runs").glob(f"*/{found[1]}"))
+        text = text.replace(found[0], str(latest[-1].relative_to(walk.folder)) if latest else found[0])
+    return text
+
+
+def _failed(place: str, what: str, command: str, done: Done, why: str = "") -> Outcome:
+    said = "\n".join(f"    {line}" for line in done.err.strip().splitlines()[-6:])
+    return Outcome(place, what, command, why or f"exit code {done.code}", False, said)
+
+
+def fill_in(workbook: Path) -> None:
+    """Answer what a workbook asks: every query needs retrieval, and every other document answers it."""
+    book = openpyxl.load_workbook(workbook)
+    for sheet in (book["queries"], book["pairs"]):
+        for row in range(2, sheet.max_row + 1):
+            sheet.cell(row, sheet.max_column).value = "yes" if sheet.title == "queries" else row % 2 * 3
+    book.save(workbook)

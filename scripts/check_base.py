@@ -1,0 +1,92 @@
+"""Run every command that the documents show, and every hint that those commands print, on a base installation.
+
+    make base                                       # in an environment that has nothing but the base packages
+    python scripts/check_base.py README.md docs/runs.md
+
+The commands of a document run in its order, in a folder of their own. A hint ("Next:", "To try:", a command in
+backticks, "set KEY=VALUE") runs as printed, in the folder and in the state in which it was printed. Exit code 1 with a
+table of what failed; 2 where more than the base packages is installed.
+"""
+
+import argparse
+import importlib.util
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from base_check import calling, servers
+from base_check.documents import commands
+from base_check.pages import PAGES, Page
+from base_check.walking import Outcome, walk
+
+ROOT = Path(__file__).resolve().parents[1]
+MORE_THAN_BASE = ("torch", "huggingface_hub", "pytest", "faiss", "pymilvus", "ray")
+AT_ONCE = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("documents", nargs="*", help="those to walk; all if none is named")
+    parser.add_argument("--keep", action="store_true", help="keep the folders in which the commands ran")
+    given = parser.parse_args()
+    if found := [name for name in MORE_THAN_BASE if importlib.util.find_spec(name)]:
+        print(f"{sys.prefix} has more than the base packages: {', '.join(found)}. Use `make base`.", file=sys.stderr)
+        return 2
+    if unknown := unlisted():
+        print(f"No page of scripts/base_check/pages.py: {', '.join(unknown)}. Add one.", file=sys.stderr)
+        return 1
+    pages = [page for page in PAGES if not given.documents or page.name in given.documents]
+    began = time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="check-base-"))
+    os.environ |= {"OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
+    outcomes = walked(pages, scratch)
+    report(outcomes, time.monotonic() - began)
+    if given.keep:
+        print(f"Folders: {scratch}")
+    else:
+        import shutil
+
+        shutil.rmtree(scratch, ignore_errors=True)
+    return int(any(not one.passed for one in outcomes))
+
+
+def unlisted() -> list[str]:
+    """Documents with commands that no page is about. The Korean ones show the commands of the English ones."""
+    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    shown = [str(file.relative_to(ROOT)) for file in files if any(commands(file, "")) and ".ko." not in file.name]
+    return [name for name in shown if name not in {page.name for page in PAGES}]
+
+
+def walked(pages: list[Page], scratch: Path) -> list[Outcome]:
+    """What became of the commands of the pages."""
+    child, addresses = servers.start()
+    try:
+        calling.warm_up(scratch)
+        with ProcessPoolExecutor(AT_ONCE, multiprocessing.get_context("fork")) as pool:
+            walks = [pool.submit(walk, page, scratch, addresses) for page in pages]
+            return [outcome for done in as_completed(walks) for outcome in done.result()]
+    finally:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+
+
+def report(outcomes: list[Outcome], seconds: float) -> None:
+    counts = Counter((one.what, one.result) for one in outcomes)
+    print(f"{len(outcomes)} commands and hints in {seconds:.0f} s:")
+    for (what, result), count in sorted(counts.items()):
+        print(f"  {count:4}  {what}: {result}")
+    kinds = Counter(one.verb for one in outcomes)
+    print("By command: " + ", ".join(f"{verb} {count}" for verb, count in kinds.most_common()))
+    for one in outcomes:
+        if not one.passed:
+            print(f"\nFAILED {one.place}: {one.what}: {one.result}\n  {one.command}\n{one.said}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
