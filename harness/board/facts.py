@@ -8,11 +8,10 @@ import numpy as np
 
 from harness.board.expected import Expected
 from harness.board.recommendation import Words
-from harness.board.runs import LOSSES, BoardRuns
+from harness.board.runs import CLOSE, LOSSES, BoardRuns
 from harness.config.text import counted
-from harness.evaluation.losses import MERGED
+from harness.evaluation.losses import LOSING, MERGED
 
-CLOSE = 1e-9  # values that differ by less are equal
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
@@ -46,15 +45,21 @@ def _ceiling(runs: BoardRuns, place: int) -> Words:
 
 
 def _lost(runs: BoardRuns, place: int) -> list[Words]:
-    """What the run loses most of its score to; nothing where that is unknown or nothing is lost."""
+    """What the run loses most of its score to; nothing where that is unknown or nothing is lost.
+
+    How many queries lose is counted by what ranks the runs. Measures that can stay below 1 for a perfect list, such as
+    precision@k, lose there too, so that it is said in other words.
+    """
     counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
     if not counts:
         return []
     code, many = max(counts.items(), key=lambda one: (one[1], -one[0]))
-    words, lost = LOST[LOSSES[code]], sum(counts.values())
+    words, lost, loses, loses_ko = LOST[LOSSES[code]], sum(counts.values()), "loses", "점수를 잃으며"
+    if runs.metric != LOSING:
+        lost, loses, loses_ko = int((runs.values[place] < 1 - CLOSE).sum()), "scores less than 1", "1점에 못 미치며"
     return [
         Words(
-            f"It loses on {counted(lost, 'query')}, most often because {words.en} ({many:,}).",
-            f"질의 {lost:,}개에서 점수를 잃으며, 가장 흔한 까닭은 {words.ko}입니다({many:,}개).",
+            f"It {loses} on {counted(lost, 'query')}, most often because {words.en} ({many:,}).",
+            f"질의 {lost:,}개에서 {loses_ko}, 가장 흔한 까닭은 {words.ko}입니다({many:,}개).",
         )
     ]

@@ -12,7 +12,7 @@ from harness.board.choice import Asked, Chosen, chosen
 from harness.board.losses import Derived
 from harness.board.settings import short_names
 from harness.data.files import some
-from harness.evaluation.losses import KINDS
+from harness.evaluation.losses import KINDS, LOSING
 from harness.evaluation.measures import Family, parse
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import Table, read_table
@@ -24,6 +24,7 @@ from retrievers.base import BadInput
 LOSSES = KINDS
 CODES = {kind: code for code, kind in enumerate(LOSSES)}
 SCORES = "scores.csv"
+CLOSE = 1e-9  # values that differ by less are equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,8 @@ class BoardRuns:
     query_ids: ascending.
     needs, multi_turn, public: bool [Q], as in `evaluation.score_table.Table`.
     values: float64 [R, Q], the measure, out of fold where something was learnt from labels; NaN where it is undefined.
-    losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none.
+    losses: int8 [R, Q], the place in LOSSES of the kind of loss that the written list has; 0 for none, and where the
+        measure is 1 or does not apply.
     notes: what a reader must know besides, such as which runs of the experiment are not here, and why.
     """
 
@@ -89,7 +91,10 @@ def of_tables(
 ) -> BoardRuns:
     """The runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
     first = scored[0][1]
-    losses = [_losses(one.run, table, derived) for one, table in scored]
+    values = np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored])
+    losses = np.stack([_losses(one.run, table, derived) for one, table in scored])
+    if metric != LOSING:  # a list may be the best possible by one measure and not by another
+        losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
         metric=metric,
         select_on=select_on,
@@ -98,8 +103,8 @@ def of_tables(
         needs=first.needs,
         multi_turn=first.multi_turn,
         public=first.public,
-        values=np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored]),
-        losses=np.stack(losses),
+        values=values,
+        losses=losses,
         notes=(*notes, *derived.notes),
     )
 

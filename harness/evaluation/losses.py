@@ -10,6 +10,7 @@ from harness.evaluation.judged import Judged, at
 from harness.evaluation.ranking_measures import modified_map
 
 SHOWN = 3  # documents that the score reads
+LOSING = f"modified_map@{SHOWN}"  # the measure whose losses these are
 MERGED = "not_found_or_misranked"  # kind of loss where lists end too early to tell the two apart
 KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # of a query; "" for no loss
 

@@ -106,7 +106,7 @@ class Evaluation:
         rows = [*terminal.score_rows(self.scores, self.held_out)]
         yield Section("Measures", terminal.notes_of(self.scores), terminal.score_header(self.scores), rows)
         lost = (self.held_out or self.scores).losses
-        if lost:
+        if lost and terminal.loses(self.objective):
             rows = [[name, number(value), LOSSES[name]] for name, value in lost.items()]
             kind = ", out of fold" if self.held_out else ""
             yield Section(f"Parts of 1 − modified_map@3{kind}", (), ["", "loss", "meaning"], rows)

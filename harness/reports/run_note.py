@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
-from harness.evaluation.losses import MERGED
+from harness.evaluation.losses import LOSING, MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
@@ -87,9 +87,9 @@ class RunScores:
 
     @property
     def lost(self) -> dict[str, float]:
-        """The parts of 1 - modified_map@3, out of fold where the scores are known so."""
+        """The parts of 1 - modified_map@3, out of fold where the scores are known so; {} if another measure ranks."""
         scores = self.held_out or self.overall
-        return scores.losses if scores else {}
+        return scores.losses if scores and self.objective == LOSING else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary]]:
         """(logged name, summary) of `count` measures, the objective first.
@@ -126,7 +126,7 @@ def note(run: RunSummary, scores: RunScores, table: Table | None, files: Iterabl
         parts.append(f"[report.html](report.html): {FILES['report.html']}")
     parts.append(bullets(f"**{marked(name)}**: {marked(text)}" for name, text in run.facts))
     if scores.overall:
-        parts += [_headline(scores), _losses(scores, table)]
+        parts += [_headline(scores), *([_losses(scores, table)] if scores.lost else [])]
     if scores.overall and table:
         parts.append(_confusion(table))
     parts.append(bullets(map(marked, run.notes)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.program import is_command, runnable
 from harness.config.text import counted
-from harness.evaluation.losses import MERGED
+from harness.evaluation.losses import LOSING, MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
 from harness.evaluation.scores import UNANSWERABLE, Scores
@@ -131,8 +131,9 @@ def show_scores(
             f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part "
             "in it."
         )
-    _show_losses(console, held_out or scores, out_of_fold=bool(held_out))
-    _show_ceilings(console, held_out or scores)
+    if loses(objective):
+        _show_losses(console, held_out or scores, out_of_fold=bool(held_out))
+        _show_ceilings(console, held_out or scores)
     console.print()
     console.print(counted_queries(scores))
     for note in notes_of(scores):
@@ -142,7 +143,8 @@ def show_scores(
 def show_main_scores(console: Console, scores: Scores, held_out: Scores | None, objective: Objective | None) -> None:
     """What ranks the run, where the score is lost, and what is unusual. Arguments as of `show_scores`."""
     _show_objective(console, objective, held_out or scores)
-    _show_losses(console, held_out or scores, out_of_fold=bool(held_out), least=LEAST_LOSS)
+    if loses(objective):
+        _show_losses(console, held_out or scores, out_of_fold=bool(held_out), least=LEAST_LOSS)
     if scores.unanswerable or any(scores.counts[name] for name in UNUSUAL):
         console.print(counted_queries(scores))
     for note in checked_notes(scores):
@@ -273,6 +275,11 @@ def _show_learnt_fusion(console: Console, fitted: Mapping[str, Any]) -> None:
     if held_out := fitted["held_out"]:
         values = ", ".join(f"{name} {number(value)}" for name, value in held_out.items())
         console.print(f"  {fitted['objective']} on held-out queries: {values}")
+
+
+def loses(objective: Objective | None) -> bool:
+    """Whether losses are shown: not beside an objective that they do not add up to."""
+    return objective is None or objective.name == LOSING
 
 
 def _show_losses(console: Console, scores: Scores, *, out_of_fold: bool, least: float = 0.0) -> None:

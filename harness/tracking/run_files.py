@@ -1,4 +1,4 @@
-"""Files of ranked lists with their scores: `harness score` logs them, other commands read them in place of logged runs."""
+"""Files of ranked lists with their scores: `harness score` logs them, others read them in place of logged runs."""
 
 from __future__ import annotations
 

@@ -126,7 +126,10 @@ def test_what_else_is_said_of_the_pick():
     said = facts(board(VALUES, losses=losses), 0, None)
     # The best of all for each query is A itself: 6.5 of 8, and nobody solves query 6.
     assert "mrr would be 0.8125: on 0 queries another run does better than this one, and on 1 query" in said[0].en
-    assert said[1].en == "It loses on 2 queries, most often because relevant documents rank too low (2)."
+    # Values of mrr, which does not say how much is lost: how often it is below 1 is known.
+    assert said[1].en == "It scores less than 1 on 2 queries, most often because relevant documents rank too low (2)."
+    lost = facts(dataclasses.replace(board(VALUES, losses=losses), metric="modified_map@3"), 0, None)
+    assert lost[1].en == "It loses on 2 queries, most often because relevant documents rank too low (2)."
     assert [one.en for one in facts(board(VALUES), 2, None)] == [
         "With the best of these runs for each query, mrr would be 0.8125: on 6 queries another run does better than "
         "this one, and on 1 query every run scores 0."

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from html_pages import data_of
 
 from harness.evaluation.objective import Objective
 from harness.reports.terminal import standing
@@ -120,6 +121,16 @@ def test_unlabelled_data_is_retrieved_and_not_scored(harness, toy):
     found = harness("run", *contest(toy), *QUIET).json
     assert found["metrics"] is None
     assert len(Path(found["files"]["predictions"]).read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(("objective", "lost"), [("modified_map@3", True), ("mrr", False)])
+def test_losses_are_shown_beside_what_they_add_up_to(harness, toy, objective, lost):
+    words = (*contest(toy), QUIET[0], f"objective={objective}", "gate=score", "gate.threshold=99")
+    done = harness("run", *words)
+    assert done.code == 0, done.err
+    assert ("Where the score is lost" in done.out) == lost
+    page = data_of(next(Path("outputs/runs").glob("*/report.html")).read_text("utf-8"))
+    assert bool(page["losses"]) == lost
 
 
 def test_runs_without_labels_lead_to_labels(harness, toy):

@@ -11,6 +11,7 @@ import numpy as np
 from harness.board.expected import Expected
 from harness.commands.compare.unjudged import Unjudged
 from harness.evaluation.leaderboard import Score, leaderboards
+from harness.evaluation.losses import LOSING
 from harness.evaluation.objective import Kind
 from harness.evaluation.prediction_powered import Estimate, EstimatedDifference
 from harness.evaluation.scores import UNANSWERABLE, plain
@@ -379,6 +380,11 @@ class RetrievalComparison(Comparison):
     changed: Sequence[ChangedQuery]
     by_query: np.ndarray = field(repr=False)
     unjudged: Unjudged | None = None
+
+    @property
+    def loses(self) -> bool:
+        """Whether the known losses are those of the metric."""
+        return self.metric == LOSING and any(run.losses for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | ({"unjudged": self.unjudged.to_json()} if self.unjudged else {})

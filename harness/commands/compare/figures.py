@@ -39,7 +39,7 @@ def run_figures(comparison: RetrievalComparison) -> dict[str, bytes]:
     ranks can shift.
     """
     figures = file_figures(comparison) | {"queries": png(draw_queries(comparison), quick=False)}
-    if any(run.losses for run in comparison.runs):
+    if comparison.loses:
         figures["losses"] = png(draw_losses(comparison.runs), quick=False)
     return figures
 

@@ -110,9 +110,12 @@ def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Se
         lines = ["Holm's correction is over pairs, not measures."] if len({one.measure for one in rows}) > 1 else []
         figures = [] if several else ["differences"]
         found.append(_differences("Differences in all measures", rows, columns, lines, figures))
+    whole = {one.pair: one.found.n for one in comparison.in_metric}
     splits = [one for one in comparison.splits if one.pair in pairs and one.measure == metric]
-    found.append(_splits(metric, splits) if details else _short_splits(metric, splits))
-    if any(run.losses for run in comparison.runs):
+    splits = [one for one in splits if 0 < one.n < whole[one.pair]]  # none or all of the queries are no part
+    if splits:
+        found.append(_splits(metric, splits) if details else _short_splits(metric, splits))
+    if comparison.loses:
         found.append(_losses(comparison.runs))
     return [*found, Section("Values of each query", figures=["queries"])] if details else found
 
@@ -245,7 +248,7 @@ def _by_kind(metric: str, splits: Sequence[PartDifference]) -> Section:
 
 
 def _losses(runs: Sequence[RetrievalScores]) -> Section:
-    kinds = list(dict.fromkeys(kind for run in runs for kind in run.losses))
+    kinds = list(dict.fromkeys(kind for run in runs for kind, value in run.losses.items() if value))
     rows = [[run.label, *(number(run.losses.get(kind)) for kind in kinds)] for run in runs]
     return Section("Where the score is lost", ["Parts of 1 − modified_map@3."], ["", *kinds], rows, ["losses"])
 

@@ -249,6 +249,15 @@ def test_out_of_fold_values_are_compared_where_there_are_any(harness, runs, monk
     assert "as written" in harness("compare", "experiment_name=e").out
 
 
+@pytest.mark.parametrize(("measure", "lost"), [("modified_map@3", True), ("mrr@3", False)])
+def test_losses_and_parts_are_shown_where_they_say_something(harness, runs, measure, lost):
+    """The losses add up to 1 - modified_map@3. No query has several turns, and one that needs nothing has no mrr."""
+    said = harness("compare", "experiment_name=e", f"metric={measure}").out
+    assert ("Where the score is lost" in said) == ("needs none" in said) == lost
+    assert "multi-turn" not in said
+    assert "not_found" not in said, "nobody loses that way"
+
+
 def test_where_the_public_queries_choose_the_private_ones_judge(harness, runs):
     whole, found = harness(*COMPARE).json, harness(*COMPARE, "select_on=public").json
     assert "by modified_map@3, public." in found["notes"][0]
