@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.data.files import as_id, field, optional_text, required, some
+from harness.data.source import check_grade
 from harness.data.testset import KINDS
 from retrievers.base import BadInput, Qrels, did_you_mean
 
@@ -79,6 +80,7 @@ def _relevant(row: Mapping[str, Any], where: str) -> dict[str, float]:
                 "documents that were judged and are not relevant into not_relevant, and leave out those that were not "
                 "judged."
             )
+        check_grade(grade, where)
     return {doc_id: float(grade) for doc_id, grade in relevant.items()}
 
 

@@ -17,6 +17,7 @@ from retrievers.base import BadInput, Document, Qrels, Query, Turn, did_you_mean
 ROLES = ("user", "assistant", "system")
 
 Grades = dict[str, dict[str, float]]  # query_id -> doc_id -> grade
+MOST_GRADE = 1_000_000  # sums over the longest list are far from overflowing, and keep the digits of small grades
 
 
 class Source(Protocol):
@@ -76,6 +77,15 @@ class Streamed(Iterable[Document]):
     def repeated(self, doc_id: str, position: str, before: str) -> BadInput:
         """The error for an id that occurs at two positions."""
         return repeated(doc_id, self.key, self.path, position, before)
+
+
+def check_grade(grade: float, where: str) -> None:
+    """BadInput for a grade that no measure can count with."""
+    if grade > MOST_GRADE:
+        raise BadInput(
+            f"{where}: grade {grade:.6g} is too large: the most is {MOST_GRADE:,}, since measures sum grades. Divide "
+            "all grades by the same number."
+        )
 
 
 def single_turn(query_id: str, text: str, native_id: int | None) -> Query:

@@ -18,7 +18,7 @@ from typing import Any
 from harness.data.anchors import find_again
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
 from harness.data.files import field, json_file, json_lines, optional_text, required, unique_rows
-from harness.data.source import turns
+from harness.data.source import check_grade, turns
 from harness.data.span_labels import Finding, Places, SpanQrels, label
 from harness.data.spans import Evidence, Span
 from retrievers.base import BadInput, Document, Query, did_you_mean
@@ -153,6 +153,7 @@ def read_evidence(value: Any, where: str) -> Evidence:
         )
     if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 < grade <= sys.float_info.max:
         raise BadInput(f"{where}: grade is {grade!r:.60}, but must be a finite number > 0.")
+    check_grade(grade, where)
     prefix, suffix = optional_text(value, "prefix", where), optional_text(value, "suffix", where)
     return Evidence(span, exact, prefix, suffix, float(grade))
 

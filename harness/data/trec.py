@@ -19,7 +19,7 @@ from harness.data.files import (
     optional_text,
     unique_rows,
 )
-from harness.data.source import Grades, Streamed, locate, single_turn
+from harness.data.source import Grades, Streamed, check_grade, locate, single_turn
 from retrievers.base import BadInput, Document, Qrels, Query, one_word
 
 _NO_TEXT = (
@@ -154,6 +154,7 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
         once(seen, (query_id, doc_id), "the label of", path, number)
         relevant = grades.setdefault(query_id, {})
         if (value := finite(grade, "grade", where)) > 0:
+            check_grade(value, where)
             relevant[doc_id] = value
         else:
             (pooled if value < 0 else not_relevant).setdefault(query_id, set()).add(doc_id)

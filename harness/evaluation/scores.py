@@ -29,6 +29,7 @@ NO_QUERY = {  # why a ratio of abstention has the denominator 0
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
+UNKNOWN = "unknown_documents"  # among the counts: documents of lists from a file that the dataset does not have
 UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 

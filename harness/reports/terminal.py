@@ -13,7 +13,7 @@ from harness.config.text import counted
 from harness.evaluation.losses import LOSING, MERGED
 from harness.evaluation.measures import OOF
 from harness.evaluation.objective import Objective
-from harness.evaluation.scores import UNANSWERABLE, Scores
+from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores
 from harness.pipeline.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.tables import FORMATS, rendered
@@ -136,6 +136,12 @@ def show_scores(
         _show_ceilings(console, held_out or scores)
     console.print()
     console.print(counted_queries(scores))
+    if unknown := scores.counts.get(UNKNOWN):
+        console.print(
+            f"Warning: the dataset does not have {counted(unknown, 'document')} of the lists, which so count as not "
+            "relevant. Were the lists made for an earlier state of the corpus?",
+            style="yellow",
+        )
     for note in notes_of(scores):
         console.print(note, style="dim")
 

@@ -23,7 +23,7 @@ from harness.data.submissions import bare_text, submission_rows
 from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
-from harness.evaluation.scores import UNANSWERABLE, Scores, Summary
+from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.pipeline import sharded, steps, timing
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
@@ -265,7 +265,7 @@ def scored(scores: Scores) -> dict[str, float]:
     values |= {UNANSWERABLE: scores.unanswerable.mean} if scores.unanswerable else {}
     values |= {f"loss/{name}": value for name, value in scores.losses.items()}
     values |= {f"ceiling/{name}": value for name, value in scores.ceilings.items()}
-    values |= {f"queries/{name}": float(value) for name, value in scores.counts.items()}
+    values |= {f"queries/{name}": float(value) for name, value in scores.counts.items() if name != UNKNOWN}
     return {name: value for name, value in values.items() if value == value}
 
 

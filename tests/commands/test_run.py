@@ -189,6 +189,23 @@ def test_score_equals_run(harness, toy):
     assert scored["run_id"] != run["run_id"]
 
 
+def test_score_refuses_a_file_of_another_corpus_and_says_what_is_stale(harness, toy, tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["x1", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
+    done = harness("score", "predictions=p.jsonl", *contest(toy)[:2], *QUIET)
+    assert done.code == 2
+    assert "the dataset has none of the 3 documents of the lists, such as 'x1'" in done.err
+    assert (
+        harness("score", "predictions=p.jsonl", "dataset=contest", f"dataset.qrels={toy}/qrels.jsonl", *QUIET).code == 0
+    )
+    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
+    words = ("predictions=p.jsonl", *contest(toy)[:2])
+    done = harness("score", *words, *QUIET)
+    assert done.json["counts"]["unknown_documents"] == 2
+    assert (
+        "Warning: the dataset does not have 2 documents of the lists" in harness("score", *words, "tracking=none").out
+    )
+
+
 def test_score_lists_what_is_missing_and_duplicated(harness, toy, tmp_path):
     predictions = tmp_path / "p.jsonl"
     predictions.write_text('{"eval_id": 7, "topk": ["d3", "d3", "d2"]}\n{"eval_id": 5, "topk": []}\n')

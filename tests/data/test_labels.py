@@ -64,6 +64,8 @@ WRONG = [
     ({"relevant": {"a": -1}}, r"the grade of 'a' is -1"),
     ({"relevant": {"a": float("inf")}}, r"the grade of 'a' is inf"),
     ({"relevant": {"a": float("nan")}}, r"the grade of 'a' is nan"),
+    ({"relevant": {"a": 2_000_000}}, r"grade 2e\+06 is too large: the most is 1,000,000, since .* Divide all grades"),
+    ({"relevant": {"a": 1e308}}, r"grade 1e\+308 is too large"),
     ({"not_relevant": ["a"]}, r"relevant and not_relevant both name a\. Remove it from one"),
     ({"not_relevant": ["b", "b"]}, r"not_relevant names 'b' twice"),
     ({"not_relevant": ["1", 1]}, r"not_relevant names '1' twice"),
@@ -82,7 +84,7 @@ def test_rows_that_contradict_themselves_are_refused(change, expected):
 
 
 IDS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=3).filter(str.strip)
-GRADES = st.floats(min_value=0, exclude_min=True, allow_infinity=False) | st.integers(1, 3).map(float)
+GRADES = st.floats(min_value=0, max_value=1e6, exclude_min=True) | st.integers(1, 3).map(float)
 
 
 @st.composite
@@ -111,7 +113,7 @@ def test_a_number_stays_a_number():
 # ---- TREC qrels
 
 WORDS = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=3)
-PAIRS = st.dictionaries(st.tuples(WORDS, WORDS), st.sampled_from((-1.0, 0.0, 1.0, 2.0, 0.5, 1e300)), min_size=1)
+PAIRS = st.dictionaries(st.tuples(WORDS, WORDS), st.sampled_from((-1.0, 0.0, 1.0, 2.0, 0.5, 1e6)), min_size=1)
 
 
 @quick

@@ -108,6 +108,7 @@ WRONG_ROWS = [
     ),
     (evidence(start=9000, end=9014), r"other characters from 9000 to 9014 than exact"),
     (evidence(grade=0), r"grade is 0, but must be a finite number > 0"),
+    (evidence(grade=1e9), r"grade 1e\+09 is too large: the most is 1,000,000"),
     (evidence(grade="1"), r"grade is '1', but must be"),
     (evidence(prefix=3), r"prefix is 3, but must be text"),
 ]
