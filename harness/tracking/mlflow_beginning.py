@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness import interruption
 from harness.tracking.in_progress import TAG
+from harness.tracking.mlflow_client import ONCE, asked
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
-
-RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 def begin_once(
@@ -34,7 +31,7 @@ def begin_once(
     if TAG not in tags:
         return create(), False
     try:
-        with _sent_once():
+        with asked(ONCE):
             return create(), False
     except MlflowException as error:
         if error.get_http_status_code() < 500 or interruption.exit_code():  # our mistake, or the user's wish
@@ -47,14 +44,3 @@ def running(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
     """The RUNNING runs of a claim."""
     wanted = f"tags.`{TAG}` = '{claim}' AND attributes.status = 'RUNNING'"
     return list(client.search_runs([experiment_id], wanted))
-
-
-@contextmanager
-def _sent_once() -> Iterator[None]:
-    before = os.environ.get(RETRIES)
-    os.environ[RETRIES] = "0"
-    try:
-        yield
-    finally:
-        os.environ.pop(RETRIES)
-        os.environ.update({RETRIES: before} if before is not None else {})

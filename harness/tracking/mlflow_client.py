@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -31,6 +31,8 @@ QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
+ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # a request is sent once
+AT_AN_END = ONCE | {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}  # seconds: who has pressed Ctrl-C does not wait for a server
 OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
 HIDDEN = "/…"  # in place of a path
 AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
@@ -188,6 +190,19 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
             raise Unreachable(f"{redacted(tracker.uri)}: {_first_line(error, tracker.uri)}") from error
 
     return call
+
+
+@contextmanager
+def asked(variables: Mapping[str, str]) -> Iterator[None]:
+    """Ask MLflow's server as these environment variables say, such as `ONCE`."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 @contextmanager

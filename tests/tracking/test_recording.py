@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import time
 from types import SimpleNamespace
 
@@ -56,6 +57,24 @@ def test_a_run_that_raises_keeps_its_files_and_the_traceback(tmp_path, error, st
     assert live.folder == tmp_path / f"run.{status.lower()}"
     assert type(error).__name__ in (live.folder / "traceback.txt").read_text("utf-8")
     assert server.ended == [("r1", status, True)]
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(ValueError("no"), None), (KeyboardInterrupt(), "5")])
+def test_who_interrupts_does_not_wait_for_a_server_that_does_not_answer(tmp_path, monkeypatch, error, seconds):
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    asked = []
+
+    class Slow(Server):
+        def finish(self, *arguments):
+            asked.append(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT"))
+            raise Unreachable("server: no answer")
+
+    record = RunRecord("e", "n")
+    with pytest.raises(type(error)), live_run(Slow(), record, tmp_path / "run"):
+        raise error
+    assert asked == [seconds]
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+    assert record.unsent.is_dir()
 
 
 def test_a_traceback_shows_no_secret(tmp_path, monkeypatch):
