@@ -80,15 +80,15 @@ def test_what_people_and_papers_read(harness, runs):
 def test_losses_are_those_of_the_measure(harness, runs, tmp_path):
     """The file finds everything among its first three, so that nothing is lost of hit@3, which leaves query 5 out."""
     (tmp_path / "f.jsonl").write_text("".join(f'{{"eval_id": {n}, "topk": ["d2", "d1", "d3"]}}\n' for n in (7, 3, 5)))
-    harness("score", "predictions=f.jsonl", *RUN[1:3], *RUN[4:])
-    pages = {}
+    file = harness("score", "predictions=f.jsonl", *RUN[1:3], *RUN[4:]).json["run_id"]
+    worse, pages = runs[0], {}
     for measure in ("modified_map@3", "hit@3"):
         found = harness(*BOARD, f"metric={measure}").json
         page = data_of(Path(found["files"]["html"]).read_text("utf-8"))
-        pages[measure] = {run["name"]: run["losses"] for run in page["runs"]}
-    assert pages["modified_map@3"]["f.jsonl"] == {"wrongly_returned": 1, "misranked": 1}
-    assert pages["hit@3"]["f.jsonl"] == {}
-    assert pages["hit@3"]["bm25 · score"] == pages["modified_map@3"]["bm25 · score"] == {"wrongly_withheld": 2}
+        pages[measure] = {run["id"]: run["losses"] for run in page["runs"]}
+    assert pages["modified_map@3"][file] == {"wrongly_returned": 1, "misranked": 1}
+    assert pages["hit@3"][file] == {}
+    assert pages["hit@3"][worse] == pages["modified_map@3"][worse] == {"wrongly_withheld": 2}
 
 
 def test_a_sweep_stands_for_its_trials(harness, toy):
