@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import os
@@ -23,6 +24,9 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 from retrievers.base import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # what reading a file or a gzip stream raises
+# What a damaged or hostile file may take: a line and a file of JSON are in memory several times over.
+LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
+UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # bytes that any file may unpack to; and times its size, beyond them
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, paired or not: only encoding can tell
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object"}
 
@@ -48,10 +52,42 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path} cannot be opened: {error}.") from None
     with file:
         if file.peek(2)[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield cast(IO[bytes], unpacked)
+            with gzip.GzipFile(fileobj=file) as packed:
+                yield cast(IO[bytes], io.BufferedReader(_Unpacked(packed, path), 1 << 18))
         else:
             yield file
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a gzipped file. BadInput where it grows beyond what files of texts do."""
+
+    def __init__(self, packed: gzip.GzipFile, path: Path) -> None:
+        self._packed, self._path = packed, path
+        self._most = max(UNPACKED_FREELY, MOST_PACKED * path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._packed.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._packed.read1(len(buffer))
+        buffer[: len(block)] = block
+        if self._packed.tell() > self._most:
+            raise BadInput(
+                f"{self._path} unpacks to more than {self._most:,} bytes, and to more than {MOST_PACKED} times its "
+                "size, as no file of texts does. Is it the right one? If so, unpack it with gunzip."
+            )
+        return len(block)
+
+
+def is_packed(file: IO[bytes]) -> bool:
+    """Whether a file that `opened` provides is gzipped."""
+    return isinstance(getattr(file, "raw", None), _Unpacked)
 
 
 def sha256_of(path: Path) -> str:
@@ -74,7 +110,11 @@ def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, st
     number = 0
     try:
         with opened(path) as file:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+                if len(raw) > LONGEST_LINE:
+                    raise BadInput(
+                        f"{path}:{number}: the line has more than {LONGEST_LINE >> 20} MB. Is it a file of lines?"
+                    )
                 if appended and is_torn(raw):
                     return
                 line = _decode(raw.rstrip(b"\r\n"), path, number)
@@ -128,14 +168,7 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
 
 def text_file(path: Path, most: int) -> str:
     """The text of a file, with LF line ends. BadInput where it cannot be read, or has more than `most` bytes."""
-    try:
-        with opened(path) as file:
-            raw = file.read(most + 1)
-    except DAMAGED as error:
-        raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
-    if len(raw) > most:
-        raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
-    return _decode(raw, path, 1).replace("\r\n", "\n")
+    return _decode(_read(path, most), path, 1).replace("\r\n", "\n")
 
 
 def json_file(path: Path) -> dict[str, Any]:
@@ -273,12 +306,19 @@ def listing(folder: Path, names: Collection[str]) -> str:
 
 def _whole(path: Path) -> Any:
     """The content of a JSON file."""
+    return _parse(_decode(_read(path, LONGEST_JSON), path, 1), path, None)
+
+
+def _read(path: Path, most: int) -> bytes:
+    """The bytes of a file. BadInput where it cannot be read, or has more than `most`."""
     try:
         with opened(path) as file:
-            text = _decode(file.read(), path, 1)
+            raw = file.read(most + 1)
     except DAMAGED as error:
         raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
-    return _parse(text, path, None)
+    if len(raw) > most:
+        raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
+    return raw
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from harness.data.files import json_text, optional_text, write_text
 from harness.data.frozen import FROZEN, Frozen
 from harness.data.trec import grade_text, judged_pairs, trec_qrels_lines
+from harness.testset.hold import held, unfinished
 from retrievers.base import BadInput, Document, Qrels, Query, did_you_mean, one_word
 
 
@@ -67,14 +67,10 @@ def export(folder: Path, names: Sequence[str]) -> list[Exported]:
     content = Content.of(Frozen(path=str(folder)))
     found = []
     for name in names:
-        unfinished = folder / f".{name}.{secrets.token_hex(4)}.unfinished"
-        try:
-            unfinished.mkdir()
-            left_out = FORMATS[name](content, unfinished)
+        with held(folder.parent, folder.name, "freezes"), unfinished(folder / name) as new:
+            left_out = FORMATS[name](content, new)
             shutil.rmtree(folder / name, ignore_errors=True)
-            unfinished.rename(folder / name)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            new.rename(folder / name)
         found.append(Exported(name, folder / name, {why: count for why, count in left_out.items() if count}))
     return found
 

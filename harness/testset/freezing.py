@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +32,7 @@ from harness.data.spans import Evidence
 from harness.data.testset import EvidencedQuery, span_qrels
 from harness.testset.audit_sample import AuditSample
 from harness.testset.auditing import AGREEMENT
+from harness.testset.hold import held, unfinished
 from harness.testset.judgements import BASES, JUDGEMENTS, LLM, Judgement, current
 from harness.testset.pool import PooledPair
 from harness.testset.resolution import Resolved, resolve, resolve_model_only, resolve_people_only
@@ -217,22 +216,15 @@ def write(output: Path, content: Snapshot) -> bool:
         _check_same(output, content)
         return False
     output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = output.with_name(f".{output.name}.{secrets.token_hex(4)}.unfinished")
-    try:
-        unfinished.mkdir()
-        for name, text in content.texts.items():
-            write_text(unfinished / name, text)
-        manifest = {**content.manifest, "sha256": content.sha256}
-        write_text(unfinished / FROZEN, json.dumps(manifest, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-        try:
-            unfinished.rename(output)
-        except OSError:
-            if not output.exists():
-                raise
-            _check_same(output, content)  # another process has frozen it at once
+    with held(output.parent, output.name, "freezes"), unfinished(output) as new:
+        if output.exists():  # another process has frozen it at once
+            _check_same(output, content)
             return False
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        for name, text in content.texts.items():
+            write_text(new / name, text)
+        manifest = {**content.manifest, "sha256": content.sha256}
+        write_text(new / FROZEN, json.dumps(manifest, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        new.rename(output)
     return True
 
 

@@ -10,15 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from gzip import GzipFile
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock
 
-from harness.data.files import as_id, field, is_torn, json_line, json_lines, json_rows, opened, optional_text, required
+from harness.data.files import (
+    as_id,
+    field,
+    is_packed,
+    is_torn,
+    json_line,
+    json_lines,
+    json_rows,
+    opened,
+    optional_text,
+    required,
+)
 from retrievers.base import BadInput, Query
 
 JUDGEMENTS = "judgements.jsonl"
@@ -96,13 +107,19 @@ class JudgementLog:
         self.path = folder / JUDGEMENTS
         self._lock = FileLock(folder / f".{JUDGEMENTS}.lock")
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the log, so that no other process adds to it between a look at it and `append`."""
+        with self._lock:
+            yield
+
     def append(self, judgements: Iterable[Judgement]) -> None:
         """Add judgements; they are on the disk when this returns."""
         text = "".join(json_line(_row(one)) for one in judgements).encode()
         if not text:
             return
         self._check()
-        with self._lock, self.path.open("a+b") as file:
+        with self.held(), self.path.open("a+b") as file:
             _end_line(file)
             file.write(text)
             file.flush()
@@ -136,7 +153,7 @@ class JudgementLog:
         """BadInput unless lines can be added: the file is new, or is a file of lines."""
         if os.path.lexists(self.path):
             with opened(self.path) as file:
-                if isinstance(file, GzipFile):
+                if is_packed(file):
                     raise BadInput(f"{self.path} is packed, so that nothing can be added. Unpack it with gunzip.")
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.data import files
 from harness.data.files import (
     create_text,
     finite,
@@ -20,6 +21,7 @@ from harness.data.files import (
     json_objects,
     json_text,
     numbered_lines,
+    sha256_of,
     some,
     write_text,
 )
@@ -48,6 +50,30 @@ def test_gzip_is_detected_by_content(tmp_path, name):
     assert list(json_lines(path)) == [(1, json.loads(LINE))]
     path.write_text(LINE, "utf-8")
     assert list(json_lines(path)) == [(1, json.loads(LINE))]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(gzip.compress(b'{"a": "' + b"x" * (1 << 22) + b'"}\n'))
+    with pytest.raises(BadInput, match=r"f\.jsonl:1: the line has more than 1 MB"):
+        next(json_lines(path))
+    monkeypatch.setattr(files, "LONGEST_JSON", 1 << 20)
+    with pytest.raises(BadInput, match=r"f\.jsonl: the file has more than 1,048,576 bytes"):
+        json_file(path)
+
+
+def test_a_file_that_unpacks_to_more_than_texts_do_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "UNPACKED_FREELY", 1 << 20)
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(gzip.compress(b"{}\n" * (1 << 20)))
+    with pytest.raises(BadInput, match=r"f\.jsonl unpacks to more than 1,048,576 bytes, and to more than 200 times"):
+        list(json_lines(path))
+    with pytest.raises(BadInput, match="unpacks to more"):
+        sha256_of(path)
+    text = "".join(f"{number * 7919 % 104_729}\n" for number in range(400_000))  # more than 1 MB, as texts are packed
+    path.write_bytes(gzip.compress(text.encode()))
+    assert sum(1 for _ in numbered_lines(path)) == 400_000
 
 
 def test_lines_are_read_one_at_a_time(tmp_path):

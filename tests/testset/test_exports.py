@@ -147,3 +147,11 @@ def test_a_form_that_cannot_be_written_leaves_nothing(made, monkeypatch):
     with pytest.raises(BadInput):
         export(made, ["trec"])
     assert sorted(path.name for path in made.rglob("*")) == before
+
+
+def test_what_a_killed_process_left_is_removed(made):
+    left = [made / f".{name}.0123abcd.unfinished" for name in ("autorag", "beir")]
+    for folder in left:
+        (folder / "qrels").mkdir(parents=True)
+    export(made, ["autorag", "beir"])
+    assert not any(folder.exists() for folder in left)

@@ -11,7 +11,7 @@ from judged_sets import judged_set
 from harness.data.documents_folder import DocumentsFolder
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
 from harness.testset.review.desk import Desk, Material, Reviewer
-from harness.testset.review.ledger import Ledger
+from harness.testset.review.ledger import Changed, Ledger
 from harness.testset.review.server import FILES, ReviewServer
 from harness.testset.review_items import Item
 from retrievers.base import BadInput
@@ -94,6 +94,10 @@ GOOD = {"key": "0" * 16, "value": 1, "before": None}
         (403, "", {"headers": {"Host": "192.0.2.7"}}),
         (403, "", {"headers": {"Host": "[::1"}}),
         (403, "", {"headers": {"Host": None}}),
+        (403, "", {"headers": {"Host": "127.0.0.1/evil"}}),
+        (403, "", {"headers": {"Host": "127.0.0.1#x"}}),
+        (403, "", {"headers": {"Host": "127.0.0.1?x"}}),
+        (403, "", {"headers": {"Host": "evil@127.0.0.1"}}),
         (403, "api/items", {"headers": {"Origin": "http://evil.example"}}),
         (403, "api/items", {"headers": {"Origin": "null"}}),
         (403, "api/items", {"headers": {"Origin": "http://localhost:1"}}),
@@ -207,6 +211,36 @@ def test_a_judgement_that_changed_elsewhere_is_not_overwritten_unseen(served):
     status, said = served.judge(key, 2, before=None)
     assert (status, said["value"]) == (409, 1)
     assert served.judge(key, 2, before=1)[0] == 200
+
+
+def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_said(tmp_path):
+    """Two servers of one test set: between a look at the log and the line that is added, no other line comes."""
+    made = judged_set(tmp_path, 3)
+    query_id, query = next(iter(made.queries.items()))
+    said = [
+        Judgement(query_id, text_digest(query), None, None, "human:kim", "2026-01-01", needs=needs, sample="audit")
+        for needs in (True, False)
+    ]
+    mine, theirs = (Ledger(JudgementLog(made.folder), made.queries, ["human:kim"]) for _ in range(2))
+    append, raised = JudgementLog.append, []
+
+    def elsewhere():
+        with pytest.raises(Changed) as changed:
+            theirs.put(said[1], None)
+        raised.append(changed.value.value)
+
+    other = threading.Thread(target=elsewhere)
+
+    def slowly(log, judgements):
+        other.start()
+        other.join(0.3)
+        append(log, judgements)
+
+    mine._log.append = lambda judgements: slowly(mine._log, judgements)
+    mine.put(said[0], None)
+    other.join()
+    assert raised == [1]
+    assert JudgementLog(made.folder).read() == said[:1]
 
 
 def test_reviewers_do_not_see_each_other(served):

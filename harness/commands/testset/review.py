@@ -14,6 +14,7 @@ from harness.commands.testset import review_workbook
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.documents_folder import DOCUMENTS
+from harness.data.testset import read_manifest
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.next_steps import flag
@@ -107,14 +108,14 @@ def _workbook(config: Mapping[str, Any], reviewers: Sequence[Reviewer]) -> dict[
     if len(reviewers) > 1:
         raise BadInput("reviewer names several people, but a workbook is for one. Write one for each.")
     [one] = reviewers
+    if config["from"]:
+        read_manifest(Path(config["testset"]), "testset")  # holding the log would make its folder
+        return review_workbook.read(config, one.name, lambda: _known(config))
     with stage("reading the test set"):
         work = _work(config)
-        if config["from"] is None:
-            asked = work.new(one)
-            _require(work, [asked.items])
-            documents = _documents(config, work, [asked.items])
-    if config["from"]:
-        return review_workbook.read(config, one.name, work.judged, work.audit)
+        asked = work.new(one)
+        _require(work, [asked.items])
+        documents = _documents(config, work, [asked.items])
     place = str(documents_of(work.folder, config["documents"]).path / DOCUMENTS)
     questions = Questions(one.by, work.sample, asked.items, work.queries, documents, place)
     return review_workbook.write(config, asked, questions, work.pilot(config["audit"]["queries"]))
@@ -127,6 +128,12 @@ def _work(config: Mapping[str, Any]) -> Work:
     drawn = config["sample"] == AUDIT and config["from"] is None
     sample = draw(folder, judged, audit["queries"], audit["seed"]) if drawn else read_audit(folder)
     return Work(folder, config["sample"], judged, sample)
+
+
+def _known(config: Mapping[str, Any]) -> tuple[JudgedSet, AuditSample | None]:
+    """(the judged test set, the queries drawn for the audit)."""
+    work = _work(config)
+    return work.judged, work.audit
 
 
 def _require(work: Work, asked: Iterable[Sequence[Item]]) -> None:

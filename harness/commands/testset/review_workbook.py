@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,13 +38,19 @@ def check_keys(config: Mapping[str, Any]) -> None:
         raise BadInput(f"via={WORKBOOK} needs output=FILE to write a workbook, or from=FILE to read one: {what}.")
 
 
-def read(config: Mapping[str, Any], reviewer: str, judged: JudgedSet, audit: AuditSample | None) -> dict[str, Any]:
-    """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing."""
+def read(
+    config: Mapping[str, Any], reviewer: str, known: Callable[[], tuple[JudgedSet, AuditSample | None]]
+) -> dict[str, Any]:
+    """Append what a workbook says to the judgements, all of it or, if anything in it is wrong, nothing.
+
+    known: reads what has been judged. It is called while no other process can add to it.
+    """
     path, folder = Path(config["from"]), Path(config["testset"])
-    with stage(f"reading {path}"):
+    log = JudgementLog(folder)
+    with stage(f"reading {path}"), log.held():
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = read_workbook(path, reviewer, judged, audit, now)
-    JudgementLog(folder).append(found.new)
+        found = read_workbook(path, reviewer, *known(), now)
+        log.append(found.new)
     document = {
         "testset": str(folder),
         "from": str(path),

@@ -62,7 +62,7 @@ class Ledger:
         A judgement that stands already is not repeated. before: what the reviewer saw. Changed if it is no longer so.
         """
         target = target_of(judgement)
-        with self._lock:
+        with self._lock, self._log.held():
             self._read_on()
             value = self._values[judgement.by].get(target)
             if value != value_of(judgement):

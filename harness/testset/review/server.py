@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import re
 import secrets
 import socket
 import sys
@@ -31,6 +32,7 @@ FILES = {
     "marks.js": ("marks.js", "text/javascript"),
     "words.json": ("words.json", "application/json"),
 }
+HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 BODY_BYTES = 1000  # of a judgement, at most
 KEYS = 50  # texts in one answer, at most
 IDLE_SECONDS = 60  # after which a connection is closed
@@ -87,10 +89,9 @@ class ReviewServer(ThreadingHTTPServer):
 
     def is_here(self, host: str) -> bool:
         """Whether the value of a Host header names this machine; under any port, since a tunnel may have its own."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        if (found := HOST.fullmatch(host)) is None:
             return False
+        name = (found["name"] or found["address"]).lower()
         names = {"localhost", self.host.lower()} | ({socket.gethostname().lower()} if _wildcard(self.host) else set())
         return name in names or _is_address(name, _wildcard(self.host))
 

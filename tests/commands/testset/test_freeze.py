@@ -234,10 +234,18 @@ def test_an_interrupted_write_leaves_nothing(harness, made, tmp_path, monkeypatc
     def full(path, text):
         raise OSError(28, "No space left on device", str(path))
 
-    before = sorted(path.name for path in tmp_path.rglob("*"))
+    before = {path.name for path in tmp_path.rglob("*")}
     monkeypatch.setattr("harness.testset.freezing.write_text", full)
     assert harness("testset freeze", "testset=ts").code == 1
-    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert {path.name for path in tmp_path.rglob("*")} == before | {".v1.lock"}
+
+
+def test_what_a_killed_process_left_is_removed(harness, made, tmp_path):
+    left = [tmp_path / "ts" / f".v{number}.0123abcd.unfinished" for number in (1, 2)]
+    for folder in left:
+        folder.mkdir()
+    assert harness("testset freeze", "testset=ts").code == 0
+    assert [folder.exists() for folder in left] == [False, True], "another process may be freezing the second version"
 
 
 def test_what_it_prints(harness, made):

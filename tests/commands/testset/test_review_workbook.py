@@ -1,11 +1,14 @@
 """`harness testset review via=xlsx`: a workbook is written, filled in and read, and what is wrong changes nothing."""
 
 import shutil
+from pathlib import Path
 
 import openpyxl
 import pytest
+from filelock import FileLock, Timeout
 from judged_sets import judged_set
 
+from harness.commands.testset import review_workbook
 from harness.testset.judgements import JudgementLog
 
 XLSX = ("testset=ts", "via=xlsx", "reviewer=kim")
@@ -85,3 +88,27 @@ def test_what_is_refused(harness, here, words, says):
     assert done.code == 2
     assert says in done.err
     assert not (here / "a.xlsx").exists()
+
+
+def test_a_workbook_is_read_while_no_other_process_can_add_its_judgements(harness, here, monkeypatch):
+    assert harness("testset review", *XLSX, "output=a.xlsx").code == 0
+    free = []
+    read = review_workbook.read_workbook
+
+    def reading(*given):
+        lock = FileLock(here / "ts" / ".judgements.jsonl.lock")
+        try:
+            lock.acquire(timeout=0)
+            free.append(lock)
+        except Timeout:
+            pass
+        return read(*given)
+
+    monkeypatch.setattr(review_workbook, "read_workbook", reading)
+    assert harness("testset review", *XLSX, "from=a.xlsx").code == 0
+    assert not free, "three processes would each add what all have read"
+
+
+def test_a_wrong_folder_is_not_made(harness, here):
+    assert harness("testset review", "testset=nowhere", *XLSX[1:], "from=a.xlsx").code == 2
+    assert not Path("nowhere").exists()
