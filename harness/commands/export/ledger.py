@@ -136,7 +136,7 @@ class Ledger:
 
     def _last(self) -> str:
         """The sha256 of the last line; "" without lines."""
-        return self.last.read_text("utf-8").strip() if self.last.exists() else ""
+        return self.last.read_text("utf-8", "replace").strip() if self.last.exists() else ""
 
     def require_free(self, line: Line) -> None:
         """BadInput if an export would replace or contradict anything that is there. line: as `export` gets it."""
