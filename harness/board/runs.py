@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from harness.board.choice import Asked, Chosen, chosen
-from harness.board.losses import Derived
 from harness.board.settings import short_names
 from harness.data.files import some
 from harness.evaluation.losses import KINDS, LOSING
@@ -78,21 +77,19 @@ def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> Boa
     runs = [one.run for one in found.runs]
     scored = tables(tracker, runs, metric, folder)
     placed = [BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)]
-    derived = Derived(tracker, folder)
-    return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), derived, found.notes)
+    return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), found.notes)
 
 
 def of_tables(
     metric: str,
     select_on: str,
     scored: Sequence[tuple[BoardRun, Table]],
-    derived: Derived,
     notes: Sequence[str] = (),
 ) -> BoardRuns:
     """The runs with their scores by query, the best first. scored: with the same queries, by ascending id."""
     first = scored[0][1]
     values = np.stack([table.oof.get(metric, table.values[metric]) for _, table in scored])
-    losses = np.stack([_losses(one.run, table, derived) for one, table in scored])
+    losses = np.stack([_losses(table) for _, table in scored])
     if metric != LOSING:  # a list may be the best possible by one measure and not by another
         losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
@@ -105,7 +102,7 @@ def of_tables(
         public=first.public,
         values=values,
         losses=losses,
-        notes=(*notes, *derived.notes),
+        notes=tuple(notes),
     )
 
 
@@ -146,7 +143,6 @@ def _table(files: Ahead, run: LoggedRun, metric: str) -> Table:
     return table.by_id()
 
 
-def _losses(run: LoggedRun, table: Table, derived: Derived) -> np.ndarray:
+def _losses(table: Table) -> np.ndarray:
     """int8 [Q], the place in LOSSES of each query's kind of loss; 0 also where it is unknown."""
-    kinds = derived.kinds(run, table.query_ids) if table.loss is None else table.loss
-    return np.array([CODES[kind] for kind in kinds or [""] * len(table.query_ids)], np.int8)
+    return np.array([CODES[kind] for kind in table.loss or [""] * len(table.query_ids)], np.int8)

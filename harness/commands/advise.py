@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from harness.board.advice.advising import Advice, Ceiling, advise, ceilings
 from harness.board.advice.evidence import RANKS, Place, places
 from harness.board.advice.reading import Read, Where
 from harness.board.expected import shown_of_run
+from harness.config import consent
 from harness.config.check import Invocation
 from harness.progress import stage
 from harness.reports import next_steps, sections, terminal
@@ -23,6 +25,7 @@ from harness.tracking.tracker import NO_RUNS, refusal
 if TYPE_CHECKING:
     from rich.console import Console
 
+WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to bring anything worth a run."
 
 
@@ -48,7 +51,9 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         found = advise(read.situation, config["top"])
         expected = shown_of_run(tracker, read.run, config["metric"], config["select_on"])
     place = next_steps.Place.of(config, invocation)
-    commands = [place.command(one.verb, *one.words) for one in found]
+    withheld = list(dict.fromkeys(word for one in found for word in one.words if _needs_consent(word)))
+    commands = [place.command(one.verb, *(word for word in one.words if word not in withheld)) for one in found]
+    notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
     evidence = read.situation.evidence
     limits, stand = ceilings(evidence, read.others.best), places(evidence)
     if near := others.untold(evidence, read.others):
@@ -64,7 +69,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         "places": [_place_json(one) for one in stand],
         "advice": [one.to_json() | {"command": command} for one, command in zip(found, commands, strict=True)],
         "not_told_apart": {"run_id": near.run.run_id, "p": near.p, "command": labels} if near else None,
-        "notes": list(read.notes),
+        "notes": notes,
     }
 
     def show(console: Console) -> None:
@@ -76,7 +81,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         console.print()
         for section in (_ceilings(limits), *_places(stand)):
             sections.show_one(console, section)
-        for note in read.notes:
+        for note in notes:
             console.print(f"Note: {note}", style="dim")
         if near:
             console.print(
@@ -87,6 +92,11 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
 
     terminal.emit(config["format"], document, show)
     return document
+
+
+def _needs_consent(word: str) -> bool:
+    """Whether an override says what only the command line may."""
+    return consent.needs_command_line(word.partition("=")[0].lstrip("+~"))
 
 
 def _title(read: Read) -> str:

@@ -32,7 +32,7 @@ TEXT_KEYS = re.compile(
 )
 
 # Keys whose value may be a list of texts: of an id, 12345678 and 12e45678 are no numbers, and paths are in any script.
-LISTS = ("runs", "files", "dataset.files")
+LISTS = ("runs", "files", "dataset.files", "allow")
 
 Function = Callable[[dict[str, Any], Invocation], Any]
 

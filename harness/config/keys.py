@@ -92,7 +92,7 @@ KEYS: dict[str, Key] = {
     },
     "data.files": Key(list[str] | str | None),
     "model": Key(bool),
-    "plugins.allow": Key(list[str]),
+    **dict.fromkeys(["allow", "plugins.allow"], Key(list[str])),
     "model_name": replace(NAME, hint=str | None),
     "open": Key(bool),
     **dict.fromkeys(

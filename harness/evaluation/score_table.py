@@ -29,8 +29,7 @@ class Table:
     public:     bool [Q], whether it is in the public part.
     values:     measure -> float64 [Q], NaN where it does not apply.
     oof:        like values, out of fold; empty unless the run learnt from labels.
-    loss:       the kind of loss of each query's list as written, one of `losses.KINDS`; None in files of versions
-                before 0.7.
+    loss:       the kind of loss of each query's list as written, one of `losses.KINDS`; None without the column.
     """
 
     query_ids: tuple[str, ...]

@@ -45,12 +45,12 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def checked(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """The file of a run that `fetch` gives, verified. NoFile if there is none, and BadInput if the run has logged it."""
+    """The file that `fetch` gives, verified. NoFile if there is none; BadInput if the run has logged one."""
     try:
         file = fetch()
     except NoFile as why:
         if name in _read(run.tags, run.named):
-            raise BadInput(f"{name} of run {run.named} is not there any more: {why} {REMEDY}") from why
+            raise BadInput(f"{name} of run {run.named} is gone ({type(why.__cause__).__name__}). {REMEDY}") from why
         raise
     verify(run, name, file)
     return file

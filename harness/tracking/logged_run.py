@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from harness.config import yaml_files
+from harness.config import consent, yaml_files
+from harness.config.canonical import leaves
 from harness.config.components import build, check_component
 from harness.data.dataset import Dataset, in_memory, load
 from harness.data.files import field, json_file
 from harness.data.source import Source
-from harness.tracking.retrieval_run import place
+from harness.tracking.retrieval_run import ELSEWHERE, place
 from harness.tracking.tracker import METRICS, LoggedRun, NoFile, Tracker, mlflow_name
 from retrievers.base import BadInput, Document
 
@@ -90,6 +93,30 @@ def read_config(file: Path) -> dict[str, Any]:
     except TypeError as error:  # YAML has more kinds of values, such as dates
         raise BadInput(f"{file.name} of the run is damaged: {error}.") from None
     return config
+
+
+def require_allowed(run: LoggedRun, config: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
+    """BadInput unless `allow` has every address and environment variable that a logged config names.
+
+    Whoever can write to the tracking store has chosen them; what is sent to them is for the command line to decide.
+
+    asks: whether language models are asked.
+    """
+    unused = ELSEWHERE if asks else (*ELSEWHERE, "llm")
+    used = {name: node for name, node in config.items() if name not in unused}
+    wanted = {key: _address(str(value)) for key, value in leaves(used) if value and consent.sends(key)}
+    if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
+        word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"
+        raise BadInput(
+            f"Run {run.named} says where queries and secrets are sent: {'; '.join(refused)}. If you trust these, allow "
+            f"them on the command line: {shlex.quote(word)}"
+        )
+
+
+def _address(value: str) -> str:
+    """Scheme, host and port of an address; other values as they are."""
+    parts = urlsplit(value)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme and parts.netloc else value
 
 
 def logged_value(config: Mapping[str, Any], key: str, kind: type[T]) -> T:

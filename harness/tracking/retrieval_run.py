@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from harness.config.canonical import digest, flatten
+from harness.config.canonical import digest, digest_texts, flatten
 from harness.config.check import Invocation
 from harness.config.components import SHARED, active_groups, build, identity, recorded_name, reusable, target_class
 from harness.config.hydra_app import typed
@@ -27,7 +27,7 @@ from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.pipeline import sharded, steps, timing
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.session import Session, moment
+from harness.pipeline.session import Session, foreseen_queries, moment
 from harness.reports import run_page
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
@@ -115,6 +115,12 @@ def trial_key(
     shard = sharded.deciding_size(config.document)
     cut = [{"shard": shard}] if shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
+
+
+def key_of(config: RunConfig, dataset: Dataset) -> str:
+    """The trial key that a run of this config on these data has today."""
+    texts = digest_texts(query.text for query in foreseen_queries(config, dataset)[0])
+    return trial_key(config, dataset.fingerprints, texts)
 
 
 def run_name(config: RunConfig, invocation: Invocation) -> str:

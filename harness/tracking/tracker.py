@@ -17,7 +17,8 @@ from retrievers.base import BadInput
 if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
-LESS_IS_BETTER = ("ms_per_query", "latency_", "loss/")  # prefixes of the names of metrics where a lower value is better
+TIMES = ("ms_per_query", "latency_")  # prefixes of the names of metrics that differ each time, results or not
+LESS_IS_BETTER = (*TIMES, "loss/")  # prefixes of the names of metrics where a lower value is better
 METRICS = "metrics.json"  # every number of a run that is logged in full; MLflow has those that sort and chart runs
 RETRIEVAL = "retrieval"  # stands for the task of runs that have no tag `task`
 OBJECTIVE = "objective"  # name of the metric that ranks a run, and beginning of the names of its ends and tags

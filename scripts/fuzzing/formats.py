@@ -23,9 +23,9 @@ from harness.board import runs as board_runs
 from harness.board.choice import Chosen
 from harness.commands.compare import retrieval_runs, task_runs
 from harness.commands.compare.comparison import Settings
-from harness.commands.export.ledger import Ledger
+from harness.commands.export.ledger import Ledger, digest_text
 from harness.commands.reproduce import command as reproduce
-from harness.commands.reproduce.proof import Proof
+from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.commands.sweep.trials import Context, read_journal, write_journal
 from harness.data import contest, dataset, labels, qa, run_file, submissions, tables, trec
 from harness.data.files import json_lines, json_text, sha256_of, unique_rows, write_text
@@ -46,7 +46,7 @@ from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.logged_run import in_full, read_config
 from harness.tracking.ranking import RankedRun
 from harness.tracking.run_kind import Retrieval
-from harness.tracking.tracker import LoggedRun, NoTracker
+from harness.tracking.tracker import LoggedRun, NoFile, NoTracker
 from retrievers.base import BadInput, Predictions, Qrels, Query, Ranking
 
 Files = Mapping[str, bytes]
@@ -286,10 +286,8 @@ def _run_file(folder: Path) -> None:
 
 @reads("stored predictions", {"predictions.jsonl": ROWS}, named=False)
 def _stored(folder: Path) -> None:
-    proof = Proof(None)
-    proof.check_rows(folder / "predictions.jsonl", toy().by_id)
-    if proof.wrong and not proof.rows:
-        raise BadInput(proof.wrong[0])
+    rows = bare_rows(folder / "predictions.jsonl")
+    proof = Proof(rows_sha256(rows), rows=rows)
     proof.check_repeated([{**row, "topk": []} for row in map(json.loads, ROWS.decode().strip().split("\n"))])
 
 
@@ -448,9 +446,9 @@ def _fusion(folder: Path) -> None:
 class Folder(NoTracker):
     """A tracker whose runs are folders in the working folder."""
 
-    def download(self, run_id: str, name: str, folder: Path) -> Path:
-        if not (file := Path(run_id) / name).is_file():
-            raise BadInput(f"Run {run_id} has no file {name!r}. Choose another run.")
+    def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
+        if not (file := Path(run.run_id) / name).is_file():
+            raise NoFile(f"Run {run.run_id} has no file {name!r}. Choose another run.")
         return file
 
 
@@ -500,7 +498,7 @@ def _retrieval(folder: Path) -> None:
         write_text(again := Path(name) / "config.yaml", text)
         same(text, provenance.resolved(read_config(again)), "the config")
     with contextlib.suppress(BadInput):
-        reproduce._run_config(tracker, b, "run", {"data": dict.fromkeys(("path", "documents", "queries", "qrels"))})  # type: ignore[arg-type]
+        reproduce._run_config(b, config, "run", {"data": dict.fromkeys(("path", "documents", "queries", "qrels"))})  # type: ignore[arg-type]
     with contextlib.suppress(BadInput):
         in_full(tracker, b)  # type: ignore[arg-type]
     with contextlib.suppress(BadInput):
@@ -568,8 +566,13 @@ ANSWER = {
 }
 
 
+FIRST = json.dumps(_export(before=""))
+SECOND = json.dumps(ANSWER | {"before": digest_text(FIRST)})
+
+
 @reads("ledger", {
-    "submissions/ledger.jsonl": lines(_export(), ANSWER),
+    "submissions/ledger.jsonl": f"{FIRST}\n{SECOND}\n".encode(),
+    "submissions/ledger.last": f"{digest_text(SECOND)}\n".encode(),
     "submissions/pending/2026.json": lines({"line": ANSWER | {"private": 0.7}, "provenance": None}),
     "submissions/pending/2027.json": lines({"line": _export(file="other.csv"), "provenance": "{}\n"}),
 }, changes=True)  # fmt: skip

@@ -5,6 +5,7 @@ import shutil
 from importlib.util import find_spec
 
 import pytest
+from search_server import SearchServer
 
 from harness.board.advice import reading
 from harness.tracking.tracker import RunRecord
@@ -125,3 +126,17 @@ def test_changed_data_are_refused(harness, toy):
     done = harness(*ASK)
     assert done.code == 2
     assert "the labels have changed" in done.err
+
+
+def test_where_queries_are_sent_is_named_and_not_repeated(harness, toy):
+    """The config may be somebody else's; a command that is pasted would send queries and secrets as it says."""
+    with SearchServer(lambda query, k: [("d1", 2.0), ("d2", 1.0), ("d3", 0.5)]) as server:
+        words = ("retriever=fastapi", f"retriever.fastapi.url={server.url}", "gate=none", "experiment_name=e")
+        done = harness("run", *SMALL[:2], *words, "metrics=[modified_map@3]")
+        assert done.code == 0, done.err
+        found = harness(*ASK, "format=json").json
+        assert found["advice"]
+        assert not any("url" in one["command"] for one in found["advice"])
+        [note] = [note for note in found["notes"] if "secrets" in note]
+        assert note.endswith(f"trust the run: retriever.fastapi.url={server.url}")
+        assert note in " ".join(harness(*ASK).out.split())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from harness.board import page as board_page
 from harness.board.board import Board, assembled
-from harness.board.losses import Derived
 from harness.board.runs import BoardRun, of_tables
 from harness.board.settings import short_names
 from harness.commands.compare import figures, page
@@ -35,8 +34,7 @@ def board(
         for run, name in zip(runs, names, strict=True)
     ]
     placed.sort(key=lambda one: -one[0].score.value)
-    derived = Derived(tracker, folder)
-    found = of_tables(settings.metric, settings.select_on, placed, derived, comparison.notes)
+    found = of_tables(settings.metric, settings.select_on, placed, comparison.notes)
     drawn = figures.run_figures(comparison)
     return assembled(found, tracker, folder, comparison.expected, page.run_tables(comparison), drawn)
 

@@ -49,7 +49,7 @@ from harness.tracking.logged_run import in_full, load_unchanged, logged_value, r
 from harness.tracking.ranking import require_labels
 from harness.tracking.retrieval_run import CHECKED
 from harness.tracking.run_kind import Retrieval
-from harness.tracking.tracker import LoggedRun, NoFile, Tracker
+from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput, did_you_mean
 
 _Rows = TypeVar("_Rows", Table, CheckedValues)
@@ -201,12 +201,7 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedRun:
     folder.mkdir()
-    try:
-        scores = tracker.download(run, "scores.csv", folder)
-    except NoFile as error:
-        raise BadInput(
-            f"Run {run.named} has no scores.csv: it was made by an earlier version. Repeat the run to compare it."
-        ) from error
+    scores = tracker.download(run, "scores.csv", folder)
     try:
         table = read_table(scores)
     except BadInput as error:

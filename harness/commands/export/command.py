@@ -51,7 +51,7 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         ledger.settle(tracker)
         ledger.require_free(line)
         if config["model"]:
-            prepare_model(tracker, run, valid, _cache(config), _model_name(config, run))
+            prepare_model(tracker, run, valid, _cache(config), _model_name(config, run), config["allow"])
         target.parent.mkdir(parents=True, exist_ok=True)
         there = target.exists()
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))

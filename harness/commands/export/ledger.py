@@ -1,9 +1,10 @@
 """The ledger of submissions: what was exported, and which scores the leaderboard gave.
 
-`<folder>/ledger.jsonl` has one JSON object per line, and lines are only added. A submission is identified by the sha256
-of its file, so that a moved file is still recognised; an exported file is never overwritten. Each step is first written
-to `<folder>/pending`, and removed from there when the ledger, the file's provenance and the run's tags have it. After a
-crash `settle` completes pending steps; no step is done twice.
+`<folder>/ledger.jsonl` has one JSON object per line, and lines are only added. Each has the sha256 of the line before
+it, and `<folder>/ledger.last` that of the last one, so that a line that was edited, moved or removed is noticed. A
+submission is identified by the sha256 of its file, so that a moved file is still recognised; an exported file is never
+overwritten. Each step is first written to `<folder>/pending`, and removed from there when the ledger, the file's
+provenance and the run's tags have it. After a crash `settle` completes pending steps; no step is done twice.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.config.text import short_id
-from harness.data.files import create_text, json_file, json_lines, required, write_text
+from harness.data.files import create_text, json_file, json_rows, numbered_lines, required, write_text
 from harness.data.files import field as entry
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
@@ -28,6 +29,8 @@ from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
 Line = Mapping[str, Any]
+DAMAGED = "Put the file back as it was."
+BEFORE = "before"  # field of a line: the sha256 of the line before it
 PARTS = ("public", "private")  # of a leaderboard
 _TEXT, _MAYBE = (str, "text"), ((str, type(None)), "text or null")
 _STEP = dict.fromkeys(("time", "sha256", "file"), _TEXT)
@@ -75,6 +78,7 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file, self.pending = folder, folder / "ledger.jsonl", folder / "pending"
+        self.last = folder / "ledger.last"
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Ledger:
@@ -94,8 +98,7 @@ class Ledger:
     def submissions(self) -> dict[str, Submission]:
         """sha256 -> submission, in the order of the exports. BadInput, with file and line, for an invalid line."""
         found: dict[str, Submission] = {}
-        for number, line in json_lines(self.file) if self.file.exists() else ():
-            check_line(line, f"{self.file}:{number}")
+        for where, line in self._lines():
             sha256, event, file = (line[name] for name in ("sha256", "event", "file"))
             one = found.get(sha256) or Submission(len(found) + 1, sha256)
             files = (file, *(other for other in one.files if other != file))
@@ -105,10 +108,35 @@ class Ledger:
                 answers = {part: line[part] for part in PARTS if part in line}
                 found[sha256] = replace(one, answers={**one.answers, **answers}, files=files)
             else:
-                raise BadInput(
-                    f"{self.file}:{number}: neither an export nor the answer to one. Correct or remove the line."
-                )
+                raise BadInput(f"{where}: neither an export nor the answer to one. {self._remedy}")
         return found
+
+    def _lines(self) -> Iterator[tuple[str, Line]]:
+        """(place, line) of every line. BadInput, with its place, where one was edited, moved or removed."""
+        before = ""
+        for number, text in numbered_lines(self.file) if self.file.exists() else ():
+            where = f"{self.file}:{number}"
+            for _, row in json_rows(text.encode(), self.file, number):
+                if check_line(row, where).get(BEFORE) != before:
+                    raise BadInput(
+                        f"{where}: this line does not follow the one above: a line was edited, moved or removed, or "
+                        f"an earlier version wrote the ledger. {self._remedy}"
+                    )
+                yield where, {name: value for name, value in row.items() if name != BEFORE}
+            before = digest_text(text)
+        if before != self._last():
+            raise BadInput(f"{self.file}: the last line was edited or removed. {self._remedy}")
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            f"Put the ledger back as it was, or move {self.folder} away and enter the submissions again: "
+            "`harness export run=ID`, then `harness export record`."
+        )
+
+    def _last(self) -> str:
+        """The sha256 of the last line; "" without lines."""
+        return self.last.read_text("utf-8", "replace").strip() if self.last.exists() else ""
 
     def require_free(self, line: Line) -> None:
         """BadInput if an export would replace or contradict anything that is there. line: as `export` gets it."""
@@ -168,20 +196,30 @@ class Ledger:
 
     def _has(self, line: Line) -> bool:
         """Whether the ledger has the line; for an export, one of the same content, run and file."""
-        if not self.file.exists():
-            return False
         names = ("event", "sha256", "run_id", "file") if line["event"] == "export" else tuple(line)
         wanted = [line.get(name) for name in names]
-        return any([other.get(name) for name in names] == wanted for _, other in json_lines(self.file))
+        return wanted in [[other.get(name) for name in names] for _, other in self._lines()]
 
     def _append(self, line: Line) -> None:
+        text = json.dumps({**line, BEFORE: self._last()}, ensure_ascii=False, allow_nan=False)
         with self.file.open("ab") as file:
-            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            file.write(text.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        write_text(self.last, digest_text(text) + "\n")
 
     def _mend(self) -> None:
-        """End the last line, or cut it off if it is incomplete: the step that wrote it is still pending."""
+        """End the last line, or cut it off if it is incomplete: the step that wrote it is still pending.
+
+        A process may also have been killed after the line and before its hash.
+        """
+        self._end_line()
+        text = next((text for _, text in reversed(list(numbered_lines(self.file)))), "") if self.file.exists() else ""
+        with suppress(ValueError, AttributeError, RecursionError):  # what is no line is found when it is read
+            if text and json.loads(text).get(BEFORE) == self._last():
+                write_text(self.last, digest_text(text) + "\n")
+
+    def _end_line(self) -> None:
         content = self.file.read_bytes() if self.file.is_file() else b""
         torn = content[content.rfind(b"\n") + 1 :]
         if not torn:
@@ -202,14 +240,14 @@ def check_line(line: Any, where: str) -> Line:
     """A line of the ledger. BadInput, with its place, unless it has the fields of its event."""
     event = line.get("event") if isinstance(line, dict) else None
     if not isinstance(event, str) or event not in EVENTS:
-        raise BadInput(f"{where}: neither an export nor the answer to one. Correct or remove the line.")
+        raise BadInput(f"{where}: neither an export nor the answer to one. {DAMAGED}")
     for name, (kind, what) in EVENTS[event].items():
         value = required(line, name, where)
         if isinstance(value, bool) or not isinstance(value, kind):
-            raise BadInput(f"{where}: {name} is {value!r:.60}, but must be {what}. Correct or remove the line.")
+            raise BadInput(f"{where}: {name} is {value!r:.60}, but must be {what}. {DAMAGED}")
     for name, values in (("metrics", line.get("metrics", {})), *((part, {part: line.get(part, 0)}) for part in PARTS)):
         if not all(isinstance(one, float | int) and not isinstance(one, bool) for one in values.values()):
-            raise BadInput(f"{where}: {name} holds no number. Correct or remove the line.")
+            raise BadInput(f"{where}: {name} holds no number. {DAMAGED}")
     checked: Line = line
     return checked
 
@@ -271,6 +309,10 @@ def digest_file(path: str | Path) -> str | None:
         raise
     except (OSError, ValueError):  # ValueError: no file can have this name
         return None
+
+
+def digest_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def provenance_of(submission: Path) -> Path:

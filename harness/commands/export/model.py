@@ -11,13 +11,13 @@ import importlib.metadata
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.config.canonical import digest_texts, flatten
-from harness.config.components import build, identity, reusable, target_class
+from harness.config.canonical import flatten
+from harness.config.components import asks_model, build, identity, reusable, target_class
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
 from harness.data.shards import IndexedTexts
@@ -31,9 +31,9 @@ from harness.pipeline.ordering import learns
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
-from harness.pipeline.session import foreseen_queries, open_session
+from harness.pipeline.session import open_session
 from harness.tracking import provenance, retrieval_run
-from harness.tracking.logged_run import ValidRun, read_config
+from harness.tracking.logged_run import ValidRun, read_config, require_allowed
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import LoggedRun, Tracker, refusal
@@ -78,8 +78,12 @@ class ServedRun:
         return _with_rules(self.config, self.rules)
 
 
-def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str) -> None:
+def prepare_model(
+    tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str] = ()
+) -> None:
     """Make the registered model `name` unless there is one, so that `log_model` can add a version.
+
+    allow: as for `require_allowed`.
 
     BadInput if the run would have another trial key today: then its model might not answer as the run did; if queries
     that a language model has written for it are no longer cached; if what its gate or fusion learnt was edited; or if
@@ -90,6 +94,7 @@ def prepare_model(tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cach
     if valid.dataset is None:
         raise ValueError("only retrieval runs make models")
     config, dataset = valid.config, valid.dataset
+    require_allowed(run, config, allow, asks_model(config))
     for retriever, node in config["retriever"].items():
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
@@ -237,10 +242,7 @@ def _require_same_key(run: LoggedRun, config: Mapping[str, Any], dataset: Datase
                 f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
                 "model can answer as the run did."
             )
-    run_config = RunConfig.of(config)
-    texts = digest_texts(query.text for query in foreseen_queries(run_config, dataset)[0])
-    now = retrieval_run.trial_key(run_config, dataset.fingerprints, texts)
-    if now != run.tags.get("trial_key"):
+    if retrieval_run.key_of(RunConfig.of(config), dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
             "package or this program has changed, so the exported model might not answer as the run did. "

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.reproduce.proof import LISTED, Proof
+from harness.commands.reproduce.proof import LISTED, Proof, bare_rows, rows_sha256
 from harness.config.check import Invocation, check, shipped_keys
-from harness.config.components import target_class
+from harness.config.components import reusable, target_class
+from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
 from harness.data.submissions import submission_rows
@@ -22,9 +23,10 @@ from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import documents_of, open_session
 from harness.pipeline.stores import open_cache
+from harness.pipeline.timing import LATENCY
 from harness.reports import markup, terminal
 from harness.tracking import provenance, retrieval_run
-from harness.tracking.logged_run import in_full, load_unchanged, logged_config
+from harness.tracking.logged_run import in_full, load_unchanged, logged_config, require_allowed
 from harness.tracking.ranking import chosen, settled
 from harness.tracking.recording import open_tracker, scratch_folder
 from harness.tracking.tracker import LoggedRun, Tracker, objective_metrics
@@ -43,23 +45,27 @@ REMEDY = "Put the data back, or name where they are unchanged: data.path=FOLDER,
 
 
 def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Run `run` again and compare, or with `verify_only` check its stored files against its hashes and scores.
+    """Run `run` again and compare, or with `verify_only` check its stored predictions against its scores.
 
     Returns the JSON document of `harness reproduce format=json`. Raises SystemExit(1) if anything differs.
     """
     began = time.perf_counter()
     tracker = open_tracker(config)
     run, command = _reproducible(tracker, config)
-    run_config = _run_config(tracker, run, command, config)
+    run_config = _run_config(run, logged_config(tracker, run), command, config)
+    if not config["verify_only"]:
+        require_allowed(run, run_config, config["allow"], asks=False)
     with scratch_folder(Path(config["outputs"]).absolute()) as scratch:
         fresh = config["fresh"] and not config["verify_only"]
         place = str(scratch / "cache") if fresh else config["store"]["path"]
         read = partial(documents_of, cluster=run_config.get("cluster", {}), cache=place)
         dataset = load_unchanged(run, run_config["dataset"], DATA[command], REMEDY, read)
+        versions = _versions(run, run_config, dataset)
         if command == "score":
             proof = _verified_scores(tracker, run, run_config, scratch)
         else:
             proof = _verified_run(tracker, run, run_config, dataset, scratch)
+            _require_own(run, run_config, dataset, versions)
         if not config["verify_only"]:
             _repeat(run, run_config, dataset, open_cache(place), proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -68,9 +74,9 @@ def reproduce(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         "run_id": run.run_id,
         "reproduced": False if proof.wrong else True if proof.now else None,
         "wrong": proof.wrong,
-        "predictions": {"then": proof.then, "stored": proof.stored, "now": proof.now},
+        "predictions": {"then": proof.then, "now": proof.now},
         "data": {name: dataset.fingerprints[name] for name in DATA[command]},
-        "versions": _versions(run, run_config, dataset),
+        "versions": versions,
         "differences": proof.differences,
         "metrics": proof.metrics,
         "seconds": round(time.perf_counter() - began, 3),
@@ -105,11 +111,10 @@ def _reproducible(tracker: Tracker, config: Mapping[str, Any]) -> tuple[LoggedRu
     return run, command
 
 
-def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's config, checked as its command checks it, with the keys of `config` that decide no result."""
+def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's logged config, checked as its command checks it, with the keys of `config` that decide no result."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
-        logged = _completed(logged_config(tracker, run))
         if not isinstance(logged.get("retriever", {}), dict):
             raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
         shipped = shipped_keys(command)
@@ -128,6 +133,20 @@ def _run_config(tracker: Tracker, run: LoggedRun, command: str, config: Mapping[
             f"The config of run {run.short_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
             f"{needs}"
         ) from None
+
+
+def _require_own(
+    run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, versions: Mapping[str, Mapping[str, str]]
+) -> None:
+    """BadInput if the config has another trial key than the run, and no version that has changed explains it."""
+    explained = any(pair["then"] != pair["now"] for pair in versions.values())
+    if explained or not all(map(reusable, config["retriever"].values())):
+        return
+    if retrieval_run.key_of(RunConfig.of(config), dataset) != run.tags.get("trial_key"):
+        raise BadInput(
+            f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
+            "file, a model or this program has changed. Run the experiment again."
+        )
 
 
 def _require_sources(run: LoggedRun, config: Mapping[str, Any]) -> None:
@@ -154,17 +173,9 @@ def _require_prompts(run: LoggedRun, config: Mapping[str, Any]) -> None:
             )
 
 
-def _completed(config: dict[str, Any]) -> dict[str, Any]:
-    """A logged config with the keys that runs up to version 0.4 had not, at the values that leave a run as it was."""
-    if "retriever" not in config:
-        return config
-    query = {"query": {"prompt": None, **config["query"]}} if isinstance(config.get("query"), dict) else {}
-    return {"llm": {"_target_": "llm/chat"}, "answer": {"_target_": "answer/none"}, **config, **query}
-
-
 def _here(logged: Mapping[str, Any]) -> dict[str, Any]:
     """This machine in place of the run's cluster, with shards of the same size: it may decide the last digits."""
-    cluster = logged.get("cluster")  # runs up to version 0.7 had none
+    cluster = logged.get("cluster")
     return {"_target_": "cluster/local", "shard": cluster.get("shard") if isinstance(cluster, dict) else None}
 
 
@@ -186,12 +197,10 @@ def _moved(source: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, An
 def _verified_run(
     tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], dataset: Dataset, scratch: Path
 ) -> Proof:
-    """Check a run's stored predictions against their hash, and the scores that the predictions alone decide."""
+    """Check the scores that a run's stored predictions alone decide."""
     file = tracker.download(run, "predictions.jsonl", scratch)
-    proof = Proof(run.tags.get(retrieval_run.PREDICTED))
-    proof.check_rows(file, dataset.by_id)
-    if proof.wrong:
-        return proof
+    rows = bare_rows(file)
+    proof = Proof(rows_sha256(rows), rows=rows)
     if written := config["query"]["file"]:
         texts = [query.text for query in search_queries(dataset, "file", written)]
         if texts != [row.get("standalone_query") for row in proof.rows]:
@@ -214,15 +223,10 @@ def _means(predictions: Predictions, qrels: Qrels, config: Mapping[str, Any]) ->
 
 
 def _verified_scores(tracker: Tracker, run: LoggedRun, config: Mapping[str, Any], scratch: Path) -> Proof:
-    """Check the stored file of a `harness score` run against its hash, and the run's scores."""
+    """Check the scores of the stored file of a `harness score` run."""
     file = tracker.download(run, f"predictions{Path(config['predictions']).suffix}", scratch)
-    proof = Proof(run.tags.get("data.predictions"))
-    try:
-        predictions = read_predictions(file)
-    except BadInput as error:
-        proof.wrong.append(f"The stored predictions cannot be read: {error}")
-        return proof
-    proof.check_stored(file_scores.lists_digest(predictions))
+    predictions = read_predictions(file)
+    proof = Proof(file_scores.lists_digest(predictions))
     proof.check_metrics(run.metrics, retrieval_run.scored(file_scores.file_scores(config, predictions)[0]))
     return proof
 
@@ -278,11 +282,22 @@ def _in_words(shown: Sequence[Sequence[Any]] | None) -> str:
 
 
 def _verdict(document: Mapping[str, Any]) -> str:
-    predictions, compared = document["predictions"], document["metrics"]["compared"]
-    if document["wrong"]:
-        hashes = ", ".join(f"{when} {sha256 or 'unknown'}" for when, sha256 in predictions.items())
-        return f"not reproduced: sha256 of the predictions {hashes}"
-    if document["reproduced"]:
-        return f"reproduced: equal predictions, sha256 {predictions['now']}; {compared} metrics equal"
-    unknown = "" if predictions["then"] else " (the run logged no hash to compare it with)"
-    return f"verified without running: sha256 {predictions['stored']}{unknown}; {compared} metrics equal"
+    predictions, metrics = document["predictions"], document["metrics"]
+    differ, equal = len(metrics["differ"]), f"{metrics['compared']} metrics equal"
+    if predictions["now"] is None:
+        found = f"Not verified: {differ} metrics differ" if differ else f"Verified: unchanged files, {equal}"
+        return f"{found}. Nothing was run."
+    if predictions["now"] != predictions["then"]:
+        return f"Not reproduced: {counted(document['differences']['queries'], 'query')} with other predictions."
+    times = _times(metrics["times"])
+    if differ:
+        return f"Not reproduced: equal predictions, but {counted(differ, 'metric')} with other values.{times}"
+    return f"Reproduced: equal predictions (sha256 {predictions['now']}), {equal}.{times}"
+
+
+def _times(differ: Sequence[Mapping[str, Any]]) -> str:
+    """That times differ, with the median of each service."""
+    medians = [one for one in differ if one["name"].startswith(LATENCY)]
+    shown = [f"p50{one['name'].removeprefix(LATENCY)} {one['then']:.0f} → {one['now']:.0f} ms" for one in medians]
+    named = f" ({', '.join(shown)})" if shown else ""
+    return f" Times differ, as they do{named}." if differ else ""

@@ -1,4 +1,4 @@
-"""The proof that predictions and metrics are those of a run: hashes, stored rows, the first differences."""
+"""The proof that predictions and metrics are those of a run: their hash, stored rows, the first differences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.data.files import field as entry
 from harness.data.files import json_lines, json_text, unique_rows
-from harness.tracking.tracker import mlflow_name
-from retrievers.base import BadInput, Document
+from harness.tracking.tracker import TIMES, mlflow_name
+from retrievers.base import BadInput
 
 TOLERANCE = 1e-12  # metrics that differ by more are different
 LISTED = 10  # differing queries that are shown
@@ -22,60 +22,47 @@ Row = dict[str, Any]  # of a submission
 class Proof:
     """The results of checking a run.
 
-    then, stored, now: sha256 of the predictions that the run made, of those in its file, and of those made again; None
-        where unknown.
-    rows: of the file, without the documents' texts.
+    then, now: sha256 of the predictions that the run made, and of those made again; None: none were.
+    rows: those that the run made, without the documents' texts.
     wrong: sentences about what is wrong.
-    differences: {queries: number of queries whose predictions now differ from the file, first: [{query_id, query, then,
-        now}, ...]}; then and now are [[document, score], ...], or None without a row.
-    metrics: {compared: how many, differ: [{name, then, now}, ...]}, by their logged names.
+    differences: {queries: number of queries whose predictions differ, first: [{query_id, query, then, now}, ...]};
+        then and now are [[document, score], ...], or None without a row.
+    metrics: {compared: how many, differ: [{name, then, now}, ...], times: [{name, then, now}, ...]}, by their logged
+        names. Times are told and decide nothing.
     """
 
     then: str | None
-    stored: str | None = None
     now: str | None = None
     rows: list[Row] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     differences: dict[str, Any] = field(default_factory=lambda: {"queries": 0, "first": []})
-    metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": []})
-
-    def check_stored(self, stored: str) -> None:
-        """Compare the sha256 of the stored predictions with the one that the run logged."""
-        self.stored = stored
-        if self.then and stored != self.then:
-            self.wrong.append("The stored predictions are not those that the run made: their file has changed.")
-
-    def check_rows(self, file: Path, documents: Mapping[str, Document]) -> None:
-        """Compare a stored file of submission rows, byte by byte, with the logged hash and the documents' texts."""
-        try:
-            self.rows = bare_rows(file)
-        except BadInput as error:
-            self.wrong.append(f"The stored predictions cannot be read: {error}")
-            return
-        self.check_stored(rows_sha256(self.rows))
-        expected = (json_text(rows).encode() for rows in (self.rows, _with_texts(self.rows, documents)))
-        if not self.wrong and file.read_bytes() not in expected:
-            self.wrong.append("The stored predictions contain other texts than the documents.")
+    metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": [], "times": []})
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
         """Compare rows that were made again with those that the run made, both without the documents' texts."""
         self.now = rows_sha256(rows)
-        if self.rows:
-            self.differences = _differences(self.rows, rows)
-        if self.now != (self.then or self.stored):
+        self.differences = _differences(self.rows, rows)
+        if self.now != self.then:
             self.wrong.append("The predictions made now differ from those that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare metrics with those that the run logged, by MLflow's names; others are left out."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        differ = [
+        times = {name: value for name, value in logged.items() if name.startswith(TIMES)}
+        changed = [
             {"name": name, "then": then[name], "now": value}
             for name, value in logged.items()
             if abs(then[name] - value) > TOLERANCE
         ]
-        self.metrics = {"compared": len(logged), "differ": differ}
+        differ = [one for one in changed if one["name"] not in times]
+        self.metrics = {
+            "compared": len(logged) - len(times),
+            "differ": differ,
+            "times": [one for one in changed if one["name"] in times],
+        }
         if differ:
-            self.wrong.append(f"{len(differ)} of {len(logged)} metrics differ from those that the run logged.")
+            compared = self.metrics["compared"]
+            self.wrong.append(f"{len(differ)} of {compared} metrics differ from those that the run logged.")
 
 
 def rows_sha256(rows: Iterable[Row]) -> str:
@@ -93,14 +80,6 @@ def bare_rows(file: Path) -> list[Row]:
         bare = [{key: value for key, value in one.items() if key != "content"} for one in references]
         rows.append({**row, "references": bare})
     return rows
-
-
-def _with_texts(rows: Iterable[Row], documents: Mapping[str, Document]) -> Iterable[Row]:
-    """The rows with the documents' texts; None where there is no such document."""
-    for row in rows:
-        found = [documents.get(str(doc_id)) for doc_id in row["topk"]]
-        pairs = zip(row["references"], found, strict=False)
-        yield {**row, "references": [{**one, "content": document and document.text} for one, document in pairs]}
 
 
 def _differences(then: Sequence[Row], now: Sequence[Row]) -> dict[str, Any]:

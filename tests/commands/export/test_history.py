@@ -1,11 +1,11 @@
 """Scores of the leaderboard beside our own: recorded, logged on the run, compared."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from harness.commands.export.history import _agreement, _table
+from harness.commands.export.ledger import Ledger
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -155,17 +155,16 @@ def write_ledger(tmp_path, *entries):
     """A ledger of exports (numbers of a run, other fields) with their answers; each file lies where it was written."""
     folder = tmp_path / "outputs/submissions"
     folder.mkdir(parents=True)
-    lines = []
+    ledger = Ledger(folder)
     for n, (numbers, answers, changes) in enumerate(entries, start=1):
         file, sha256 = folder / f"{n}.csv", f"{n:064x}"
         export = {"event": "export", "time": f"2026-07-0{n}T10:20:30.000000+00:00", "sha256": sha256, "file": str(file)}
         export |= {"run_id": f"{n}" * 32, "run_name": f"런 {n}", "experiment": "e", "trial_key": "k", "queries": "q"}
         by = f"oof/{BY}" if f"oof/{BY}" in numbers else BY
         export |= {"metric": "modified_map@3", "ranked_by": by, "value": numbers.get(by), "metrics": numbers}
-        lines.append(export | changes)
+        ledger._append(export | changes)
         if answers:
-            lines.append({"event": "answer", "time": export["time"], "sha256": sha256, "file": str(file), **answers})
-    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+            ledger._append({"event": "answer", "time": export["time"], "sha256": sha256, "file": str(file), **answers})
 
 
 FITTED = {BY: 0.9, f"oof/{BY}": 0.7, f"public/{BY}": 0.95, f"oof/public/{BY}": 0.72}

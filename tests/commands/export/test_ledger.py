@@ -286,6 +286,43 @@ def test_a_run_that_is_gone_is_warned_of(ledger, tmp_path, caplog):
     assert not list(ledger.pending.iterdir())
 
 
+EDITED = {
+    "the score of an answer": (lambda lines: [*lines[:1], lines[1].replace(b"0.7", b"0.9"), lines[2]], ":3: this line"),
+    "the score of the last": (lambda lines: [*lines[:2], lines[2].replace(b"0.8", b"0.9")], ": the last line was"),
+    "an order": (lambda lines: [lines[0], lines[2], lines[1]], ":2: this line does not follow"),
+    "the first line": (lambda lines: lines[1:], ":1: this line does not follow"),
+    "a line between": (lambda lines: [lines[0], lines[2]], ":2: this line does not follow"),
+    "the last line": (lambda lines: lines[:2], ": the last line was edited or removed"),
+    "all lines": (lambda lines: [], ": the last line was edited or removed"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITED)
+def test_a_line_that_was_edited_moved_or_removed_is_noticed(ledger, tmp_path, edit):
+    change, said = EDITED[edit]
+    store = Store("r1")
+    digest = exported(ledger, store, tmp_path / "a.csv", "a")
+    answered(ledger, store, digest, public=0.7)
+    answered(ledger, store, digest, public=0.8)
+    before = ledger.file.read_bytes().splitlines(keepends=True)
+    ledger.file.write_bytes(b"".join(change(before)))
+    for command in (ledger.submissions, lambda: exported(ledger, store, tmp_path / "b.csv", "b")):
+        with pytest.raises(BadInput, match=rf"ledger\.jsonl{said}.*Put the ledger back as it was, or move"):
+            command()
+    ledger.file.write_bytes(b"".join(before))
+    assert ledger.submissions()[digest].answers == {"public": 0.8}
+
+
+def test_a_process_that_is_killed_between_a_line_and_its_hash(ledger, tmp_path, monkeypatch):
+    store = Store("r1")
+    digest = exported(ledger, store, tmp_path / "a.csv", "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(export_ledger, "digest_text", dies)
+        with pytest.raises(Crash):
+            ledger._append({"event": "answer", "time": now(), "sha256": digest, "file": "", "public": 0.5})
+    assert settled(ledger, store)[digest].answers == {"public": 0.5}
+
+
 @pytest.mark.parametrize(
     "line", ['{"event": "answer", "sha256": "ab", "public": 1}', '{"event": "other"}', "[]", "{}", "{"]
 )

@@ -1,5 +1,6 @@
 """A logged run is run again and predicts the same, or what differs is named; changed files are always found."""
 
+import hashlib
 import itertools
 import json
 import re
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 from mlflow import MlflowClient
+from search_server import SearchServer
 
 from harness.commands.reproduce.command import reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.config.check import Invocation
-from harness.tracking import provenance, retrieval_run
-from retrievers.base import BadInput
+from harness.tracking import provenance
+from harness.tracking.file_hashes import FILE_HASHES
+from retrievers.base import BadInput, Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=whitespace", "format=json")
 LIGHT = "tracking.detail=light"  # no pictures, which take the most of a run's time
@@ -37,7 +40,7 @@ def prove(capsys, tmp_path):
     nowhere = dict.fromkeys(("path", "documents", "queries", "qrels", "corpus", "qa"))
 
     def call(run_id, **values):
-        config = {"run": run_id, "verify_only": False, "fresh": True, "data": nowhere, "format": "json"}
+        config = {"run": run_id, "verify_only": False, "fresh": True, "data": nowhere, "format": "json", "allow": []}
         config |= {"outputs": str(tmp_path / "outputs"), "store": {"path": str(tmp_path / "cache")}}
         config |= {"experiment_name": "retrieval", "metric": "modified_map@3", "select_on": "all"}
         config["tracking"] = {"_target_": "harness.tracking.mlflow_tracker.MlflowTracker"}
@@ -68,10 +71,18 @@ def stored(run_id, name="predictions.jsonl"):
     return file
 
 
-def edit_config(run_id, **values):
-    file = stored(run_id, "config.yaml")
-    config = yaml.safe_load(file.read_text("utf-8")) | values
-    file.write_text(yaml.safe_dump({name: value for name, value in config.items() if value != "gone"}), "utf-8")
+def edit_config(client, run_id, **values):
+    """Write another config of a run, together with its hash, as only somebody who can write to the store's tags can."""
+    config = yaml.safe_load(stored(run_id, "config.yaml").read_text("utf-8")) | values
+    text = yaml.safe_dump({name: value for name, value in config.items() if value != "gone"}, sort_keys=False)
+    write_config(client, run_id, text.encode())
+
+
+def write_config(client, run_id, content):
+    stored(run_id, "config.yaml").write_bytes(content)
+    hashes = json.loads(client.get_run(run_id).data.tags[FILE_HASHES])
+    hashes["config.yaml"] = hashlib.sha256(content).hexdigest()
+    client.set_tag(run_id, FILE_HASHES, json.dumps(hashes))
 
 
 @pytest.mark.slow
@@ -102,15 +113,8 @@ def test_five_configurations_are_reproduced(harness, prove, toy, words):
 def test_it_says_so_in_words_and_on_the_run(harness, run_id, client):
     done = harness("reproduce", f"run={run_id}")
     assert done.code == 0
-    assert re.search(r"reproduced: equal predictions, sha256 [0-9a-f]{64}; \d+ metrics equal\n$", done.out)
+    assert re.search(r"Reproduced: equal predictions \(sha256 [0-9a-f]{64}\), \d+ metrics equal\.\n$", done.out)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ equal", client.get_run(run_id).data.tags["reproduced"])
-
-
-@pytest.mark.parametrize("cluster", ["gone", {"_target_": "cluster/elsewhere", "address": "host:1", "shard": None}])
-def test_the_cluster_of_a_run_is_not_needed(prove, run_id, cluster):
-    """Runs up to version 0.7 logged none."""
-    edit_config(run_id, cluster=cluster)
-    assert prove(run_id)["reproduced"]
 
 
 def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
@@ -118,11 +122,11 @@ def test_verify_only_runs_nothing(harness, prove, run_id, client, monkeypatch):
     found = prove(run_id, verify_only=True)
     assert found["reproduced"] is None
     assert found["predictions"]["now"] is None
-    assert found["predictions"]["stored"] == found["predictions"]["then"]
+    assert found["predictions"]["then"] == client.get_run(run_id).data.tags["predictions.sha256"]
     # By the documents shown: three modified measures, hit@1 and @3, recall@3, two precisions, f1, mrr, map and ndcg@3.
     assert found["metrics"]["compared"] >= 12
     assert "reproduced" not in client.get_run(run_id).data.tags
-    assert "verified without running" in harness("reproduce", f"run={run_id}", "verify_only=true").out
+    assert "Verified: unchanged files, " in harness("reproduce", f"run={run_id}", "verify_only=true").out
 
 
 def test_the_cache_is_believed_on_request_alone(harness, run_id, monkeypatch):
@@ -184,58 +188,76 @@ def one_row(**values):
     return change
 
 
-TAMPERED = [
-    (one_row(topk=["d1"]), "are not those that the run made"),
-    (one_row(standalone_query="?"), "are not those that the run made"),
-    (lambda file: write_rows(file, rows_of(file)[1:]), "are not those that the run made"),
-    (lambda file: file.write_text(file.read_text("utf-8").replace("섭씨", "화씨"), "utf-8"), "contain other texts"),
-    (lambda file: file.write_text(file.read_text("utf-8").replace(", ", ",  ", 1), "utf-8"), "contain other texts"),
-    (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read: .*broken JSON"),
-    (one_row(references=[5]), "cannot be read: .*must be an object"),
-    (one_row(topk=None), "cannot be read: .*topk"),
-    (lambda file: file.write_text(""), "cannot be read: .*no rows"),
-]
-
-
-def test_a_tampered_or_damaged_file_is_found(harness, prove, toy):
-    """A full run's file, which holds the documents' texts."""
-    run_id = harness("run", *TOY).json["run_id"]
-    for tamper, expected in TAMPERED:
-        with changed(file := stored(run_id)):
-            tamper(file)
-            found = prove(run_id, verify_only=True)
-        assert re.search(expected, "\n".join(found["wrong"]), re.S), found["wrong"]
-    assert prove(run_id, verify_only=True)["wrong"] == []
-
-
-def test_a_tampered_row_is_shown_beside_the_one_made_again(harness, prove, run_id):
-    """The other words of the toy data find nothing: query 7 shows d3 alone. The file says d1."""
-    rows = rows_of(stored(run_id))
-    assert [row["topk"] for row in rows] == [["d3"], ["d2"], []]
-    rows[0]["topk"] = ["d1"]
-    write_rows(stored(run_id), rows)
+def test_other_predictions_are_shown_beside_those_of_the_run(harness, prove, run_id, client, monkeypatch):
+    """A program that finds nothing: queries 7 and 3 have no document now, and of three right queries one is left."""
+    monkeypatch.setattr("retrievers.lexical.bm25.BM25.search", lambda self, queries, k: nothing(queries))
     found = prove(run_id)
-    assert found["predictions"]["then"] == found["predictions"]["now"] != found["predictions"]["stored"]
-    score = rows[0]["references"][0]["score"]
-    assert found["differences"] == {
-        "queries": 1,
-        "first": [{"query_id": "7", "query": "달의 모양은 왜 변해?", "then": [["d1", score]], "now": [["d3", score]]}],
-    }
-    text = harness("reproduce", f"run={run_id}").out
-    assert re.search(rf"7  달의 모양은 왜 변해\?\n  then  d1 \({score}\)\n  now   d3 \({score}\)", text)
-
-
-def test_another_config_predicts_differently_and_is_shown(harness, prove, run_id, client):
-    """A threshold that nothing reaches, written into the stored config: all three queries were right, now one is."""
-    edit_config(run_id, gate={"_target_": "harness.gates.gate.ScoreGate", "threshold": 99.0})
-    found = prove(run_id)
+    [first, second] = found["differences"]["first"]
+    assert (first["query_id"], [doc for doc, _ in first["then"]], first["now"]) == ("7", ["d3"], [])
+    assert (second["query_id"], [doc for doc, _ in second["then"]], second["now"]) == ("3", ["d2"], [])
     assert found["differences"]["queries"] == 2  # the third has no documents either way
-    assert [one["now"] for one in found["differences"]["first"]] == [[], []]
     assert {"name": "modified_map_at_3", "then": 1.0, "now": 1 / 3} in found["metrics"]["differ"]
     assert client.get_run(run_id).data.tags["reproduced"].endswith(" different")
     done = harness("reproduce", f"run={run_id}")
     assert done.code == 1
-    assert "not reproduced: sha256 of the predictions then " in done.out
+    assert re.search(r"7  달의 모양은 왜 변해\?\n  then  d3 \(.*\)\n  now   no documents", done.out)
+    assert done.out.endswith("Not reproduced: 2 queries with other predictions.\n")
+
+
+def nothing(queries):
+    return Ranking.from_scores({query.query_id: {} for query in queries})
+
+
+def test_times_decide_nothing_and_are_told(harness, toy, prove):
+    """Each answer of the service takes another time, and reproducing asks it again."""
+    found = {"달의 모양은 왜 변해?": [("d3", 2.0)], "물은 몇 도에서 끓어?": [("d2", 1.0)]}
+    with SearchServer(lambda query, k: found.get(query, [])) as server:
+        words = ("retriever=fastapi", f"retriever.fastapi.url={server.url}", *TOY[:2], "format=json", LIGHT)
+        run_id = harness("run", *words).json["run_id"]
+        address = server.url.rpartition("/")[0]
+        again = prove(run_id, allow=[address])
+        assert again["reproduced"] is True
+        assert {one["name"] for one in again["metrics"]["times"]} >= {"latency_p50_ms/fastapi", "ms_per_query"}
+        done = harness("reproduce", f"run={run_id}", f"allow=[{address}]")
+    assert done.code == 0, done.err
+    assert re.search(
+        r"Reproduced: equal .* metrics equal\. Times differ, as they do \(p50/fastapi \d+ → \d+ ms\)\.\n$", done.out
+    )
+
+
+def test_nothing_is_sent_where_the_command_line_does_not_say_so(harness, toy, prove, client, monkeypatch):
+    """The config of a run may be of somebody who wants the secrets of whoever reproduces it."""
+    monkeypatch.setenv("ONLY_MINE", "secret")
+    with SearchServer(lambda query, k: [("d1", 1.0)]) as server:
+        words = ("retriever=fastapi", f"retriever.fastapi.url={server.url}", *TOY[:2], "format=json", LIGHT)
+        run_id = harness("run", *words).json["run_id"]
+        node = yaml.safe_load(stored(run_id, "config.yaml").read_text("utf-8"))["retriever"]["fastapi"]
+        node["runtime"]["headers_env"] = {"X-Steal": "ONLY_MINE"}
+        edit_config(client, run_id, retriever={"fastapi": node})
+        asked, address = len(server.asked), server.url.rpartition("/")[0]
+        for allow in ([], [address], ["ONLY_MINE"], ["http://127.0.0.1"]):
+            with pytest.raises(BadInput, match="says where queries and secrets are sent") as refused:
+                prove(run_id, allow=allow)
+            named = {"retriever.fastapi.url": address, "retriever.fastapi.runtime.headers_env.X-Steal": "ONLY_MINE"}
+            for key, value in named.items():
+                assert (f"{key} is {value}" in str(refused.value)) == (value not in allow)
+            assert f"'allow=[{address},ONLY_MINE]'" in str(refused.value)
+        assert len(server.asked) == asked
+        assert prove(run_id, verify_only=True)["wrong"] == []
+        done = harness("reproduce", f"run={run_id}", f"allow=[{address},ONLY_MINE]")
+        assert done.code == 0, done.err
+        assert server.asked[-1].headers["X-Steal"] == "secret"
+    Path("harness.yaml").write_text(f"allow: [{address}, ONLY_MINE]\n")
+    done = harness("reproduce", f"run={run_id}")
+    assert (done.code, "allow can only be given on the command line" in done.err) == (2, True)
+
+
+def test_a_config_that_is_not_the_run_s_own_is_refused_before_anything_runs(prove, run_id, client, monkeypatch):
+    monkeypatch.setattr("harness.pipeline.steps.run", None)
+    edit_config(client, run_id, gate={"_target_": "harness.gates.gate.ScoreGate", "threshold": 99.0})
+    for verify_only in (True, False):
+        with pytest.raises(BadInput, match="its config is not the one that it ran with"):
+            prove(run_id, verify_only=verify_only)
 
 
 def test_a_number_that_is_not_the_logged_one_is_named(harness, prove, run_id, client):
@@ -259,16 +281,6 @@ def test_other_versions_are_told_and_do_not_refuse(harness, prove, run_id, clien
     assert re.search(r"version.numpy +1.26.0 +\d", harness("reproduce", f"run={run_id}").out)
 
 
-def test_a_run_without_a_hash_is_compared_with_its_file(harness, prove, run_id, client):
-    client.delete_tag(run_id, retrieval_run.PREDICTED)
-    found = prove(run_id)
-    assert found["predictions"]["then"] is None
-    assert found["predictions"]["stored"] == found["predictions"]["now"]
-    assert "the run logged no hash" in harness("reproduce", f"run={run_id}", "verify_only=true").out
-    one_row(topk=["d9"])(stored(run_id))
-    assert prove(run_id)["differences"]["queries"] == 1
-
-
 GATE = {"_target_": "harness.gates.gate.NoGate"}
 
 
@@ -284,18 +296,18 @@ UNFIT = [
 ]
 
 
-def test_a_config_that_does_not_fit_is_refused(prove, run_id):
+def test_a_config_that_does_not_fit_is_refused(prove, run_id, client):
     said = rf"The config of run {run_id[:8]} \(version .*, commit .*\) cannot be used here: .*"
     for values, expected in UNFIT:
         with changed(stored(run_id, "config.yaml")):
-            edit_config(run_id, **values)
+            edit_config(client, run_id, **values)
             with pytest.raises(BadInput, match=said + expected):
                 prove(run_id)
 
 
-def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path):
+def test_a_config_that_is_no_config_is_refused(prove, run_id, tmp_path, client):
     for text in ("a: [", "- 5", "!!python/object/apply:os.system ['touch hacked']", "\xff\xfe"):
-        stored(run_id, "config.yaml").write_text(text, "latin-1")
+        write_config(client, run_id, text.encode("latin-1"))
         with pytest.raises(BadInput, match=r"config\.yaml of the run is damaged"):
             prove(run_id)
     assert not (tmp_path / "hacked").exists()
@@ -333,14 +345,7 @@ def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
         prove(run_id)
     found = prove(run_id, verify_only=True)
     assert (found["reproduced"], list(found["data"])) == (None, ["qrels"])
-    assert found["predictions"]["then"] == found["predictions"]["stored"]
-    assert found["metrics"]["compared"] > 40
-    write_rows(stored(run_id, "predictions.csv"), [{"eval_id": 7, "topk": ["d1", "d3"]}, *rows[1:]])
-    found = prove(run_id, verify_only=True)
-    assert len(found["wrong"]) == 2  # the hash and the scores: d3 has grade 2, d1 grade 1
-    assert "modified_ndcg_at_3" in [one["name"] for one in found["metrics"]["differ"]]
-    stored(run_id, "predictions.csv").write_text("no predictions")
-    assert "cannot be read" in prove(run_id, verify_only=True)["wrong"][0]
+    assert (found["wrong"], found["metrics"]["compared"] > 40) == ([], True)
     (toy / "qrels.jsonl").write_text('{"eval_id": 7, "relevant": ["d1"]}\n')
     with pytest.raises(BadInput, match=r"the labels have changed \("):
         prove(run_id, verify_only=True)
@@ -393,7 +398,7 @@ def test_the_first_ten_differences_are_listed():
 def test_metrics_may_differ_by_rounding_alone():
     proof = Proof(None)
     proof.check_metrics({"ndcg_at_3": 0.5, "seconds/index": 3.0}, {"ndcg@3": 0.5 + 9e-13, "mrr": 0.1})
-    assert (proof.metrics, proof.wrong) == ({"compared": 1, "differ": []}, [])
+    assert (proof.metrics, proof.wrong) == ({"compared": 1, "differ": [], "times": []}, [])
     proof.check_metrics({"ndcg_at_3": 0.5}, {"ndcg@3": 0.5 + 2e-12})
     assert [one["name"] for one in proof.metrics["differ"]] == ["ndcg_at_3"]
 
@@ -444,12 +449,6 @@ def test_a_run_names_the_packages_of_its_parts(retriever, gate, expected):
     """Of the classes that retrievers and the gate are made of; a part that only stands in the config has no say."""
     config = {**REST, "retriever": retriever, "gate": {"_target_": f"harness.gates.{gate}"}}
     assert provenance.packages(config) == expected
-
-
-def test_a_run_from_before_language_models_is_reproduced(run_id, prove):
-    """Configs of 0.4 have no `llm`, no `answer` and no `query.prompt`."""
-    edit_config(run_id, llm="gone", answer="gone", query={"text": "user_turns", "file": None})
-    assert prove(run_id)["reproduced"] is True
 
 
 def test_a_shipped_prompt_that_has_changed_is_named(harness, toy, prove, client):
