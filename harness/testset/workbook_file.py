@@ -18,7 +18,8 @@ _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
 _MOST_PART = 16 << 20  # of a part that is neither a sheet nor the table of texts, which alone are read piece by piece
 _MOST_PARTS = 1_000
 _BLOCK = 1 << 16
-_LARGE = ("xl/worksheets/", "xl/sharedStrings.xml")
+_TYPES = "[Content_Types].xml"
+_LARGE = ("worksheet+xml", "sharedStrings+xml")  # ends of the types of those two
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
 _OLE = b"\xd0\xcf\x11\xe0"  # the container of .xls, and of encrypted workbooks
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
@@ -77,14 +78,33 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
     """BadInput for what would fill the memory, or what no workbook has. Sizes are counted, not those declared."""
     if len(packed.filelist) > _MOST_PARTS:
         raise BadInput(f"{path}: the file packs {len(packed.filelist):,} files, more than a workbook has.")
-    left = _MOST_UNPACKED
+    left, large = _MOST_UNPACKED, _large_parts(packed, path)
     for part in packed.filelist:
         if part.flag_bits & 1:
             raise BadInput(f"{path}: {part.filename:.60} is encrypted. Save the workbook without a password.")
         if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise BadInput(f"{path}: {part.filename:.60} is packed in a way that workbooks are not. Save it again.")
-        most = min(left, _MOST_UNPACKED if part.filename.startswith(_LARGE) else _MOST_PART)
+        most = min(left, _MOST_UNPACKED if part.filename in large else _MOST_PART)
         left -= _unpacked(packed, part, most, path)
+
+
+def _large_parts(packed: zipfile.ZipFile, path: Path) -> set[str]:
+    """The names of the parts that are read piece by piece: by their types, as openpyxl goes, whatever they are called.
+
+    A part that is also of another type, such as the workbook itself, is not among them.
+    """
+    from xml.etree import ElementTree
+
+    if _TYPES not in packed.namelist():
+        return set()
+    _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
+    types: dict[str, list[str]] = {}
+    try:
+        for one in ElementTree.fromstring(packed.read(_TYPES)):  # noqa: S314 (without a document type)
+            types.setdefault(one.get("PartName", "").removeprefix("/"), []).append(one.get("ContentType", ""))
+    except ElementTree.ParseError as error:
+        raise BadInput(f"{path}: {_TYPES}: broken XML ({error}). Save the workbook again.") from None
+    return {name for name, found in types.items() if all(one.endswith(_LARGE) for one in found)}
 
 
 def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: Path) -> int:

@@ -371,6 +371,19 @@ def in_part(part, old, new):
     return lambda name, content: content.replace(old, new) if name.endswith(part) else content
 
 
+def hidden_workbook(blank):
+    """A workbook whose main part, which is read whole, stands among the sheets and is large."""
+    out = io.BytesIO()
+    moved = {"xl/workbook.xml": "xl/worksheets/wb.xml", "xl/_rels/workbook.xml.rels": "xl/worksheets/_rels/wb.xml.rels"}
+    with zipfile.ZipFile(blank) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            content = old.read(name).replace(b"xl/workbook.xml", b"xl/worksheets/wb.xml")
+            if name == "xl/workbook.xml":
+                content = content.replace(b"<sheets", b"<a>" + b"<a/>" * (5 << 20) + b"</a><sheets")
+            new.writestr(moved.get(name, name), content)
+    return out.getvalue()
+
+
 LAUGHS = b'<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><worksheet'
 OTHER = {
     "no zip": (lambda blank: b"id,grade\nr1,2\n", "is no Excel workbook"),
@@ -382,6 +395,8 @@ OTHER = {
     "broken XML": (lambda blank: packed(blank, in_part("sheet3.xml", b"</sheetData>", b"<")), "is damaged (ParseError"),
     "no XML": (lambda blank: packed(blank, in_part("workbook.xml", b"<", b"[")), "broken XML"),
     "a bomb": (lambda blank: zipped({"xl/styles.xml": b"<a>" + bytes(17 << 20)}), "unpacks to more than 16 MB"),
+    "a workbook among the sheets": (hidden_workbook, "xl/worksheets/wb.xml unpacks to more than 16 MB"),
+    "types that are no XML": (lambda blank: zipped({"[Content_Types].xml": "<a"}), "broken XML"),
     "many parts": (lambda blank: zipped({f"{n}.xml": "<a/>" for n in range(1001)}), "packs 1,001 files"),
     "packed otherwise": (lambda blank: zipped({"a.xml": "<a/>"}, zipfile.ZIP_BZIP2), "packed in a way that"),
 }  # fmt: skip
