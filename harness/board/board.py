@@ -20,7 +20,8 @@ class Board:
     """What the page of a board shows.
 
     matters: None where nothing was varied. sections: a report to be read from top to bottom, with its figures,
-    name -> PNG.
+    name -> PNG. title, verdicts: what the page is called, and what it says first; "" and () for the board of an
+    experiment.
     """
 
     experiment: str
@@ -30,6 +31,8 @@ class Board:
     details: Details
     sections: Sequence[Section] = ()
     figures: Mapping[str, bytes] = field(default_factory=dict)
+    title: str = ""
+    verdicts: Sequence[str] = ()
 
 
 def assembled(

@@ -16,13 +16,9 @@ from harness.board.runs import BoardRuns
 from harness.board.settings import changes
 from harness.config.components import WRITTEN
 from harness.evaluation.scores import plain
-from harness.evaluation.significance import holm, sign_flip_test
+from harness.evaluation.significance import ALPHA, against_first
 from harness.pipeline.timing import MS
 
-ALPHA = 0.05  # a run is told apart from the best one below this p
-RESAMPLES = 10_000  # sign flips of a test, where there are too many to enumerate
-SEED = 0  # of the flips
-_ROWS = 512  # runs tested at once, so that their sums fit into memory
 INDEX = "index_mb"
 ESTIMATED = (
     "The labels come partly from a model: estimates of what people's labels would give stand beside the raw means that "
@@ -117,6 +113,7 @@ class Leaderboard:
         pick = self.pick
         return {
             "alpha": ALPHA,
+            "pairs": len(self.rows) - 1,
             "rows": [row.to_json() for row in self.rows],
             "recommended": {"run": pick.run, "reason": pick.reason.to_json(), "instead": pick.instead},
             "facts": [one.to_json() for one in self.facts],
@@ -133,8 +130,7 @@ def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboar
     tested = not any(one.score.estimate for one in runs.runs)
     choosing = runs.public if runs.select_on == "public" else np.ones(len(runs.public), bool)
     values = runs.values[:, choosing]
-    p = against_best(values) if tested else np.full(len(values), np.nan)
-    corrected = np.concatenate([[np.nan], holm(p[1:])]) if tested else p
+    p, corrected = against_first(values) if tested else (np.full(len(values), np.nan),) * 2
     rows = _rows(runs, values, p, corrected, tested)
     candidates = [
         Candidate(one.name, one.score.value, row.tied is True, row.ms, row.index_mb, row.asks_model)
@@ -167,20 +163,6 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
         )
         for place, run in enumerate(logged)
     )
-
-
-def against_best(values: np.ndarray) -> np.ndarray:
-    """p of the paired randomisation test of the first run against each other one, float64 [R]; NaN for the first.
-
-    Two-sided, as `significance.differences` has it for two runs, with RESAMPLES flips that are the same for all pairs.
-
-    values: float64 [R, Q], NaN where the measure does not apply.
-    """
-    found = [np.array([np.nan])]
-    for start in range(1, len(values), _ROWS):
-        p, _ = sign_flip_test(values[0] - values[start : start + _ROWS], SEED, RESAMPLES)
-        found.append(p)
-    return np.concatenate(found)
 
 
 def asks_model(params: Mapping[str, str]) -> bool:

@@ -47,6 +47,8 @@ def document(board: Board) -> dict[str, Any]:
             "select_on": runs.select_on,
             "queries": len(runs.query_ids),
             "notes": [*runs.notes],
+            "title": board.title,
+            "verdicts": [*board.verdicts],
         },
         "runs": _runs(runs),
         "leaderboard": board.leaderboard.to_json(),

@@ -102,16 +102,16 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def _sections(one: Board) -> list[Section]:
-    """What the terminal shows: the runs that are not told apart from the best, the others, which to take."""
+    """What the terminal shows: which run to take, those that are not told apart from the best, the others."""
     runs, found = one.runs, one.leaderboard
     worse = [row for row in found.rows if row.tied is False]
     first = [row for row in found.rows if row.tied is not False]
     title = "Not told apart from the best" if len(first) > 1 and worse else "The best" if worse else "Runs"
     notes = [*runs.notes, *found.notes]
     return [
+        Section("Recommended", [found.pick.reason.en, *(fact.en for fact in found.facts)]),
         _table(one, title, first),
         *([_table(one, "Worse than the best", worse)] if worse else []),
-        Section("Recommended", [found.pick.reason.en, *(fact.en for fact in found.facts)]),
         *([one.matters.section()] if one.matters else []),
         *([Section("Notes", notes)] if notes else []),
     ]
@@ -125,7 +125,7 @@ def _table(one: Board, title: str, rows: Sequence[Row]) -> Section:
         "raw" if estimated else "score": lambda row: number(runs[row.run].score.value),
         "95 % interval": lambda row: interval(runs[row.run].score.low, runs[row.run].score.high),
         "estimate": lambda row: _estimate(runs[row.run].score.estimate),
-        "p": lambda row: p_value(row.p_holm),
+        _p_title(one): lambda row: p_value(row.p_holm),
         "public": lambda row: _part(row.public),
         "private": lambda row: _part(row.private),
         "ms/query": lambda row: _short(row.ms),
@@ -153,7 +153,7 @@ def _pasted(one: Board) -> Table:
         Column("kind"),
         Column(one.runs.metric, "value"),
         Column("difference", "difference"),
-        Column("p (Holm)", "p"),
+        Column(_p_title(one), "p"),
         Column("ms per query", "value"),
         Column("index MB", "value"),
     ]
@@ -180,6 +180,12 @@ def _pasted(one: Board) -> Table:
         [[row[place] for place in kept] for row in cells],
         [*one.leaderboard.notes] if estimated else [note],
     )
+
+
+def _p_title(one: Board) -> str:
+    """The heading of p: `p (Holm, 4 pairs)`, which are those of the best run with each other one."""
+    pairs, part = len(one.runs.runs) - 1, ", public" if one.runs.select_on == "public" else ""
+    return f"p (Holm, {pairs:,} pairs{part})" if pairs > 1 else "p"
 
 
 def _number(value: float | None) -> Number:

@@ -139,8 +139,9 @@ def _sections(report: Report) -> list[Section]:
     share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {report.pair.judges}queries"
     smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
     observed = [
-        f"A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)}; standard "
-        f"deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, {found.ties:,} tie."
+        f"A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)}, this pair "
+        f"alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
+        f"{found.ties:,} tie."
     ]
     answers = [
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",

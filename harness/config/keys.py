@@ -60,6 +60,7 @@ KEYS: dict[str, Key] = {
     "power": Key(float, 0.5, 0.99, "no test finds everything"),
     "alpha": Key(float, 0.001, 0.2, "as much is found where nothing is"),
     "fail_if": Key(Literal["worse"] | None),
+    "pairs": Key(Literal["best", "all"]),
     "resamples": Key(int, 100, 1_000_000, "intervals no longer change"),
     "missing": Key(Literal["skip", "zero"]),
     **dict.fromkeys(["predictions", "references"], Key(str | None)),

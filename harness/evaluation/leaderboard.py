@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,7 @@ from harness.evaluation.split import quotas
 Score = Callable[[np.ndarray], np.ndarray]  # weights of N items, [R, N] of 0 and 1 -> scores of M submissions [M, R]
 
 DRAWS = 1000
-WARNING = (
-    "Warning: the public winner is not the private winner. Selecting on the public part picks a submission that is not "
-    "the best on the rest."
-)
+EXPECTED = 0.2  # share of random splits whose winners differ, from which on a disagreement says nothing
 _CELLS = 1 << 22  # cells of a draw table in memory at once
 
 
@@ -85,7 +82,17 @@ def leaderboards(
     ]
     shifts = {"draws": shaken.shifts.shape[1], "winner_loses": shaken.winner_loses, "runs": rows}
     lost = not any(board["public_rank"] == board["private_rank"] == 1 for board in boards)
-    return boards, shifts, [*([WARNING] if lost else []), shaken.sentence(measure, share)]
+    return boards, shifts, [*([_disagree(boards, shaken)] if lost else []), shaken.sentence(measure, share)]
+
+
+def _disagree(boards: Sequence[Mapping[str, Any]], shaken: ShakeUp) -> str:
+    """That the public winner is not the private one, by how much, and whether that is to be expected."""
+    winner = max((board for board in boards if board["public_rank"] == 1), key=lambda board: board["private"])
+    gap = max(board["private"] for board in boards) - winner["private"]
+    said = f"Public and private disagree on the winner (by {gap:.3f})"
+    if shaken.winner_loses >= EXPECTED:
+        return f"{said}: expected for runs this close."
+    return f"{said}, as in only {100 * shaken.winner_loses:.0f} % of random splits: the parts differ."
 
 
 def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:

@@ -17,6 +17,7 @@ _CELLS = 1 << 22  # swaps in memory at once
 FEW = (
     20  # with fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate_intervals.py)
 )
+_ROWS = 512  # runs tested at once, so that their sums fit into memory
 _TIE = 1e-12  # of the sum of absolute differences: sums that differ by less differ by rounding
 
 Pair = tuple[int, int]  # of runs, the first before the second
@@ -35,7 +36,7 @@ class Difference:
                all are 0, NaN where all others are equal, or with fewer than two items. None where the measure
                is not a mean of items.
     p:         two-sided randomisation test, in (0, 1].
-    p_holm:    p after Holm's correction over all pairs of runs in this measure; NaN before it.
+    p_holm:    p after Holm's correction over the pairs that were compared in this measure; NaN before it.
     p_t:       paired t-test; 1 where all differences are 0, NaN or None where `effect` is.
     exact:     whether p is from all ways to swap items, not from a sample of them.
     note:      what limits the interval or the test; "" for nothing.
@@ -56,8 +57,17 @@ class Difference:
     note: str
 
 
-def differences(values: np.ndarray, seed: int, resamples: int) -> dict[Pair, list[Difference]]:
-    """Every pair of R runs in M measures: (first, second) with first < second -> one Difference per measure.
+def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
+    """The pairs of a best run with each other run, the best first; None: all pairs, and of two runs the pair."""
+    if best is None or runs == 2:
+        return list(itertools.combinations(range(runs), 2))
+    return [(best, other) for other in range(runs) if other != best]
+
+
+def differences(
+    values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
+) -> dict[Pair, list[Difference]]:
+    """Pairs of R runs in M measures, None: all with first < second; (first, second) -> one Difference per measure.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query. The result for two runs depends on no
     other run except through Holm's correction. If swaps are drawn, p depends on the order of the queries as it does
@@ -67,15 +77,31 @@ def differences(values: np.ndarray, seed: int, resamples: int) -> dict[Pair, lis
     def compare(first: int, second: int) -> list[Difference]:
         return _paired(values[first] - values[second], seed, resamples)
 
-    return all_pairs(len(values), compare)
+    return compared(pairs_of(len(values)) if pairs is None else pairs, compare)
 
 
-def all_pairs(runs: int, compare: Callable[[int, int], Sequence[Difference]]) -> dict[Pair, list[Difference]]:
-    """Compare each of `runs` runs with each later one, and correct p over the pairs, measure by measure.
+def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    """The first of R runs against each other one in one measure: (p, p after Holm's correction), float64 [R].
+
+    p of a pair is that of `differences`, with the same draws. NaN for the first run.
+
+    values: float64 [R, Q], NaN where the measure does not apply.
+    """
+    found = [np.array([np.nan])]
+    for start in range(1, len(values), _ROWS):
+        found.append(sign_flip_test(values[0] - values[start : start + _ROWS], seed, resamples)[0])
+    p = np.concatenate(found)
+    return p, np.concatenate([p[:1], holm(p[1:])])
+
+
+def compared(
+    pairs: Sequence[Pair], compare: Callable[[int, int], Sequence[Difference]]
+) -> dict[Pair, list[Difference]]:
+    """Compare pairs of runs, and correct p over these pairs, measure by measure.
 
     compare: (first, second) -> one Difference per measure, in the same order for every pair.
     """
-    found = {pair: compare(*pair) for pair in itertools.combinations(range(runs), 2)}
+    found = {pair: compare(*pair) for pair in pairs}
     p = np.array([[one.p for one in measures] for measures in found.values()])
     corrected = np.array([holm(column) for column in p.T]).T
     return {
@@ -193,7 +219,7 @@ def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
     if n > 1 and math.isnan(effect):
         return "all differences are equal: no effect size and no t-test"
     if not interval_note and differ < FEW:
-        return f"fewer than {FEW} queries differ: the interval is too narrow, go by p"
+        return f"only {differ} queries differ: trust p, not the interval"
     return interval_note
 
 

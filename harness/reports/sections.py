@@ -54,7 +54,7 @@ def show_one(console: Console, section: Section) -> None:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Table:
     """A table for a terminal of so many columns: where it is too narrow, keys are broken at their dots only."""
-    header = [name.replace("_", "_\n") if len(name) > BROKEN else name for name in header]
+    header = [re.sub(r"(_|, | \()", _at_end, name) if len(name) > BROKEN else name for name in header]
     folded = {*long_columns(header, rows), header[-1]}  # the last one is often a name
     names, *others = zip(header, *rows, strict=True)
     widths = [max(len(line) for cell in column for line in cell.split("\n")) + GAP for column in others]
@@ -66,6 +66,11 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _at_end(found: re.Match[str]) -> str:
+    """A break after an underscore or a comma, or before a bracket."""
+    return "\n(" if found[1] == " (" else f"{found[1].strip()}\n"
 
 
 def _at_dots(key: str, most: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.evaluation.bootstrap import Resampled, bca, draws
 from harness.evaluation.scores import RESAMPLES, Summary
-from harness.evaluation.significance import FEW, Difference, Pair, all_pairs, randomisation_test
+from harness.evaluation.significance import FEW, Difference, Pair, compared, pairs_of, randomisation_test
 from harness.evaluation.split import split
 from harness.tasks.task import ItemCounts, JudgedItems, TextTask
 
@@ -75,9 +75,14 @@ def summaries(
 
 
 def differences(
-    task: TextTask, submissions: Sequence[ItemCounts], wanted: Sequence[str], seed: int, resamples: int
+    task: TextTask,
+    submissions: Sequence[ItemCounts],
+    wanted: Sequence[str],
+    seed: int,
+    resamples: int,
+    among: Sequence[Pair] | None = None,
 ) -> dict[Pair, dict[str, Difference]]:
-    """Every pair of submissions with first < second -> measure -> Difference.
+    """Pairs of submissions, None: all with first < second; (first, second) -> measure -> Difference.
 
     submissions: with the same items in the same order. p and the interval depend on that order as on the seed.
     wanted: measures that all of them have.
@@ -86,7 +91,7 @@ def differences(
     def compare(first: int, second: int) -> list[Difference]:
         return _paired(task, submissions[first], submissions[second], wanted, seed, resamples)
 
-    pairs = all_pairs(len(submissions), compare)
+    pairs = compared(pairs_of(len(submissions)) if among is None else among, compare)
     return {pair: dict(zip(wanted, found, strict=True)) for pair, found in pairs.items()}
 
 
@@ -158,7 +163,7 @@ def _note(differ: int, interval_note: str) -> str:
     """What limits a difference of submissions of which `differ` items are not the same."""
     if not differ:
         return "the submissions are the same"
-    few = f"fewer than {FEW} items differ: the interval is too narrow, go by p"
+    few = f"only {differ} items differ: trust p, not the interval"
     return interval_note or (few if differ < FEW else "")
 
 

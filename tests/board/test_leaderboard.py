@@ -4,14 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from boards import made_run, made_runs
+from boards import made_run
 
 from harness.board.facts import facts
-from harness.board.leaderboard import ALPHA, RESAMPLES, SEED, against_best, leaderboard
+from harness.board.leaderboard import leaderboard
 from harness.board.recommendation import Candidate, pick
 from harness.board.runs import LOSSES, BoardRuns
 from harness.evaluation.prediction_powered import Estimate
-from harness.evaluation.significance import differences, holm
 
 VALUES = np.array([[1, 1, 1, 1, 1, 1, 0, 0.5], [1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0.5]], float)
 
@@ -42,35 +41,6 @@ def test_a_leaderboard_by_hand():
     assert [row.tied for row in seven.rows] == [True, True, False]
     assert [row.to_json()["group"] for row in seven.rows] == ["best", "same", "worse"]
     assert [(one.key, one.above, one.here) for one in seven.rows[1].changed] == [("top_k", "1", "2")]
-
-
-@pytest.mark.parametrize(("queries", "runs"), [(12, 5), (60, 24)])
-def test_tests_against_the_best_are_those_of_a_comparison(queries, runs):
-    """Whether swaps are counted or drawn: p of two runs does not depend on the others."""
-    values = made_runs(queries=queries, seed=3).values[:runs].copy()
-    values[1, 2] = np.nan  # does not apply to a query
-    found = against_best(values)
-    for other in range(1, runs):
-        [one] = differences(values[[0, other]][:, None], SEED, RESAMPLES)[0, 1]
-        assert found[other] == one.p
-    assert np.isnan(found[0])
-
-
-def test_many_runs_are_tested_in_blocks(monkeypatch):
-    values = made_runs(queries=40).values
-    whole = against_best(values)
-    monkeypatch.setattr("harness.board.leaderboard._ROWS", 7)
-    assert against_best(values).tolist()[1:] == whole.tolist()[1:]
-
-
-def test_runs_like_the_best_but_for_chance_are_hardly_ever_told_apart():
-    """20 equally good runs, 200 times: Holm's correction keeps the chance of any false one below .05."""
-    rng = np.random.default_rng(0)
-    wrong = 0
-    for _ in range(200):
-        p = against_best(rng.integers(0, 2, (21, 8)).astype(float))[1:]  # the first is not chosen for its score
-        wrong += bool((holm(p) <= ALPHA).any())
-    assert wrong / 200 < 0.08
 
 
 def test_the_public_part_ranks_and_tells_apart_and_the_private_one_stands_beside():

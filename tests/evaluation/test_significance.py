@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boards import made_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evaluation.significance import differences, holm, sign_flip_test
+from harness.evaluation.significance import ALPHA, against_first, differences, holm, pairs_of, sign_flip_test
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 import simulate_intervals
@@ -176,7 +177,7 @@ def test_a_pair_does_not_depend_on_other_runs_and_measures_but_for_holm():
     [
         ([1, 1], [1, 1], {"n": 2, "mean": 0, "low": 0, "high": 0, "p": 1, "effect": 0, "p_t": 1}, "the same value"),
         ([1, 1, 1], [0, 0, 0], {"mean": 1, "low": 1, "high": 1, "p": 0.25, "effect": NAN, "p_t": NAN}, "are equal"),
-        ([1] * 19 + [0], [0] * 19 + [0], {"wins": 19, "ties": 1}, "fewer than 20 queries differ"),
+        ([1] * 19 + [0], [0] * 19 + [0], {"wins": 19, "ties": 1}, "only 19 queries differ: trust p, not the interval"),
         ([1], [0], {"n": 1, "mean": 1, "low": NAN, "high": NAN, "p": 1, "effect": NAN}, "one query"),
         ([1, NAN], [NAN, 1], {"n": 0, "mean": NAN, "low": NAN, "p": 1, "wins": 0, "ties": 0}, "no query"),
     ],
@@ -210,3 +211,40 @@ def test_the_simulation_finds_what_it_should():
     for name in ("few ties", "many ties"):
         found = simulate_intervals.false_positives(simulate_intervals.DIFFERENCES[name], 110, 300, resamples=2000)
         assert 0 < found <= 0.07 + 0.032
+
+
+@pytest.mark.parametrize(("queries", "runs"), [(12, 5), (60, 24)])
+def test_tests_against_the_first_are_those_of_each_pair(queries, runs):
+    """Whether swaps are counted or drawn: p of two runs does not depend on the others."""
+    values = made_runs(queries=queries, seed=3).values[:runs].copy()
+    values[1, 2] = np.nan  # does not apply to a query
+    p, corrected = against_first(values)
+    pairs = differences(values[:, None], pairs=pairs_of(runs, 0))
+    assert [one.p for [one] in pairs.values()] == p[1:].tolist()
+    assert [one.p_holm for [one] in pairs.values()] == corrected[1:].tolist()
+    assert differences(values[[0, 3]][:, None])[0, 1][0].p == p[3]
+    assert np.isnan(p[0])
+    assert np.isnan(corrected[0])
+
+
+def test_many_runs_are_tested_in_blocks(monkeypatch):
+    values = made_runs(queries=40).values
+    whole = against_first(values)[0]
+    monkeypatch.setattr("harness.evaluation.significance._ROWS", 7)
+    assert against_first(values)[0].tolist()[1:] == whole.tolist()[1:]
+
+
+def test_runs_like_the_best_but_for_chance_are_hardly_ever_told_apart():
+    """20 equally good runs, 200 times: Holm's correction keeps the chance of any false one below .05."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(200):
+        corrected = against_first(rng.integers(0, 2, (21, 8)).astype(float))[1][1:]  # not chosen for its score
+        wrong += bool((corrected <= ALPHA).any())
+    assert wrong / 200 < 0.08
+
+
+def test_pairs_with_the_best_and_all_pairs():
+    assert pairs_of(3) == [(0, 1), (0, 2), (1, 2)]
+    assert pairs_of(4, 2) == [(2, 0), (2, 1), (2, 3)]
+    assert pairs_of(2, 1) == [(0, 1)]  # as they were named

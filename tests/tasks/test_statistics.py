@@ -321,7 +321,7 @@ def test_few_differing_items_get_a_note():
     second["right"][:3] += 1
     gap = differences(TASK, [drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
     assert (gap.losses, gap.exact) == (3, True)
-    assert gap.note == "fewer than 20 items differ: the interval is too narrow, go by p"
+    assert gap.note == "only 3 items differ: trust p, not the interval"
     assert gap.p == 0.25  # none and all of the three swapped, of 8 ways
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -262,3 +263,32 @@ def test_a_sweep_of_the_sample_has_a_board(opened, sample):
     tab.locator("#query h3", has_text=sample["rows"][3]["short_name"]).wait_for()
     tab.wait_for_timeout(500)
     picture(tab, "board-query")
+
+
+def test_a_pair_with_the_best_has_the_p_of_the_leaderboard(opened, board):
+    tab = opened("#pair")
+    tab.get_by_label("Second run", exact=True).select_option("2")
+    row = board.leaderboard.rows[2]
+    assert row.p >= 0.0001
+    shown = f"p\u00a0=\u00a0{row.p:.{4 if row.p < 0.01 else 3}f}"
+    tab.locator(".verdict", has_text=shown).wait_for()
+    assert tab.get_by_text("drawn in this page").count() == 0
+    tab.get_by_label("First run", exact=True).select_option("1")
+    tab.get_by_text("drawn in this page").wait_for()
+
+
+def test_a_comparison_has_its_own_title_and_says_its_verdict_first(browser, board, tmp_path):
+    made = replace(board, title="A and B compared: e on 60 queries", verdicts=("A is better than B by 0.1.",))
+    (tmp_path / "c.html").write_text(page.html(made), "utf-8")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "c.html").as_uri())
+    assert tab.title() == tab.locator("h1").inner_text() == made.title
+    verdict, first = tab.locator("#verdicts"), tab.locator("#tabs")
+    assert verdict.inner_text() == made.verdicts[0]
+    assert verdict.bounding_box()["y"] < tab.locator("#main").bounding_box()["y"]
+    assert first.is_visible()
+    tab.close()
+
+
+def test_the_board_of_an_experiment_has_no_verdict_above_its_tabs(opened):
+    assert opened().locator("#verdicts").is_hidden()

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.board.choice import same_queries
+from harness.board.choice import Asked, chosen, same_queries
 from harness.config.text import counted
 from harness.evaluation.measures import SPAN_MEASURES, of_spans
 from harness.tracking.logged_run import recommended
 from harness.tracking.ranking import RankedRun, Wanted, distinct, rank
 from harness.tracking.run_kind import RunKind, require_kind
-from harness.tracking.tracker import LoggedRun, Tracker
+from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
 from retrievers.base import BadInput
 
 CUT = (
@@ -26,11 +26,15 @@ LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter ea
 
 @dataclass(frozen=True)
 class Choice:
-    """select_on: "public" if the public queries have chosen; then the private ones judge. notes: how it was chosen."""
+    """select_on: "public" if the public queries have chosen; then the private ones judge. notes: how it was chosen.
+
+    family: all runs among which these were found to be the best, the best first; () where they were named.
+    """
 
     runs: Sequence[LoggedRun]
     select_on: str
     notes: Sequence[str] = ()
+    family: Sequence[RankedRun] = ()
 
     @property
     def labelled(self) -> dict[str, LoggedRun]:
@@ -69,14 +73,11 @@ def _named(tracker: Tracker, config: Mapping[str, Any]) -> list[LoggedRun]:
 def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
     """The `top` best finished runs, the earlier of equal ones first. A repeated configuration counts once."""
     metric, experiment = config["metric"], config["experiment_name"]
-    ranking = rank(tracker, Wanted(experiment, metric, config["select_on"], kind.name))
-    ranked, notes = distinct(ranking.runs), []
-    scheme = config.get("task", {}).get("scheme")
-    if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
-        ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
-    ranked, left_out = same_queries(ranked)
-    notes += left_out
+    if kind.name == RETRIEVAL:  # as on a board
+        found = chosen(tracker, Asked(experiment, metric, config["select_on"]))
+        ranked, notes, select_on = list(found.runs), list(found.notes), found.select_on
+    else:
+        ranked, notes, select_on = _of_task(tracker, config, kind)
     best = [one.run for one in ranked[: config["top"]]]
     if len(best) < 2:
         raise BadInput(
@@ -85,12 +86,24 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
             f"'runs=[ID,ID]'. {' '.join(notes)}".rstrip()
         )
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {metric}, {_kinds(ranked)}.")
-    if len(ranked) > len(best) and ranking.select_on == "all":
+    if len(ranked) > len(best) and select_on == "all":
         notes.append(
             f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
             f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
         )
-    return Choice(best, ranking.select_on, notes)
+    return Choice(best, select_on, notes, ranked if kind.name == RETRIEVAL else ())
+
+
+def _of_task(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> tuple[list[RankedRun], list[str], str]:
+    """(the submissions of a text task, the best first; notes; the items that rank them)."""
+    ranking = rank(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], kind.name))
+    ranked, notes = distinct(ranking.runs), []
+    scheme = config.get("task", {}).get("scheme")
+    if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
+        ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
+        notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
+    ranked, left_out = same_queries(ranked)
+    return ranked, [*notes, *left_out], ranking.select_on
 
 
 def _kinds(ranked: Sequence[RankedRun]) -> str:

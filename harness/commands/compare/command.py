@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.board.expected import of_run
-from harness.commands.compare import on_board, page, pasted, retrieval_runs, task_runs, web_page
+from harness.commands.compare import family, on_board, page, pasted, retrieval_runs, task_runs, web_page
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
@@ -54,9 +54,12 @@ class RetrievalComparer:
 
     def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
         runs = retrieval_runs.read(tracker, choice.labelled, folder)
-        comparison = retrieval_runs.comparison(runs, settings).with_notes(choice.notes)
-        best = max(comparison.runs, key=lambda one: one.metrics[settings.metric]).run
-        comparison = replace(comparison, expected=of_run(tracker, best, settings.metric, settings.select_on))
+        p, expected = family.tested(tracker, choice, settings, folder / "family")
+        comparison = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
+        if not choice.family:
+            best = {run.label: run.run for run in runs}[comparison.best]
+            expected = of_run(tracker, best, settings.metric, settings.select_on)
+        comparison = replace(comparison, expected=expected)
         html = on_board.html(comparison, runs, tracker, folder, settings)  # while its downloads are there
         return Report(comparison, partial(page.run_sections, comparison), lambda: html)
 
@@ -158,7 +161,7 @@ def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
         config, notes = ranking.settled(tracker, config, kind.name)
         choice = choose(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
-        settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on)
+        settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on, config["pairs"])
         report = comparer.compare(tracker, choice, Path(folder), settings)
     record = _record(report.comparison, kind, settings)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
@@ -186,7 +189,7 @@ def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRec
         runs[0].experiment,
         f"compare {' '.join(run.short_id for run in runs)}",
         params={"runs": [run.run_id for run in runs]}
-        | {"metric": settings.metric, "resamples": settings.resamples, "seed": settings.seed},
+        | {"metric": settings.metric, "resamples": settings.resamples, "seed": settings.seed, "pairs": settings.pairs},
         tags=provenance.provenance({name: runs[0].tags.get(f"data.{name}") for name in inputs}) | names,
         metrics=_logged(comparison),
     )

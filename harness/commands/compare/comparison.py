@@ -15,12 +15,12 @@ from harness.evaluation.losses import LOSING
 from harness.evaluation.objective import Kind
 from harness.evaluation.prediction_powered import Estimate, EstimatedDifference
 from harness.evaluation.scores import UNANSWERABLE, plain
-from harness.evaluation.significance import Difference
+from harness.evaluation.significance import ALPHA, Difference, pairs_of
+from harness.evaluation.significance import Pair as Rows
 from harness.tasks.task import Marked
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput
 
-ALPHA = 0.05  # two runs differ significantly up to this p
 CHANGED = 10  # queries or items shown of each pair
 LISTED = 1000  # queries or items on a page
 TESTED = ("p", "p_holm", "p_t", "exact")  # fields of a Difference that belong to its test
@@ -31,12 +31,18 @@ class Settings:
     """metric: what the verdicts go by. resamples: of the tests and intervals. seed: of both, and of the draws.
 
     select_on: what has chosen the runs, "all" or "public" queries; the public ones do not judge what they chose.
+    pairs: which are tested: "best", those of the best run with each other one, or "all".
     """
 
     metric: str
     resamples: int
     seed: int
     select_on: str = "all"
+    pairs: str = "best"
+
+    def tested(self, runs: int, best: int) -> list[Rows]:
+        """The pairs of so many runs that are tested."""
+        return pairs_of(runs, best if self.pairs == "best" else None)
 
     @property
     def judges(self) -> str:
@@ -307,11 +313,14 @@ class ChangedItem(Changed):
 class Comparison:
     """Two or more runs, compared pair by pair.
 
+    best:        the label of the best run, by what chooses.
     count:       how many queries or items judge.
     judges:      which these are: "" for all of them, or "private " with select_on=public.
-    verdicts:    one sentence per pair. notes: what a reader must know besides.
+    verdicts:    one sentence per pair. notes: what a reader must know besides. left_out: which measures are not
+                 compared, and why.
     differences: one per pair and measure. splits: the same by part. changed: the largest differences of each pair.
     shake_up:    None if a part is empty, or if the runs have different public parts.
+    pairs:       how many pairs p is corrected for by the metric, these among them.
     expected:    on new queries of the best run of the experiment, if it is among these; None if unknown.
     """
 
@@ -319,6 +328,7 @@ class Comparison:
     unit: ClassVar[str]  # what is scored, in the plural
 
     metric: str
+    best: str
     count: int
     judges: str
     runs: Sequence[RunScores]
@@ -328,7 +338,9 @@ class Comparison:
     splits: Sequence[PartDifference]
     changed: Sequence[Changed]
     shake_up: ShakeUp | None
+    pairs: int
     expected: Expected | None = None
+    left_out: Sequence[str] = ()
 
     @property
     def several(self) -> bool:
@@ -337,7 +349,13 @@ class Comparison:
 
     @property
     def first_pair(self) -> Pair:
-        return Pair(self.runs[0].label, self.runs[1].label)
+        return self.differences[0].pair
+
+    @property
+    def correction(self) -> str:
+        """What p is corrected for by the metric: `Holm, 4 pairs`; "" for a single pair."""
+        part = f", {self.judges.strip()}" if self.judges else ""
+        return f"Holm, {self.pairs:,} pairs{part}" if self.pairs > 1 else ""
 
     @property
     def in_metric(self) -> list[PairedResult]:
@@ -349,17 +367,21 @@ class Comparison:
         return replace(self, notes=[*notes, *self.notes])
 
     def to_json(self) -> dict[str, Any]:
-        pairs = len(self.in_metric)
+        others = len(self.in_metric)
         return {
             "metric": self.metric,
+            "best": self.best,
             self.unit: self.count,
             "judged_on": "private" if self.judges else "all",
             "verdicts": [*self.verdicts],
             "expected": self.expected and self.expected.to_json(),
-            "notes": [*self.notes],
+            "notes": [*self.notes, *self.left_out],
             "runs": [run.to_json() for run in self.runs],
             "differences": [one.difference_json() for one in self.differences],
-            "tests": [one.test_json() | {"pairs": pairs} for one in self.differences],
+            "tests": [
+                one.test_json() | {"pairs": self.pairs if one.measure == self.metric else others}
+                for one in self.differences
+            ],
             "splits": [one.to_json() for one in self.splits],
             "changed": [one.to_json() for one in self.changed],
             "shake_up": plain(asdict(self.shake_up)) if self.shake_up else None,

@@ -116,8 +116,9 @@ def draw_losses(runs: Sequence[RetrievalScores]) -> Figure:
 
 
 def draw_queries(comparison: RetrievalComparison) -> Figure:
-    """One point per pair of values of the first two runs, with the number of its queries as its size and label."""
-    first, second = comparison.by_query[:2].tolist()
+    """One point per pair of values of the first pair of runs, with the number of its queries as its size and label."""
+    pair, labels = comparison.first_pair, [run.label for run in comparison.runs]
+    first, second = (comparison.by_query[labels.index(label)].tolist() for label in (pair.first, pair.second))
     counts = Counter((round(y, 4), round(x, 4)) for y, x in zip(first, second, strict=True) if x == x and y == y)
     figure = new_figure(4.6, 4.4)
     axes = figure.subplots()
@@ -127,7 +128,6 @@ def draw_queries(comparison: RetrievalComparison) -> Figure:
         axes.scatter([x], [y], s=40 + 900 * count / most, color=colour, alpha=0.75, linewidths=0)
         axes.annotate(str(count), (x, y), ha="center", va="center", fontsize=7)
     axes.axline((0, 0), slope=1, color="#888", linewidth=0.7, zorder=0)
-    pair = comparison.first_pair
     axes.set(xlabel=f"{comparison.metric} of {pair.second}", ylabel=f"of {pair.first}")
     axes.set(xlim=(-0.12, 1.12), ylim=(-0.12, 1.12))
     axes.set_title(f"Queries by their value: above the line {pair.first} is better", fontsize=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.board import page as board_page
@@ -36,7 +37,8 @@ def board(
     placed.sort(key=lambda one: -one[0].score.value)
     found = of_tables(settings.metric, settings.select_on, placed, comparison.notes)
     drawn = figures.run_figures(comparison)
-    return assembled(found, tracker, folder, comparison.expected, page.run_tables(comparison), drawn)
+    made = assembled(found, tracker, folder, comparison.expected, page.run_report(comparison), drawn)
+    return replace(made, title=page.heading(comparison), verdicts=page.verdicts(comparison))
 
 
 def _score(run: ComparedRun, settings: Settings) -> Objective:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.board.settings import changed_settings
 from harness.commands.compare.comparison import (
@@ -56,7 +56,7 @@ MEASURE = Column("measure", lambda one: one.measure)
 MEAN = Column("mean", lambda one: signed(one.found.mean))
 DIFFERENCE = Column("difference", MEAN.text)
 INTERVAL = Column("95 % interval", _interval)
-P_HOLM = Column("p (Holm)", lambda one: p_value(one.found.p_holm))
+P_HOLM = Column("p (Holm)", lambda one: p_value(one.found.p_holm))  # `_titled` says over how many pairs
 P = Column("p", lambda one: p_value(one.found.p))
 COUNTS = Column("win/tie/loss", lambda one: f"{one.found.wins}/{one.found.ties}/{one.found.losses}")
 
@@ -68,19 +68,28 @@ ESTIMATE = Column("estimate", lambda one: signed(one.estimate.found.value if one
 ESTIMATED_INTERVAL = Column("95 % interval", _estimated_interval)
 P_ESTIMATE = Column("p (Holm)", lambda one: p_value(one.estimate.p_holm if one.estimate else None))
 RAW = Column("raw mean", MEAN.text)
-RAW_P = Column("raw p (Holm)", P_HOLM.text)
 
-SHORT = (MEAN, INTERVAL, P_HOLM, COUNTS, QUERIES)
-DETAILED = (PAIR, MEASURE, *SHORT, Column("p uncorrected", P.text), P_T, EFFECT)
+SHORT = (MEAN, INTERVAL, P, COUNTS, QUERIES)
+IN_METRIC = (MEAN, INTERVAL, P_HOLM, COUNTS, QUERIES)
+DETAILED = (PAIR, MEASURE, *SHORT, P_T, EFFECT)
+DETAILED_IN_METRIC = (PAIR, MEASURE, *IN_METRIC, P, P_T, EFFECT)
 # For labels that come partly from a model.
 SHORT_ESTIMATED = (ESTIMATE, ESTIMATED_INTERVAL, P_ESTIMATE, RAW, COUNTS, QUERIES)
-DETAILED_ESTIMATED = (PAIR, MEASURE, *SHORT_ESTIMATED, RAW_P)
+DETAILED_ESTIMATED = (PAIR, MEASURE, *SHORT_ESTIMATED, Column("raw p", P.text))
 OF_FILES = (PAIR, MEASURE, DIFFERENCE, INTERVAL, P_HOLM, P, COUNTS)
+ALONE = "p is of each pair and measure alone, without correction."
 
 
 def title(comparison: Comparison) -> str:
     runs, experiment = comparison.runs, comparison.runs[0].run.experiment
     return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
+
+
+def heading(comparison: RetrievalComparison) -> str:
+    """The title of the page: `A, B and C compared: first on 110 queries`."""
+    *others, last = (run.label for run in comparison.runs)
+    where = f"{comparison.runs[0].run.experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
+    return f"{', '.join(others)} and {last} compared: {where}"
 
 
 def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section]:
@@ -90,26 +99,28 @@ def run_sections(comparison: RetrievalComparison, details: bool) -> list[Section
     """
     changed = [one for one in comparison.changed if details or one.pair == comparison.first_pair]
     queries = (_changed_queries if details else _short_changed_queries)(comparison.metric, changed)
-    return [*run_tables(comparison, details), *queries]
+    return [*run_tables(comparison, details), *queries, *_notes(comparison, details)]
 
 
 def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Section]:
-    """What is said of the runs as wholes. details: as for `run_sections`."""
+    """What is said of the runs as wholes, the verdict first. details: as for `run_sections`."""
     metric, several = comparison.metric, comparison.several
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
     estimated = any(one.estimate for one in comparison.differences)
-    short = (Column("", (PAIR if several else MEASURE).text), *(SHORT_ESTIMATED if estimated else SHORT))
-    detailed = DETAILED_ESTIMATED if estimated else DETAILED
-    columns = detailed if details else short
-    found = [_runs(comparison), *_settings(comparison), _verdict(comparison)]
+    found = [_verdict(comparison), _runs(comparison), *_settings(comparison)]
     if several:
         heading, figures = f"Differences in {metric}", ["differences"]
-        found.append(_differences(heading, comparison.in_metric, columns, figures=figures))
+        short = (Column("", PAIR.text), *(SHORT_ESTIMATED if estimated else IN_METRIC))
+        columns = (DETAILED_ESTIMATED if estimated else DETAILED_IN_METRIC) if details else short
+        found.append(_differences(heading, comparison.in_metric, _titled(columns, comparison), figures=figures))
     if details or not several:
         rows = [one for one in comparison.differences if one.pair in pairs]
-        lines = ["Holm's correction is over pairs, not measures."] if len({one.measure for one in rows}) > 1 else []
+        short = (Column("", MEASURE.text), *(SHORT_ESTIMATED if estimated else SHORT))
+        columns = (DETAILED_ESTIMATED if estimated else DETAILED) if details else short
+        lines = [] if estimated or comparison.pairs == 1 else [ALONE]
         figures = [] if several else ["differences"]
-        found.append(_differences("Differences in all measures", rows, columns, lines, figures))
+        titled = _titled(columns, comparison)
+        found.append(_differences("Differences in all measures", rows, titled, lines, figures))
     whole = {one.pair: one.found.n for one in comparison.in_metric}
     splits = [one for one in comparison.splits if one.pair in pairs and one.measure == metric]
     splits = [one for one in splits if 0 < one.n < whole[one.pair]]  # none or all of the queries are no part
@@ -120,23 +131,38 @@ def run_tables(comparison: RetrievalComparison, details: bool = True) -> list[Se
     return [*found, Section("Values of each query", figures=["queries"])] if details else found
 
 
+def run_report(comparison: RetrievalComparison) -> list[Section]:
+    """What stands on the page: all but the queries, which are there by themselves."""
+    return [*run_tables(comparison), *_notes(comparison, True)]
+
+
+def file_report(comparison: TaskComparison) -> list[Section]:
+    """What stands on the page: all but the items, which are there by themselves."""
+    return [*file_tables(comparison), *_notes(comparison, True)]
+
+
 def file_sections(comparison: TaskComparison, details: bool) -> list[Section]:
     """A comparison of submissions to a text task.
 
     details: all pairs and measures; otherwise all pairs by the metric, and the items of the first pair.
     """
     changed = [one for one in comparison.changed if details or one.pair == comparison.first_pair]
-    return file_tables(comparison, details) + _changed_items(comparison.metric, changed)
+    return [
+        *file_tables(comparison, details),
+        *_changed_items(comparison.metric, changed),
+        *_notes(comparison, details),
+    ]
 
 
 def file_tables(comparison: TaskComparison, details: bool = True) -> list[Section]:
     """What is said of the submissions as wholes. details: as for `file_sections`."""
     wanted = comparison.differences if details or not comparison.several else comparison.in_metric
+    columns = OF_FILES if comparison.correction else [one for one in OF_FILES if one is not P]
     found = [
+        _verdict(comparison),
         _submissions(comparison),
         *_settings(comparison),
-        _verdict(comparison),
-        _differences("Differences", wanted, OF_FILES, figures=["differences"]),
+        _differences("Differences", wanted, _titled(columns, comparison), figures=["differences"]),
     ]
     if comparison.splits:
         found.append(_by_kind(comparison.metric, comparison.splits))
@@ -199,8 +225,24 @@ def _board(board: Board | None) -> list[str]:
 
 
 def _verdict(comparison: Comparison) -> Section:
-    expected = [comparison.expected.sentence] if comparison.expected else []
-    return Section("Verdict", [*comparison.verdicts, *expected, *comparison.notes], figures=["shake_up"])
+    return Section("Verdict", verdicts(comparison))
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """Whether the runs differ, and what to expect of the best."""
+    return [*comparison.verdicts, *([comparison.expected.sentence] if comparison.expected else [])]
+
+
+def _notes(comparison: Comparison, details: bool) -> list[Section]:
+    """What a reader must know besides; last, since it decides nothing."""
+    lines = [*comparison.notes, *(comparison.left_out if details else ())]
+    return [Section("Notes", lines, figures=["shake_up"])] if lines else []
+
+
+def _titled(columns: Sequence[Column], comparison: Comparison) -> list[Column]:
+    """The columns, those of a corrected p with what it is corrected for."""
+    said = f"({comparison.correction})" if comparison.correction else ""
+    return [replace(one, title=one.title.replace("(Holm)", said).strip()) for one in columns]
 
 
 def _differences(

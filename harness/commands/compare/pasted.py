@@ -10,11 +10,11 @@ from harness.commands.compare import page
 from harness.commands.compare.comparison import (
     ALPHA,
     Comparison,
-    Pair,
     PairedResult,
     RetrievalScores,
     RunScores,
 )
+from harness.config.text import counted
 from harness.reports.tables import MARK, Cell, Column, Number, Table, best_marked
 
 WIDE = 6  # measures that fit beside each other; more stand below each other
@@ -50,10 +50,16 @@ def _differences(comparison: Comparison) -> Table:
     """One row per pair by the metric; of two runs one row per measure."""
     several, found = comparison.several, _ordered(comparison)
     wanted = [one for one in found if one.measure == comparison.metric] if several else found
-    numbers = [Column("difference", "difference"), Column("p (Holm)", "p")]
+    corrected = several and comparison.correction
+    numbers = [Column("difference", "difference"), Column(f"p ({comparison.correction})" if corrected else "p", "p")]
     counts = [Column(name, "count") for name in ("wins", "ties", "losses", comparison.unit)]
     rows: list[list[Cell]] = [
-        [str(one.pair) if several else one.measure, _difference(one), Number(_p_holm(one)), *map(Number, _counts(one))]
+        [
+            str(one.pair) if several else one.measure,
+            _difference(one),
+            Number(_p_holm(one) if several else _p(one)),
+            *map(Number, _counts(one)),
+        ]
         for one in wanted
     ]
     over = f"in {comparison.metric}" if several else f"of {comparison.first_pair}"
@@ -67,7 +73,7 @@ def _all(comparison: Comparison) -> Table:
     unit = comparison.unit
     texts = [Column(name) for name in ("run", "run_id", "name", "minus", "minus_id", "measure", "kind")]
     numbers = [Column("value", "value"), Column("p", "p"), Column("p_holm", "p")]
-    counts = [Column(name, "count") for name in (unit, "wins", "ties", "losses")]
+    counts = [Column(name, "count") for name in ("pairs", unit, "wins", "ties", "losses")]
     rows = [*_run_rows(comparison), *_pair_rows(comparison)]
     return Table("comparison", page.title(comparison), [*texts, *numbers, *counts], rows)
 
@@ -77,7 +83,7 @@ def _run_rows(comparison: Comparison) -> Iterator[list[Cell]]:
     for run in comparison.runs:
         for name in _measures(comparison):
             texts = [run.label, run.run.run_id, run.run.name, "", "", name, run.kind]
-            numbers = [_score(comparison, run, name), *map(Number, (math.nan, math.nan, n[name], *[math.nan] * 3))]
+            numbers = [_score(comparison, run, name), *map(Number, (*[math.nan] * 3, n[name], *[math.nan] * 3))]
             yield [*texts, *numbers]
 
 
@@ -87,8 +93,8 @@ def _pair_rows(comparison: Comparison) -> Iterator[list[Cell]]:
         first, second = runs[one.pair.first], runs[one.pair.second]
         texts = [one.pair.first, first.run_id, first.name, one.pair.second, second.run_id, one.measure, ""]
         wins, ties, losses, n = _counts(one)
-        p = one.estimate.found.p if one.estimate else one.found.p
-        yield [*texts, _difference(one), *map(Number, (p, _p_holm(one), n, wins, ties, losses))]
+        pairs = comparison.pairs if one.measure == comparison.metric else len(comparison.in_metric)
+        yield [*texts, _difference(one), *map(Number, (_p(one), _p_holm(one), pairs, n, wins, ties, losses))]
 
 
 def _measures(comparison: Comparison) -> list[str]:
@@ -104,9 +110,13 @@ def _ordered(comparison: Comparison) -> list[PairedResult]:
 
 
 def _score(comparison: Comparison, run: RunScores, name: str) -> Number:
-    """What a run scores; the mark where it differs from the first run."""
-    pair = Pair(comparison.runs[0].label, run.label)
-    marked = any(_significant(one) for one in comparison.differences if (one.pair, one.measure) == (pair, name))
+    """What a run scores; the mark where it differs from the best run."""
+    both = {comparison.best, run.label}
+    marked = any(
+        _significant(one)
+        for one in comparison.differences
+        if one.measure == name and {one.pair.first, one.pair.second} == both
+    )
     if isinstance(run, RetrievalScores) and run.estimates:
         found = run.estimates.get(name)
         return Number(found.value, found.low, found.high, marked) if found else Number(math.nan)
@@ -119,6 +129,10 @@ def _difference(one: PairedResult) -> Number:
         estimated = one.estimate.found
         return Number(estimated.value, estimated.low, estimated.high, _significant(one))
     return Number(found.mean, found.low, found.high, _significant(one))
+
+
+def _p(one: PairedResult) -> float:
+    return one.estimate.found.p if one.estimate else one.found.p
 
 
 def _p_holm(one: PairedResult) -> float:
@@ -149,14 +163,16 @@ def _kinds(runs: Sequence[RunScores]) -> str:
 
 
 def _legend(comparison: Comparison) -> list[str]:
-    first = comparison.runs[0].label
-    return [f"Bold: the highest. {MARK} differs from {first} at {ALPHA}: {_test(comparison)}."]
+    return [f"Bold: the highest. {MARK} differs from {comparison.best} at {ALPHA}: {_test(comparison)}."]
 
 
 def _test(comparison: Comparison) -> str:
     test = "Student's test of estimates (PPI++)" if _estimated(comparison) else "two-sided paired randomisation test"
-    pairs = len(comparison.in_metric)
-    return f"{test}, Holm's correction over {pairs} pairs" if pairs > 1 else test
+    if not comparison.correction:
+        return test
+    shown = len(comparison.in_metric)
+    others = "" if shown == comparison.pairs else f" in {comparison.metric}, over {counted(shown, 'pair')} in others"
+    return f"{test}, Holm's correction over {comparison.pairs:,} pairs{others}"
 
 
 def _other_counts(comparison: Comparison) -> list[str]:

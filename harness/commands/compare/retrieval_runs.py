@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,7 +42,7 @@ from harness.evaluation.measures import OOF, Family, parse
 from harness.evaluation.objective import Kind, kind_of
 from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import Table, read_table
-from harness.evaluation.significance import differences
+from harness.evaluation.significance import Difference, differences
 from harness.reports.markup import snippet
 from harness.tracking.logged_run import in_full, load_unchanged, logged_value, read_config
 from harness.tracking.ranking import require_labels
@@ -121,39 +120,53 @@ def read(tracker: Tracker, chosen: Mapping[str, LoggedRun], folder: Path) -> lis
     return runs
 
 
-def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComparison:
-    """Compare runs whose tables have the same queries in the same order.
+def comparison(
+    runs: Sequence[ComparedRun], settings: Settings, family: np.ndarray | None = None
+) -> RetrievalComparison:
+    """Compare runs whose tables have the same queries in the same order, the best first if there is a family.
 
     Raises BadInput unless every run has the metric by query.
+
+    family: float64 [R], p by the metric of the first run against each of R runs, of which these are the first, after
+    correction over all of them; None: over the pairs of these runs.
     """
     metric, labels = settings.metric, [run.label for run in runs]
-    names, notes = _shared_measures(runs, metric)
+    names, left_out = _shared_measures(runs, metric)
     at = names.index(metric)
     parts, part_notes = _parts(runs)
-    ranked = _standings(runs, parts, np.stack([run.values[metric] for run in runs]), settings)
+    in_metric = np.stack([run.values[metric] for run in runs])
+    ranked = _standings(runs, parts, in_metric, settings)
+    chose = runs[0].table.public if settings.judges else slice(None)
+    best = 0 if family is not None else int(np.argmax([_mean(row[chose]) for row in in_metric]))
+    tested = settings.tested(len(runs), best)
     judges = _judges(runs, settings)
     runs = [replace(run, table=run.table.take(judges)) for run in runs]
     apart = ("public", "private") if settings.judges else ()
     parts = {name: inside[judges] for name, inside in parts.items() if name not in apart}
     values = np.stack([[run.values[name] for name in names] for run in runs])
-    found = differences(values, settings.seed, settings.resamples)
+    found = differences(values, settings.seed, settings.resamples, tested)
     checked = _checked(runs)
+    whole = family is not None and settings.pairs == "best" and not checked
+    if family is not None and whole:
+        found = {rows: _corrected(of, at, family[rows[1]]) for rows, of in found.items()}
+    corrected_for = len(family) - 1 if family is not None and whole else len(tested)
     estimated = estimated_differences(checked, list(found), names) if checked else None
     found = without_intervals(found) if checked else found
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
     queries, text_notes = _queries(runs, values[:, at])
     holes, hole_notes = unjudged([run.scored_lists for run in runs])
-    changed = [one for pair in combinations(labels, 2) for one in _changed(Pair(*pair), queries)]
+    changed = [one for pair in pairs.values() for one in _changed(pair, queries)]
     unit = f"{settings.judges}queries"
     said = [checked_note(float((~checked[0].checked).mean()))] if checked else []
     return RetrievalComparison(
         metric=metric,
+        best=labels[best],
         count=values.shape[2],
         judges=settings.judges,
         verdicts=[
-            estimated_verdict(pair, estimated[rows][at], metric, found[rows][at].mean, len(pairs))
+            estimated_verdict(pair, estimated[rows][at], metric, found[rows][at].mean, corrected_for)
             if estimated and found[rows][at].ties < found[rows][at].n
-            else verdict(pair, found[rows][at], metric, len(pairs), unit)
+            else verdict(pair, found[rows][at], metric, corrected_for, unit)
             for rows, pair in pairs.items()
         ],
         notes=[
@@ -161,7 +174,7 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
             *settings.judged_by(judges, "queries"),
             *(holes.notes if holes else ()),
             *hole_notes,
-            *notes,
+            *_learnt(runs),
             *part_notes,
             *text_notes,
             *ranked.notes,
@@ -194,9 +207,16 @@ def comparison(runs: Sequence[ComparedRun], settings: Settings) -> RetrievalComp
         ],
         changed=changed,
         shake_up=ranked.shake_up,
+        pairs=corrected_for,
         by_query=values[:, at],
         unjudged=holes,
+        left_out=left_out,
     )
+
+
+def _corrected(found: Sequence[Difference], at: int, p: float) -> list[Difference]:
+    """The differences of a pair; p: of the one at a place, after correction."""
+    return [replace(one, p_holm=float(p)) if place == at else one for place, one in enumerate(found)]
 
 
 def _read(tracker: Tracker, run: LoggedRun, label: str, folder: Path) -> ComparedRun:
@@ -257,15 +277,19 @@ def _shared_measures(runs: Sequence[ComparedRun], metric: str) -> tuple[list[str
         raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
     notes = []
     if own := [name for name in shared if name not in same]:
-        notes.append(f"Not compared, since they count other queries in each run: {', '.join(own)}.")
+        notes.append(f"Left out, since they count other queries in each run: {', '.join(own)}.")
     if left := sorted({name for run in runs for name in run.values} - set(shared)):
-        notes.append(f"Not compared, since they apply to no query or not every run has them: {', '.join(left)}.")
-    if honest := [run.label for run in runs if run.table.oof]:
-        notes.append(
-            f"{', '.join(honest)} learnt from these labels: values and losses are out of "
-            "fold, decided without the query's own label; the documents shown are those of the lists as written."
-        )
+        notes.append(f"Left out, since some run has no value of them: {', '.join(left)}.")
     return same, notes
+
+
+def _learnt(runs: Sequence[ComparedRun]) -> list[str]:
+    """A note on the runs whose values are out of fold."""
+    honest = [run.label for run in runs if run.table.oof]
+    return [
+        f"{', '.join(honest)} learnt from these labels: values and losses are out of "
+        "fold, decided without the query's own label; the documents shown are those of the lists as written."
+    ] * bool(honest)
 
 
 def _parts(runs: Sequence[ComparedRun]) -> tuple[dict[str, np.ndarray], list[str]]:

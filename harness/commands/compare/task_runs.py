@@ -106,10 +106,13 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
     scored_file.check_measure(task, "metric", metric)
     ranked = standings(_scorer(task, files, metric), first.public, strata(first.kinds), labels, settings)
     judges = settings.judging(first.public, "items")
+    chose = first.public if settings.judges else np.ones(len(first.public), bool)
+    best = int(np.argmax([measure_all(task, file.counts, chose)[metric] for file in files]))
+    tested = settings.tested(len(files), best)
     files = [file.take(judges) for file in files]
     means = [measure_all(task, file.counts) for file in files]
     shared = _shared_measures(task, files, means, metric)
-    found = differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples)
+    found = differences(task, [file.counts for file in files], shared, settings.seed, settings.resamples, tested)
     pairs = {rows: Pair(*(labels[row] for row in rows)) for rows in found}
     notes = [*settings.judged_by(judges, "items"), *ranked.notes]
     if bare := [file.label for file in files if not file.items]:
@@ -118,6 +121,7 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
     return TaskComparison(
         task=task.name,
         metric=metric,
+        best=labels[best],
         count=len(files[0].item_ids),
         judges=settings.judges,
         verdicts=[
@@ -142,6 +146,7 @@ def comparison(files: Sequence[ComparedFile], settings: Settings) -> TaskCompari
         splits=_splits(task, files, pairs, metric),
         changed=_changed(task, files, pairs, metric),
         shake_up=ranked.shake_up,
+        pairs=len(pairs),
         items=_most_different(task, files, metric),
     )
 

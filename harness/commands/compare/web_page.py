@@ -35,7 +35,7 @@ def html(comparison: TaskComparison) -> str:
                     "rows": [[*row] for row in one.rows],
                     "figures": [name for name in one.figures if name in drawn],
                 }
-                for one in page.file_tables(comparison)
+                for one in page.file_report(comparison)
             ],
             "figures": {name: base64.b64encode(png).decode() for name, png in drawn.items()},
             "rows": [_item(one) for one in comparison.items],

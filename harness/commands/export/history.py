@@ -257,16 +257,15 @@ def _show(console: Console, document: Mapping[str, Any]) -> None:
 
 
 def _show_scores(console: Console, rows: Sequence[Row]) -> None:
-    header = ("", "here", "kind", "95 % interval", "own public", "public", "drift", "private", "drift")
-    table = terminal.bare_table(header)
+    """One row per submission; a narrow terminal breaks the kind, and no number."""
+    parts = [part for part in PARTS if any(row[part] is not None for row in rows)]
+    header = ["", "here", "kind", "95 % interval", "own\npublic", *(name for part in parts for name in (part, "drift"))]
+    table = terminal.bare_table(header, folded=["kind"])
     for row in rows:
         low, high = row["local_low"], row["local_high"]
-        board = [text for part in PARTS for text in (number(row[part]), number(row["drift"][part], "+"))]
-        table.add_row(
-            f"{row['number']:>3}", number(row["local"]), row["local_kind"] or "",
-            interval(low, high), number(row["local_public"]),
-            *board,
-        )  # fmt: skip
+        board = [text for part in parts for text in (number(row[part]), number(row["drift"][part], "+"))]
+        own = [number(row["local"]), row["local_kind"] or "", interval(low, high), number(row["local_public"])]
+        table.add_row(f"{row['number']:>3}", *own, *board)
     console.print(table)
 
 

@@ -205,8 +205,10 @@ function frame() {
   const { head } = DATA;
   $("skip").textContent = say({ en: "Skip to the content", ko: "본문으로 건너뛰기" });
   const what = say({ en: "board of runs", ko: "실행 순위판" });
-  document.title = `${head.experiment} · ${what}`;
-  $("title").replaceChildren(head.experiment, " ", make("small", { class: "soft" }, what));
+  document.title = head.title || `${head.experiment} · ${what}`;
+  $("title").replaceChildren(...(head.title ? [head.title] : [head.experiment, " ", make("small", { class: "soft" }, what)]));
+  $("verdicts").hidden = !head.verdicts.length;
+  $("verdicts").replaceChildren(...head.verdicts.map((one) => make("p", {}, one)));
   $("about").replaceChildren([head.metric, head.select_on === "public" ? say({ en: "chosen by the public queries", ko: "public 질의로 고름" }) :
     null, runsOf(DATA.runs.length), queriesOf(head.queries)].filter(Boolean).join(" · "));
   $("bar").setAttribute("aria-label", say({ en: "Views and selected runs", ko: "보기와 선택한 실행" }));

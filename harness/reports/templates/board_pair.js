@@ -41,12 +41,20 @@ if (DATA.runs.length > 1) {
       { en: `${queriesOf(found.n)} do not tell ${a} and ${b} apart: ${better} is ahead by ${size}, ${p3(found.p)}.`,
         ko: `${queriesOf(found.n)}로는 ${a}, ${b} 두 실행의 우열을 가릴 수 없습니다. ${better} 쪽이 ${size} 앞섭니다(${p3(found.p)}).` });
   }
-  function limits(found) {
+  // The leaderboard's own p of this pair: of the best run and another one, on the queries that rank them; else null.
+  function tested(places) {
+    const other = places.find((place) => place !== 0), ranks = DATA.head.select_on === "public" ? "public" : "all";
+    const row = places.includes(0) && part === ranks ? DATA.leaderboard.rows.find((one) => one.run === other) : null;
+    return row?.p ?? null;
+  }
+  function limits(found, exact) {
     const differ = found.wins + found.losses;
     const said = [say({ en: "In brackets the 95 % bootstrap interval of the mean difference. p is of the paired randomisation test, of this pair alone: it is not corrected for other pairs that you look at.",
       ko: "괄호 안은 평균 차이의 95 % 부트스트랩 신뢰구간입니다. p는 이 쌍만 본 짝지은 무작위화 검정의 값이며, 함께 살펴본 다른 쌍의 수를 감안해 보정하지 않았습니다." })];
-    if (differ && differ < FEWEST.differ) said.push(say({ en: `Fewer than ${FEWEST.differ} queries differ: the interval is too narrow, go by p.`,
-      ko: `차이가 나는 질의가 ${FEWEST.differ}개보다 적어 신뢰구간이 너무 좁습니다. p를 보고 판단하세요.` }));
+    if (!exact) said.push(say({ en: "It is drawn in this page, so that its last digits differ from those of harness compare.",
+      ko: "이 페이지에서 뽑은 값이므로 마지막 자리는 harness compare의 값과 다를 수 있습니다." }));
+    if (differ && differ < FEWEST.differ) said.push(say({ en: `Only ${queriesOf(differ)} differ: trust p, not the interval.`,
+      ko: `차이가 나는 질의가 ${differ}개뿐입니다. 신뢰구간보다 p를 믿으세요.` }));
     return said.join(" ");
   }
   // The interval on an axis with zero, above it where resampled means lie
@@ -141,7 +149,8 @@ if (DATA.runs.length > 1) {
     const both = known.public.some((one) => one) && known.public.some((one) => !one);
     const among = [...known.ids.keys()].filter((q) => part === "all" || !both || Boolean(known.public[q]) === (part === "public"));
     const values = places.map((place) => Float64Array.from(among, (q) => known.values[place * Q + q]));
-    const found = comparePair(...values);
+    const found = comparePair(...values), exact = tested(places);
+    found.p = exact ?? found.p;
     const apart = places.some((place) => DATA.runs[place].kind.includes("out of fold"));
     const rows = among.map((q, i) => ({ id: known.ids[q], title: texts[q], values: values.map((one) => one[i]), gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
       losses: places.map((place) => LOSSES[known.losses[place * Q + q]]) })).filter((one) => !Number.isNaN(one.gap));
@@ -154,7 +163,7 @@ if (DATA.runs.length > 1) {
       } }, say(words)))) : null;
     root.replaceChildren(
       make("section", {}, heading(places, parts), make("p", { class: "verdict", "aria-live": "polite" }, verdict(places, found)),
-        found.n > 1 ? intervalPicture(found) : null, make("p", { class: "soft" }, limits(found))),
+        found.n > 1 ? intervalPicture(found) : null, make("p", { class: "soft" }, limits(found, exact !== null))),
       make("div", { class: "pair" },
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),

@@ -1,4 +1,5 @@
-// Two runs on the same queries, as harness/evaluation/significance.py compares them, with other draws.
+// Two runs on the same queries, as harness/evaluation/significance.py compares them, with other draws: for pairs and parts
+// of the queries that the leaderboard has not tested.
 
 const RESAMPLES = 10000, SURE = .95, FEWEST = { bias: 10, differ: 20 };
 const UNIT = 1e6; // differences are whole millionths, so that sums are exact

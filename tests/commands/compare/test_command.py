@@ -119,8 +119,11 @@ def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(har
     table = page["queries"]["matrix"]["table"]
     lost = [[page["queries"]["kinds"][table[cell][1]] for cell in query] for query in kinds]
     assert lost == [["", "wrongly_withheld"], ["", ""], ["", "wrongly_withheld"]]
-    assert [section["title"] for section in page["sections"]][:3] == ["Runs", "What differs", "Verdict"]
+    assert [section["title"] for section in page["sections"]][:3] == ["Verdict", "Runs", "What differs"]
     assert page["leaderboard"]["rows"][1]["p"] == 0.5  # as the comparison's own test
+    # Its title and what it says first are the comparison's.
+    assert page["head"]["title"] == "A and B compared: e on 3 queries"
+    assert page["head"]["verdicts"][0].startswith("No difference between A and B can be told on 3 queries")
 
 
 def test_the_settings_that_differ_come_first(harness, runs):
@@ -183,8 +186,12 @@ def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
     harness(*RUN, "gate=score", "gate.threshold=99", "top_k=1")  # as bad as the worse one
     done = harness("compare", "experiment_name=e")
     assert done.code == 0, done.err
-    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", done.out)) == 3
-    assert "after Holm over 3 pairs" in done.out
+    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", done.out)) == 2
+    assert "after Holm over 2 pairs" in done.out
+    assert done.out.index("Verdict") < done.out.index("Runs") < done.out.index("Notes")
+    every = harness("compare", "experiment_name=e", "pairs=all").out
+    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", every)) == 3
+    assert "after Holm over 3 pairs" in every
     assert "물은 몇 도에서 끓어?" in done.out
 
 
@@ -416,3 +423,37 @@ def test_the_numbers_are_those_of_the_table_of_scores(harness, tmp_path):
     one = found["differences"][0]
     assert one["low"] == pytest.approx(expected.low)
     assert one["high"] == pytest.approx(expected.high)
+
+
+FOUR = ("dataset=sample", "retriever=bm25,hybrid_lexical", "tokenizer=whitespace,word", "gate=none")
+
+
+def test_a_pair_has_one_p_wherever_it_is_asked_for(harness):
+    """On the board and in a comparison of the best with the others: the same draws, corrected over the same runs."""
+    assert harness("sweep", *FOUR, "experiment_name=e").code == 0
+    board = {row["run_id"]: row for row in harness("board", "experiment_name=e", "format=json").json["rows"]}
+    found = harness(*COMPARE, "top=3").json
+    ids = {run["label"]: run["run_id"] for run in found["runs"]}
+    tests = [one for one in found["tests"] if one["measure"] == found["metric"]]
+    assert [(one["a"], one["b"], one["pairs"]) for one in tests] == [("A", "B", 3), ("A", "C", 3)]
+    for one, said in zip(tests, found["verdicts"], strict=True):
+        row = board[ids[one["b"]]]
+        assert (one["p"], one["p_holm"]) == (row["p"], row["p_holm"])
+        assert said.startswith("No difference" if row["group"] == "same" else "A is better than")
+        pair = harness("power", f"runs=[{ids['A']},{ids[one['b']]}]", "format=json")
+        assert pair.code == 2 or pair.json["p"] == one["p"]
+    assert {one["pairs"] for one in found["tests"] if one["measure"] != found["metric"]} == {2}
+    # What p is corrected for stands above it.
+    for command in ("compare", "board"):
+        said = harness(command, "experiment_name=e", "format=latex").out
+        assert "p (Holm, 3 pairs)" in said, command
+    # Named runs are all there is; of two there is one pair.
+    named = harness("compare", f"runs=[{ids['C']},{ids['A']},{ids['B']}]", "format=json").json
+    assert named["best"] == "B"
+    assert {(one["a"], one["b"], one["pairs"]) for one in named["tests"]} == {("B", "A", 2), ("B", "C", 2)}
+    two = harness("compare", f"runs=[{ids['C']},{ids['A']}]", "format=json").json["tests"]
+    assert {(one["a"], one["b"], one["pairs"], one["p"] == one["p_holm"]) for one in two} == {("A", "B", 1, True)}
+    every = harness(*COMPARE, "top=3", "pairs=all").json
+    assert {(one["a"], one["b"], one["pairs"]) for one in every["tests"]} == {
+        ("A", "B", 3), ("A", "C", 3), ("B", "C", 3),
+    }  # fmt: skip

@@ -1,10 +1,12 @@
 """Scores of the leaderboard beside our own: recorded, logged on the run, compared."""
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from harness.commands.export.history import _agreement, _table
+from harness.commands.export.history import _agreement, _show_scores, _table
 from harness.commands.export.ledger import Ledger
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
@@ -211,6 +213,18 @@ def test_history_with_little_to_tell(harness, tmp_path):
     done = harness("export history")
     assert "No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE" in done.out
     assert not (tmp_path / "outputs/submissions/history.png").exists()
+
+
+@pytest.mark.parametrize("kind", ["out of fold", "public, out of fold"])
+def test_a_narrow_terminal_breaks_words_and_no_number(kind):
+    row = {"number": 12, "local": 0.75, "local_low": 0.7, "local_high": 0.8, "local_kind": kind, "local_public": 0.7512}
+    row |= {"public": 0.8111, "private": 0.7999, "drift": {"public": 0.0611, "private": -0.0499}}
+    console = Console(width=80, file=io.StringIO())
+    _show_scores(console, [row])
+    said = console.file.getvalue()
+    for shown in ("0.7500", "0.700 – 0.800", "0.7512", "0.8111", "+0.0611", "0.7999", "-0.0499"):
+        assert shown in said
+    assert "…" not in said
 
 
 def test_the_history_as_a_table():
