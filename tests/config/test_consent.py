@@ -14,13 +14,13 @@ REVIEWED = """
 -: format metrics objective objectives experiment_name metric select_on run top runs resamples seed sort show against
 -: model model_name public private scale run_name top_k depth trace power alpha files unreadable verify_only fresh
 -: predictions references missing query dry_run budget relevant_from documents limit questions kinds language examples
--: fail_if easiness version leave_out formats prompt reviewer sample via from port
+-: fail_if pairs easiness version leave_out formats prompt reviewer sample via from port
 answer: llm prompt
 audit: queries seed
 chunk: splitter separator size overlap unit tokenizer note
 cluster: shard runtime.encoding_cores runtime.encoding_gpus
 data: path documents queries qrels corpus qa files testset
-dataset: path documents queries qrels corpus qa files testset split
+dataset: path documents queries qrels corpus qa files testset split unreadable
 dataset.chunk: splitter separator size overlap unit tokenizer note
 encoder: max_characters model revision path max_length query_prefix document_prefix normalise dtype low high dimensions
 encoder: seed runtime.threads runtime.device runtime.devices runtime.batch_tokens
