@@ -13,13 +13,18 @@ IMPORTED = (  # modules that commands import
     "harness.commands.prepare", "harness.commands.reproduce.command", "harness.commands.run", "harness.commands.score",
     "harness.commands.sweep.command", "harness.commands.testset.draft", "harness.commands.testset.judge",
     "harness.commands.testset.pool", "harness.commands.testset.freeze", "harness.commands.board",
-    "harness.commands.advise", "harness.commands.power",
+    "harness.commands.advise", "harness.commands.power", "harness.commands.doctor.sync", "urllib3",
 )  # fmt: skip
 SAMPLE = Path(__file__).resolve().parents[1] / "harness" / "sample"
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
 RUN = ["run", "tokenizer=word", "experiment_name=e"]
-LANGUAGE_MODEL = "LANGUAGE_MODEL"  # stands for the address of a language model, which runs while the script does
+LANGUAGE_MODEL, SEARCH_SERVICE = "LANGUAGE_MODEL", "SEARCH_SERVICE"  # addresses of stand-ins that the script serves
+FILES = {  # of every used folder
+    "a.run": "q1 Q0 d1 1 3 a\nq1 Q0 d2 2 2 a\nq2 Q0 d1 1 1 a\n",
+    "b.run": "q1 Q0 d2 1 9 b\nq2 Q0 d3 1 8 b\nq2 Q0 d1 2 7 b\n",
+    "qrels.txt": "q1 0 d1 1\nq2 0 d3 2\nq3 0 d3 1\n",
+}
 PREPARE = ["prepare", f"files={SAMPLE}/profiles/*.txt", "chunk.unit=morphemes", "chunk.size=100", "chunk.overlap=20"]
 SWEEP = ["sweep", "tokenizer=word,whitespace", "gate=score", "gate.threshold=0,2,4", "experiment_name=s"]
 MODEL = ["model=m", f"llm.base_url={LANGUAGE_MODEL}"]
@@ -105,6 +110,16 @@ COMMANDS = {
         ("metrics", "losses", "counts"),
         server=True,
         resumes=True,
+    ),
+    "files": Command(
+        ["compare", "runs=[a.run,b.run]", "dataset=trec", "dataset.qrels=qrels.txt", "metric=map"],
+        ("verdicts", "queries"),
+        used=True,
+    ),
+    "remote": Command(
+        [*RUN, "retriever=fastapi", f"retriever.fastapi.url={SEARCH_SERVICE}", "retriever.fastapi.runtime.parallel=2"],
+        ("metrics", "losses", "counts"),
+        server=True,
     ),
     "standings": Command(["compare", "task=corrections"], ("verdicts",), used=True),
 }

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"  # the tests' MLflow server
 CROWD = 8  # processes at once
+LOGGED = (".csv", ".json", ".jsonl", ".trec", ".yaml")  # endings of files that commands read of a run
+SLOWEST_END = 20.0  # seconds from the first of two signals, on a busy machine
+LIMIT_OF_SILENCE = 300.0  # seconds
 REQUESTS = 25  # the server is disturbed at the latest after so many
 NEW = 0.25  # share of commands that are killed in a new interpreter, not in a fork
 
@@ -142,6 +146,78 @@ class DamagedCache(Fault):
             outcome.moment = f"{path.parent.parent.name}/{path.name} {harm}"
         outcomes[0].compared = False
         return outcomes
+
+
+class Edited(Fault):
+    """A file that a run has logged is edited, and afterwards put back. It is refused by name, or not needed."""
+
+    codes = frozenset({0, 2})
+    used = True
+
+    def fits(self, name: str, command: Command) -> bool:
+        return name in ("compare", "export", "model", "reproduce", "pool", "board", "advise", "power", "standings")
+
+    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
+        files = sorted(path for path in (world.folder / "outputs").rglob("artifacts/*") if path.suffix in LOGGED)
+        path, harm = chance.choice(files), chance.choice([*FILE_HARMS])
+        before = path.read_bytes()
+        FILE_HARMS[harm](path, chance)
+        outcome = world.run(words)
+        outcome.moment = f"{path.name} of a run {harm}"
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(before)
+        return [outcome]
+
+
+class SilentService(Fault):
+    """A search service stops answering, and the command that waits for it gets a signal, and soon another."""
+
+    codes = frozenset({130, 143, -signal.SIGINT, -signal.SIGTERM})
+
+    def fits(self, name: str, command: Command) -> bool:
+        return name == "remote"
+
+    def disturb(self, world: World, words: list[str], chance: random.Random, reference: Reference) -> list[Outcome]:
+        number, gap = chance.choice([signal.SIGINT, signal.SIGTERM]), chance.uniform(0, 2)
+        shutil.rmtree(world.folder / "cache", ignore_errors=True)  # so that the service is needed
+        SERVICE.asked.clear()
+        SERVICE.answers.clear()
+        child = world.start(words, fresh_interpreter=chance.random() < NEW)
+        while not SERVICE.asked.wait(0.05) and not child.ended():
+            pass
+        began = time.monotonic()
+        for pause in (chance.uniform(0, 1), gap):
+            time.sleep(pause)
+            if not child.ended():
+                os.kill(child.pid, number)
+        outcome = child.outcome()
+        took = time.monotonic() - began
+        SERVICE.answers.set()
+        outcome.moment = f"{number.name} twice within {gap:.1f} s, ended after {took:.1f} s"
+        outcome.code = outcome.code if took < SLOWEST_END else 124
+        return [outcome]
+
+    def left_at_once(self, world: World, command: Command) -> list[str]:
+        return world.left(temporary=True)
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the stand-in of a search service does. asked: it has got a request. answers: whether it answers."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, _: Any) -> None:
+        """For a moment in which a command can be interrupted; without end while the service is silent."""
+        self.asked.set()
+        time.sleep(0.01)
+        self.answers.wait(LIMIT_OF_SILENCE)
+
+
+SERVICE = Service()
+SERVICE.answers.set()
 
 
 class DamagedDatabase(Fault):
@@ -351,5 +427,7 @@ FAULTS: dict[str, Fault] = {
     "server": Server(),
     "cache": DamagedCache(),
     "database": DamagedDatabase(),
+    "edited": Edited(),
+    "silence": SilentService(),
     "crowd": Crowd(),
 }

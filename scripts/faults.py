@@ -6,7 +6,8 @@
 
 A case begins with an empty or a used `outputs` and cache on the shipped sample. A command is run and disturbed: by
 SIGKILL, SIGTERM or SIGINT, on a full disk, with read-only folders, with a tracking server that dies, fails, slows down
-or does not answer, with damage in the cache or the database, or as eight processes at once. It must finish, or end with
+or does not answer, with a search service that falls silent, with damage in the cache, the database or the files of a
+run, or as eight processes at once. It must finish, or end with
 a message (no traceback) and exit code 1, 2, 130 or 143. The same command is then run undisturbed: it must finish with
 the numbers of a run that was never disturbed, and leave no RUNNING run, unfinished folder or file, and no claim.
 Commands run in forks of this process, which has imported everything; one in four signals meets a new interpreter.
@@ -38,8 +39,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import parser
-from fault_commands import COMMANDS, IMPORTED, LANGUAGE_MODEL, PREPARED, Command
-from fault_kinds import FAULTS, SUPPORT, Skipped
+from fault_commands import COMMANDS, FILES, IMPORTED, LANGUAGE_MODEL, PREPARED, SAMPLE, SEARCH_SERVICE, Command
+from fault_kinds import FAULTS, SERVICE, SUPPORT, Skipped
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
@@ -91,13 +92,13 @@ class World:
     """The folder that commands run in, always at the same path, and copies of it that hold a used state.
 
     mounts: whether it is a file system of its own, whose size can be limited.
-    model: the address of a language model. environment: variables of the case.
+    services: word of a command line -> the address that it stands for. environment: variables of the case.
     databases: of tracking stores outside the folder.
     """
 
     base: Path
     mounts: bool
-    model: str
+    services: dict[str, str]
     environment: dict[str, str] = field(default_factory=dict)
     databases: list[Path] = field(default_factory=list)
 
@@ -124,7 +125,7 @@ class World:
             "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
         } | self.environment  # fmt: skip
-        words = [*words[0].split(), *(word.replace(LANGUAGE_MODEL, self.model) for word in words[1:]), "format=json"]
+        words = [*words[0].split(), *(self._addressed(word) for word in words[1:]), "format=json"]
         if fresh_interpreter or "hydra/launcher=joblib" in words:  # whose workers would outlive a fork
             command = [sys.executable, "-c", "from harness.cli import main; main()", *words]
             with files[0].open("w") as out, files[1].open("w") as err:
@@ -141,6 +142,10 @@ class World:
             _be_the_command(words, self.folder, environment, *files)
         finally:
             os._exit(70)
+
+    def _addressed(self, word: str) -> str:
+        name, _, value = word.partition("=")
+        return f"{name}={self.services[value]}" if value in self.services else word
 
     def run(self, words: list[str]) -> Outcome:
         return self.start(words).outcome()
@@ -261,6 +266,8 @@ class Campaign:
     def _prepare(self) -> None:
         """Make the state of a used folder."""
         self.world.reset(used=False)
+        for name, text in FILES.items():
+            (self.world.folder / name).write_text(text, "utf-8")
         for words in PREPARED:
             _require(self.world.run(words), words)
         with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
@@ -383,10 +390,11 @@ def main(arguments: list[str]) -> int:
     )  # a shell's background commands ignore it, and hand that on
     import_everything()
     folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
-    model = _language_model()
-    campaign = Campaign(World(folder, mounts, model.url), chosen.seed)
+    model, search = _language_model(), _search_service()
+    services = {LANGUAGE_MODEL: model.url, SEARCH_SERVICE: search.url}
+    campaign = Campaign(World(folder, mounts, services), chosen.seed)
     try:
-        with model:
+        with model, search:
             _run(campaign, cases, chosen.minutes, chosen.cases)
     finally:
         for fault in FAULTS.values():
@@ -410,6 +418,21 @@ def _language_model() -> Any:
         return draft(asked, number) if drafts else judge(asked, number)
 
     return ChatServer(model=answer, delay=0.02)
+
+
+def _search_service() -> Any:
+    """A server of the tests that finds the same documents every time."""
+    sys.path.insert(0, str(SUPPORT))
+    from search_server import SearchServer
+
+    rows = (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()
+    ids = [json.loads(row)["docid"] for row in rows]
+
+    def search(query: str, k: int) -> list[tuple[str, float]]:
+        order = random.Random(query).sample(ids, min(k, len(ids)))
+        return [(doc_id, 1 / rank) for rank, doc_id in enumerate(order, start=1)]
+
+    return SearchServer(search, fault=SERVICE.wait)
 
 
 def _run(campaign: Campaign, cases: list[tuple[str, str, int | None]], minutes: float, most: int | None) -> None:

@@ -32,7 +32,8 @@ QUIET = {
 }
 
 ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # a request is sent once
-AT_AN_END = ONCE | {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}  # seconds: who has pressed Ctrl-C does not wait for a server
+TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+AT_AN_END = 5  # seconds that who has pressed Ctrl-C waits for a server
 OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
 HIDDEN = "/…"  # in place of a path
 AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
@@ -203,6 +204,12 @@ def asked(variables: Mapping[str, str]) -> Iterator[None]:
         for name in variables:
             os.environ.pop(name, None)
         os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+def hurried() -> Mapping[str, str]:
+    """Variables by which a server is asked once, and is given up after `AT_AN_END`, or sooner where that is set."""
+    given = os.environ.get(TIMEOUT, "")
+    return ONCE | {TIMEOUT: str(min(AT_AN_END, int(given)) if given.isdecimal() else AT_AN_END)}
 
 
 @contextmanager

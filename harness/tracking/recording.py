@@ -20,7 +20,7 @@ from harness.data.files import write_text
 from harness.progress import stage
 from harness.tracking import file_hashes, in_progress, outbox
 from harness.tracking.in_progress import Claim, Work
-from harness.tracking.mlflow_client import AT_AN_END, NoAnswer, Unreachable, asked, without_login
+from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
 from retrievers.redaction import redacted
@@ -105,7 +105,7 @@ class LiveRun:
                     write_text(self.folder / "traceback.txt", shown)
                 if not self.in_store:
                     self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
-            with asked(AT_AN_END if status == "KILLED" else {}):
+            with asked(hurried() if status == "KILLED" else {}):
                 self.end(status)
         except Exception as lost:  # the caller raises the first error, which matters more
             log.warning("The run could not be ended as %s: %s", status, lost)
@@ -167,7 +167,7 @@ def begin(
         outage = error
     except BaseException:  # an interruption: the store may have the run already
         if claim and claim.work:
-            with suppress(Exception), asked(AT_AN_END):  # then the next command does it
+            with suppress(Exception), asked(hurried()):  # then the next command does it
                 _end(tracker, claim.name, claim.work)
                 claim.release()
         raise

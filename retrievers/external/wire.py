@@ -23,6 +23,7 @@ from urllib3 import (
     ProxyManager,
     make_headers,
 )
+from urllib3.exceptions import DecodeError
 from urllib3.util import parse_url
 
 LARGEST_REPLY = 64 * 1024**2  # bytes, as they are sent and unpacked
@@ -84,7 +85,9 @@ class Line:
 
 
 def body_of(response: BaseHTTPResponse) -> bytes:
-    """The whole body, unpacked."""
+    """The whole body, unpacked. DecodeError where it is packed twice: what that unpacks to on its way has no limit."""
+    if "," in response.headers.get("Content-Encoding", ""):
+        raise DecodeError("the reply is packed more than once")
     parts, size = [], 0
     while part := response.read1(1 << 16):
         parts.append(part)

@@ -91,6 +91,21 @@ def _lists(_: Path) -> None:
     called("score", *TOY[:2], "predictions=P.jsonl", *QUIET)
 
 
+LISTS = {"a.run": b"1 Q0 d1 1 2.5 x\n1 Q0 d3 2 1 x\n2 Q0 d2 1 0.5 x\n", "b.run": b"1 Q0 d3 1 9 x\n2 Q0 d9 1 1 x\n",
+         "qrels.txt": b"1 0 d1 1\n1 0 d2 0\n2 0 d2 2\n"}  # fmt: skip
+TREC = ("dataset=trec", "dataset.qrels=qrels.txt", "metric=map")
+
+
+@reads("compare files", LISTS, COMMANDS, changes=True)
+def _compare(_: Path) -> None:
+    called("compare", "runs=[a.run,b.run]", *TREC, "outputs=out", "format=json")
+
+
+@reads("power of files", LISTS, COMMANDS, changes=True)
+def _power(_: Path) -> None:
+    called("power", "runs=[a.run,b.run]", *TREC, "outputs=out", "format=json")
+
+
 @reads("score corrections", {"R.csv": rows_as_csv(REFERENCES), "P.csv": rows_as_csv(CORRECTED)}, COMMANDS, changes=True)
 def _corrections(_: Path) -> None:
     called("score", "task=corrections", "references=R.csv", "predictions=P.csv", *QUIET)

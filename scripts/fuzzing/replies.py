@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from fuzzing.formats import Files, Format, Wrong, reads, toy
+from fuzzing.formats import Files, Format, Wrong, reads, same, toy
 from harness.gates.llm import read_answer
 from harness.llm.chat import ChatModel, _completion
 from harness.llm.reply_log import FILE, Completion, ReplyLog
 from harness.llm.structured import Schema, WrongReply
 from retrievers.external.http import HttpRetriever
-from retrievers.external.http_client import HttpClient, NoAnswer, Reply, Request
+from retrievers.external.http_client import (
+    Address,
+    HttpClient,
+    Limits,
+    NoAnswer,
+    Reply,
+    Request,
+    Secrets,
+    Unanswered,
+)
+from retrievers.redaction import redacted, register
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+from raw_server import RawServer
 
 REPLIES: dict[str, Format] = {}
 HEAD = {"status": 200, "headers": {"Retry-After": "3", "Location": "/elsewhere", "Content-Encoding": "identity"}}
@@ -43,6 +58,57 @@ def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
             return HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
 
     return client._attempt(request, Pool())  # type: ignore[arg-type]
+
+
+KEY = "sk-Fuzz0123456789abcdef"
+SPOKEN = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 401 no: %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+SENT = {
+    "whole.http": SPOKEN + b'\r\n{"error": {"message": "no %s here"}}',
+    "chunked.http": SPOKEN
+    + b'Transfer-Encoding: chunked\r\n\r\nb;x=1\r\n{"detail": "\r\n1b\r\n%s"}\r\n0\r\nX: %s\r\n\r\n',
+    "moved.http": b"HTTP/1.1 307 x\r\nLocation: http://%s.example:80/?%s\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@reads("bytes of a service", {name: text.replace(b"%s", KEY.encode()) for name, text in SENT.items()}, REPLIES,
+       refusals=(Unanswered,), named=False)  # fmt: skip
+def _bytes(folder: Path) -> None:
+    """Whatever a service sends, there is an answer or a reason, in time, and no key in it."""
+    os.environ["HARNESS_FUZZ_KEY"] = KEY
+    sent = [file.read_bytes() for name in SENT if (file := folder / name).is_file()]
+    with RawServer(lambda wire: wire.send(sent[int(wire.head.split(b" ")[1][1:])])) as server:
+        for number in range(len(sent)):
+            url = server.url.replace("search", str(number))
+            client = HttpClient(Address.of(url, "url"), Limits(2.0, 0, 1), Secrets({"X-Key": "HARNESS_FUZZ_KEY"}))
+            try:
+                list(client.answers(1, lambda _, url=url: Request(url), lambda _, reply: reply.json()))
+            except Unanswered as reason:
+                if KEY in str(reason):
+                    raise Wrong("a key in a message", str(reason)) from None
+
+
+FORMS = [
+    KEY,
+    KEY[:9] + "\n  " + KEY[9:],
+    "".join(f"\\u{ord(one):04x}" for one in KEY),
+    "".join(f"%{ord(one):x}" for one in KEY),
+]
+
+
+@reads(
+    "texts with a key",
+    {"said.txt": "\n".join(f"before {one} after 달" for one in FORMS).encode()},
+    REPLIES,
+    named=False,
+)
+def _redacted(folder: Path) -> None:
+    os.environ["HARNESS_FUZZ_KEY"] = KEY
+    register("HARNESS_FUZZ_KEY")
+    path = folder / "said.txt"
+    shown = redacted(path.read_bytes().decode("utf-8", "replace") if path.is_file() else "")
+    if KEY in shown:
+        raise Wrong("a key in a text", shown)
+    same(redacted(shown), shown, "a text without keys")
 
 
 CHOICE = {"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}

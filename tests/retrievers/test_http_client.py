@@ -186,6 +186,13 @@ def test_packed_bytes_are_limited_in_size(monkeypatch):
         assert "the reply is larger than 1 MB: ask for less" in reason(service.url)
 
 
+def test_a_reply_that_is_packed_twice_is_not_unpacked():
+    """A hundred bytes may so become a billion empty files, each of which becomes nothing."""
+    twice = gzip.compress(gzip.compress(b"{}"))
+    with RawServer(lambda wire: wire.send(PACKED.replace(b"gzip", b"gzip, gzip") + twice)) as service:
+        assert reason(service.url, retries=0) == "DecodeError: the reply is packed more than once."
+
+
 def test_redirects_and_their_reply_share_the_deadline():
     """Each of six answers takes less than the time."""
     with server(lambda asked: time.sleep(0.2) or Reply(307, "", {"Location": "/search"})) as service:

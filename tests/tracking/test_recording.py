@@ -59,9 +59,17 @@ def test_a_run_that_raises_keeps_its_files_and_the_traceback(tmp_path, error, st
     assert server.ended == [("r1", status, True)]
 
 
-@pytest.mark.parametrize(("error", "seconds"), [(ValueError("no"), None), (KeyboardInterrupt(), "5")])
-def test_who_interrupts_does_not_wait_for_a_server_that_does_not_answer(tmp_path, monkeypatch, error, seconds):
-    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+@pytest.mark.parametrize(
+    ("error", "given", "seconds"),
+    [
+        (ValueError("no"), "", ""),
+        (KeyboardInterrupt(), "", "5"),
+        (KeyboardInterrupt(), "60", "5"),
+        (KeyboardInterrupt(), "2", "2"),
+    ],
+)
+def test_who_interrupts_does_not_wait_for_a_server_that_does_not_answer(tmp_path, monkeypatch, error, given, seconds):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", given)
     asked = []
 
     class Slow(Server):
@@ -73,7 +81,7 @@ def test_who_interrupts_does_not_wait_for_a_server_that_does_not_answer(tmp_path
     with pytest.raises(type(error)), live_run(Slow(), record, tmp_path / "run"):
         raise error
     assert asked == [seconds]
-    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == given
     assert record.unsent.is_dir()
 
 
