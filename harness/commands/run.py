@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness.config.check import Invocation
 from harness.config.text import short_id
 from harness.data.dataset import Dataset
+from harness.evaluation import leaks
 from harness.evaluation.measures import OOF
 from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.pipeline import preflight, steps, timing
@@ -163,7 +164,11 @@ def experiment(config: dict[str, Any], invocation: Invocation) -> Result:
         gate=outcome.decision.fitted,
         fusion=outcome.fusion,
         measured=outcome.measured,
-        data_notes=(*session.dataset.notes, *([better.why] if better else [])),
+        data_notes=(
+            *session.dataset.notes,
+            *leaks.notes(session.dataset, outcome.candidates),
+            *([better.why] if better else []),
+        ),
         proposals=Proposals(
             invocation,
             list(run_config.retriever),

@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.data.dataset import Dataset
 from harness.data.files import write_text
+from harness.evaluation import leaks
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
 from harness.reports import figure, run_figures
@@ -72,7 +73,8 @@ def write(
     view = gate_view(outcome, config, view_payoff(outcome, config, dataset))
     _write_figures(folder, outcome, view)
     table = query_table(outcome, dataset, config.objective)
-    run = RunSummary(facts_of(config, dataset, outcome.scores, view, outcome.fusion), dataset.notes, run_id)
+    facts = facts_of(config, dataset, outcome.scores, view, outcome.fusion)
+    run = RunSummary(facts, (*dataset.notes, *leaks.notes(dataset, outcome.candidates)), run_id)
     scores = RunScores(outcome.scores, outcome.held_out, config.objective, outcome.objective)
     documents = _documents(outcome, dataset, config.top_k)
     page = {

@@ -394,3 +394,17 @@ def test_the_best_run_before_is_named(harness, toy):
     first = harness("run", *contest("toy"), "gate=score", "gate.threshold=99", "format=json").json
     assert first["best_before"] is None
     assert f"against the best so far (run {first['run_id'][:8]})." in harness("run", *contest("toy")).out
+
+
+def test_documents_that_hold_the_queries_are_said_in_the_run_and_on_its_page(harness, toy):
+    questions = [f"달의 모양은 {number}월에 왜 변해?" for number in (1, 2, 3)]
+    rows = [{"eval_id": n, "msg": [{"role": "user", "content": one}]} for n, one in enumerate(questions)]
+    (toy / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"docid": f"d{n}", "content": f"{one} 지구를 돌아서."} for n, one in enumerate(questions)]
+    (toy / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (toy / "qrels.jsonl").write_text('{"eval_id": 0, "relevant": ["d0"]}\n')
+    done = harness("run", *contest(toy), "tracking=none")
+    said = "3 of 3 queries stand word for word in a document (0 in d0, 1 in d1, 2 in d2)"
+    assert f"Data: {said}" in done.out
+    folder = next(line for line in done.out.splitlines() if line.startswith("Files: ")).removeprefix("Files: ")
+    assert said in (Path(folder) / "report.html").read_text("utf-8")
