@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ from harness.tracking.tracker import (
     mlflow_name,
 )
 from retrievers.base import BadInput, did_you_mean
+from retrievers.hosts import name_host
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -98,8 +100,10 @@ class MlflowTracker:
         tracking store cannot be used.
         """
         self.outputs = outputs.absolute()
+        given_by = "MLFLOW_TRACKING_URI" if self.uri == os.environ.get("MLFLOW_TRACKING_URI") else "tracking.uri"
         self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
         if not (named := place_of(self.uri)):
+            name_host(self.uri, given_by)
             self._open()
             return
         self.database = database = named.absolute()
