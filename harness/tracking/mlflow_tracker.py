@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,8 @@ from harness.tracking.mlflow_beginning import begin_once, running
 from harness.tracking.mlflow_charts import charts
 from harness.tracking.mlflow_client import (
     make_database,
+    name_places,
+    name_server,
     open_client,
     reaching,
     redacted,
@@ -39,7 +40,6 @@ from harness.tracking.tracker import (
     mlflow_name,
 )
 from retrievers.base import BadInput, did_you_mean
-from retrievers.hosts import name_host
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -100,10 +100,10 @@ class MlflowTracker:
         tracking store cannot be used.
         """
         self.outputs = outputs.absolute()
-        given_by = "MLFLOW_TRACKING_URI" if self.uri == os.environ.get("MLFLOW_TRACKING_URI") else "tracking.uri"
+        chosen = self.uri is not None
         self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
         if not (named := place_of(self.uri)):
-            name_host(self.uri, given_by)
+            name_server(self.uri)
             self._open()
             return
         self.database = database = named.absolute()
@@ -116,6 +116,7 @@ class MlflowTracker:
             if not database.exists():
                 make_database(database)
         require_sound(database, self.outputs)
+        name_places(database, chosen)
         try:
             self._open()  # takes seconds, in which others need not wait
         except Exception:  # whatever damage makes MLflow raise
