@@ -16,7 +16,6 @@ from typing import Any
 from retrievers.base import BadInput
 
 SAFE = {"PYTHONSAFEPATH": "1"}  # the same as -P, for all Python processes that inherit it
-SETTINGS = ".numba_config.yaml"  # Numba takes from it, among others, the folder of compiled code that it loads
 
 
 def protect() -> None:
@@ -25,10 +24,15 @@ def protect() -> None:
     BadInput where the folder has settings that let Numba run its code.
     """
     os.environ.update(SAFE)
-    if Path(SETTINGS).exists():
+    refuse_settings(Path(".numba_config.yaml"), "Numba", "which compiled code it loads", "NUMBA_NUM_THREADS=4")
+
+
+def refuse_settings(file: Path, library: str, decides: str, instead: str) -> None:
+    """BadInput if there is a file from which a library takes settings that only the user should decide."""
+    if file.exists():
         raise BadInput(
-            f"{SETTINGS}: Numba takes settings from this file, which can make it run code of this folder. Remove it; "
-            "settings that you want can be given in environment variables, such as NUMBA_NUM_THREADS=4."
+            f"{file}: {library} takes settings from this file, such as {decides}. Remove it; what you want of it "
+            f"can be given in environment variables, such as {instead}."
         )
 
 

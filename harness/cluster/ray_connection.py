@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrievers.base import BadInput, cores
+from retrievers.hosts import name_host
 
 ANSWER_SECONDS = 5.0  # within which the head of a cluster answers
 OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster of our own: jobs and results are small
@@ -146,6 +147,7 @@ def _require_cluster(asked: str, where: str) -> None:
             f"{where}={asked}: give HOST:PORT of the cluster's head, as `ray start --head --port=6379` prints it, or "
             "auto for a cluster that runs on this machine."
         )
+    name_host(f"ray://{asked}", where)
     if problem := _unanswered(asked):
         raise BadInput(
             f"{where}={asked}: {problem}. Is the cluster running (`ray status --address={asked}`), and is this the "

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from harness.config import consent, manual, places, yaml_files
 from harness.config.canonical import flatten
 from harness.config.defaults import Setting, known_keys
 from retrievers.base import BadInput, did_you_mean
+from retrievers.hosts import host_of
 
 GROUP = "experiment"
 NOTHING = ("null", "~", "")  # how YAML writes it
@@ -67,16 +67,8 @@ def name_senders(content: Any, file: str) -> None:
         if (consent.sends(key) and value not in (None, {})) or (key in consent.PLACES and places.is_address(value))
     ]
     if found:
-        named = [key + (f" ({host})" if (host := _host(values[key])) else "") for key in found]
+        named = [key + (f" ({host})" if (host := host_of(str(values[key]))) else "") for key in found]
         _say(f"Note: {file} sets {' and '.join(named)}, so it decides where your data go.")
-
-
-def _host(value: Any) -> str:
-    """The host and port of an address, without a login; empty for anything else."""
-    try:
-        return urlsplit(str(value)).netloc.rpartition("@")[2]
-    except ValueError:  # such as a broken IPv6 address
-        return ""
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from harness.config.places import BucketPlace
 from retrievers.base import BadInput, Failed
+from retrievers.hosts import name_host
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30  # until a server that does not answer is given up, each time
 ATTEMPTS = 3
@@ -170,6 +171,7 @@ class Bucket:
     def _files(self) -> Any:
         """The file system of s3fs, made when it is first needed."""
         if self._made is None or self._process != os.getpid():  # a client does not survive a fork
+            name_host(endpoint() or "https://amazonaws.com", "AWS_ENDPOINT_URL" if endpoint() else "store.path")
             self._made, self._process = _file_system(os.getpid(), endpoint()), os.getpid()
         return self._made
 

@@ -9,10 +9,23 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote
 
+from retrievers.hosts import host_of
+
 SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
 JOURNAL = slice(18, 20)  # bytes of the header, 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
 TABLES = {"alembic_version", "experiments", "runs"}  # some that every version of MLflow makes
+# (table, column, condition) of what says where files are, as of MLflow 3.
+LOCATIONS = (
+    ("experiments", "artifact_location", "1"),
+    ("runs", "artifact_uri", "1"),
+    ("logged_models", "artifact_location", "1"),
+    ("model_versions", "source", "1"),
+    ("model_versions", "storage_location", "1"),
+    ("workspaces", "trace_archival_location", "1"),
+    ("trace_tags", "value", "key = 'mlflow.artifactLocation'"),
+    ("webhooks", "url", "1"),
+)
 STEPS = 100_000  # of SQLite, between two looks at the clock
 CHECK_SECONDS = 20.0  # limit of a thorough check, which reads about a gigabyte in it
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; the others are details
@@ -45,6 +58,21 @@ def fault(database: Path, thorough: bool = False) -> str | None:
         return f"is damaged ({error})" if is_damage(error) else None
     except UnicodeDecodeError:  # of names in it, or of SQLite's message about them
         return "is damaged (it holds text that is not UTF-8)"
+
+
+def addresses(database: Path) -> list[str]:
+    """The addresses of other machines at which MLflow would read and write files of runs, since a database says so."""
+    with closing(_reading(database)) as connection:
+        known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        found = [
+            value
+            for table, column, which in LOCATIONS
+            if table in known
+            for (value,) in connection.execute(
+                f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT GLOB 'file:///*' AND {which}"  # noqa: S608
+            )
+        ]
+    return sorted({value for value in found if isinstance(value, str) and host_of(value)})
 
 
 def _reading(database: Path) -> sqlite3.Connection:

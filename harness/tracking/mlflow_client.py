@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from harness import interruption
-from harness.tracking.database import fault, is_damage, uri_of
+from harness.tracking.database import addresses, fault, is_damage, uri_of
 from retrievers.base import BadInput, Failed
+from retrievers.hosts import host_of, name_host
 from retrievers.redaction import redacted as without_keys
 
 if TYPE_CHECKING:
@@ -149,6 +150,26 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
             f"{outputs / 'runs'}. To go on with a new database, move this one away, together with {database.name}-wal "
             "if there is one; or name another: tracking.uri=sqlite:///FILE."
         )
+
+
+def name_server(uri: str) -> None:
+    """Say which server a tracking store is on. uri: without a login."""
+    from_environment = uri == without_login(os.environ.get("MLFLOW_TRACKING_URI"))
+    name_host(uri, "MLFLOW_TRACKING_URI" if from_environment else "tracking.uri")
+
+
+def name_places(database: Path, chosen: bool) -> None:
+    """Say where a database keeps files of runs, if that is on other machines. chosen: whether the user has named it.
+
+    BadInput if not: it lies in a folder that may be a stranger's.
+    """
+    for address in addresses(database):
+        if not chosen:
+            raise BadInput(
+                f"{database} keeps files of runs at {host_of(address)}: runs and secrets of the environment would be "
+                f"sent there. If you trust it, name it on the command line: tracking.uri={uri_of(database)}"
+            )
+        name_host(address, database.name)
 
 
 @functools.cache

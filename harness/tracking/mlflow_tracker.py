@@ -17,6 +17,8 @@ from harness.tracking.mlflow_beginning import begin_once, running
 from harness.tracking.mlflow_charts import charts
 from harness.tracking.mlflow_client import (
     make_database,
+    name_places,
+    name_server,
     open_client,
     reaching,
     redacted,
@@ -98,8 +100,10 @@ class MlflowTracker:
         tracking store cannot be used.
         """
         self.outputs = outputs.absolute()
+        chosen = self.uri is not None
         self.uri = without_secrets(self.uri or uri_of(outputs.absolute() / "mlflow.db"))
         if not (named := place_of(self.uri)):
+            name_server(self.uri)
             self._open()
             return
         self.database = database = named.absolute()
@@ -112,6 +116,7 @@ class MlflowTracker:
             if not database.exists():
                 make_database(database)
         require_sound(database, self.outputs)
+        name_places(database, chosen)
         try:
             self._open()  # takes seconds, in which others need not wait
         except Exception:  # whatever damage makes MLflow raise

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from harness.children import refuse_settings
 from harness.tracking.csv_tracker import plain_tags
 from harness.tracking.tracker import Detail, NoTracker, RunRecord
 from retrievers.base import BadInput, Failed
+from retrievers.hosts import name_host
 
 OFFLINE = ("offline", "disabled")  # values of WANDB_MODE
 
@@ -32,11 +34,17 @@ class WandbTracker(NoTracker):
     def connect(self, outputs: Path) -> None:
         """BadInput without the package or without a key: before anything is computed."""
         super().connect(outputs)
+        for folder in ("wandb", ".wandb"):
+            place = Path(os.environ.get("WANDB_DIR") or ".", folder, "settings")
+            refuse_settings(place, "W&B", "where it sends runs and the key", "WANDB_BASE_URL")
         try:
             import wandb
         except ImportError:
             raise BadInput("tracking=wandb needs a package: pip install wandb") from None
-        if os.environ.get("WANDB_MODE") not in OFFLINE and not wandb.login(prompt=False):
+        if os.environ.get("WANDB_MODE") in OFFLINE:
+            return
+        name_host(str(wandb.setup().settings.base_url), "tracking=wandb")
+        if not wandb.login(prompt=False):
             raise BadInput(
                 "tracking=wandb needs a key. Set the environment variable WANDB_API_KEY; or set WANDB_MODE=offline and "
                 "send the runs later by `wandb sync`."

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from retrievers.base import BadInput, Failed
+from retrievers.hosts import name_host
 from retrievers.redaction import redacted, register
 
 URI, TOKEN = "HARNESS_MILVUS_URI", "HARNESS_MILVUS_TOKEN"
@@ -179,6 +180,7 @@ def connect() -> Milvus:
 @functools.lru_cache(maxsize=4)
 def _opened(_process: int, address: Address) -> Milvus:
     client_class, exceptions = _imported()
+    name_host(address.uri, URI)
     uri, heard = address.uri, _Heard()
     if address.path:
         _check_lite(address.path)

@@ -7,7 +7,6 @@ wait at an interruption, and keeps secrets, which it reads from environment vari
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from urllib.parse import urljoin, urlsplit
 from retrievers.base import AtMost, BadInput
 from retrievers.external.pace import Pace
 from retrievers.external.quoting import message, short, shown
+from retrievers.hosts import is_this_machine, name_host
 from retrievers.redaction import redacted, register
 
 if TYPE_CHECKING:
@@ -94,11 +94,7 @@ class Address:
                 f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; what "
                 "is secret belongs in an environment variable."
             )
-        try:
-            local = ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            local = host == "localhost" or host.endswith(".localhost")
-        return cls(url, key, local)
+        return cls(url, key, is_this_machine(host))
 
     @property
     def encrypted(self) -> bool:
@@ -218,6 +214,7 @@ class HttpClient:
         """
         from retrievers.external.wire import Line
 
+        name_host(self.address.url, self.address.key)
         pace, line, failed = Pace(), Line(), None
         pool = line.manager(self.address.url, self.address.local, self.limits.parallel)
         places, ended = iter(range(count)), SimpleQueue[_Ended[_T] | None]()

@@ -19,6 +19,41 @@ from retrievers.base import BadInput
 pytestmark = pytest.mark.local
 
 
+LOCATIONS = [
+    ("UPDATE experiments SET artifact_location = ?", "http://far.example:8080/a"),
+    ("UPDATE runs SET artifact_uri = ?", "mlflow-artifacts://far.example/a"),
+    ("UPDATE experiments SET artifact_location = ?", "s3://far.example/a"),
+    ("UPDATE experiments SET artifact_location = ?", "ht\ntp://far.example/a"),
+]
+
+
+@pytest.fixture
+def store(tmp_path, fresh_database):
+    """The database of a folder, with one run."""
+    (tmp_path / "outputs").mkdir()
+    path = tmp_path / "outputs" / "mlflow.db"
+    shutil.copyfile(fresh_database, path)
+    tracker = MlflowTracker()
+    tracker.connect(tmp_path / "outputs")
+    record = RunRecord("e", "first")
+    tracker.finish(tracker.begin(record), record, "FINISHED")
+    return path
+
+
+@pytest.mark.parametrize(("statement", "address"), LOCATIONS)
+def test_a_database_of_a_folder_sends_files_nowhere(store, capsys, monkeypatch, statement, address):
+    monkeypatch.setenv("HARNESS_HOSTS_NAMED", "")
+    assert database.addresses(store) == []
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        connection.execute(statement, [address])
+        connection.commit()
+    with pytest.raises(BadInput, match=r"keeps files of runs at far\.example.* tracking\.uri=sqlite:///"):
+        MlflowTracker().connect(store.parent)
+    chosen = MlflowTracker(database.uri_of(store))
+    chosen.connect(store.parent)
+    assert "Talks to far.example" in capsys.readouterr().err
+
+
 def _other_program(path):
     path.unlink()
     connection = sqlite3.connect(path)

@@ -218,6 +218,7 @@ def test_a_run_goes_to_the_store_it_was_meant_for(harness, toy, tmp_path, store)
     store()
     [place] = (tmp_path / "outputs" / "runs").glob("*.unsent")
     assert json.loads((place / "record.json").read_text("utf-8"))["store"] == f"sqlite:///{tmp_path / 'other.db'}"
+    assert "it was meant for sqlite:///" in harness("doctor sync").out
     harness("doctor sync", "tracking.uri=sqlite:///third.db")
     third = MlflowTracker("sqlite:///third.db")
     third.connect(tmp_path)
@@ -242,11 +243,15 @@ def test_a_server_that_dies_in_a_run_gets_it_when_it_is_back(harness, toy, tmp_p
     assert kept.code == 1
     assert not [path for path in (tmp_path / "outputs").rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
     assert "s3cret" not in kept.out + kept.err
-    down = harness("doctor sync")
+    elsewhere = harness("doctor sync")
+    assert elsewhere.code == 1
+    assert f"it was meant for {address}, which only the command line can name" in " ".join(elsewhere.out.split())
+    there = f"tracking.uri={address}"
+    down = harness("doctor sync", there)
     assert down.code == 1
     assert "Still unsent" in down.out
     with serving(tmp_path, int(address.rpartition(":")[2])):
-        [sent] = harness("doctor sync", "format=json").json["sent"]
+        [sent] = harness("doctor sync", there, "format=json").json["sent"]
         tracker = MlflowTracker(address)
         tracker.connect(tmp_path)
         [run] = tracker.runs("e", {})

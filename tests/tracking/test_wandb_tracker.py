@@ -35,6 +35,15 @@ def test_without_a_key_nothing_is_computed(harness, toy, tmp_path, monkeypatch):
     assert "Set the environment variable WANDB_API_KEY; or set WANDB_MODE=offline" in done.err
 
 
+@pytest.mark.parametrize("folder", ["wandb", ".wandb"])
+def test_a_folder_does_not_say_where_the_key_is_sent(harness, toy, tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "settings").write_text("[default]\nbase_url = http://theirs.example\n")
+    done = harness("run", *TOY)
+    assert (done.code, Path("outputs/runs").exists()) == (2, False)
+    assert f"{folder}/settings: W&B takes settings from this file, such as where it sends runs and the key" in done.err
+
+
 def test_without_the_package_nothing_is_computed(harness, toy, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     done = harness("run", *TOY)

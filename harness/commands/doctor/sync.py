@@ -13,7 +13,9 @@ from harness.config.components import build
 from harness.progress import watch
 from harness.reports import terminal
 from harness.tracking import file_hashes, outbox
+from harness.tracking.database import uri_of
 from harness.tracking.in_progress import TAG
+from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.outbox import ENDING, FILES, RECORD, Held
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import RunRecord, Tracker
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
-    """Upload every run that is saved in `outputs` to the tracking store it was meant for, or to `tracking.uri`."""
+    """Upload every run that is saved in `outputs` to the tracking store of this command."""
     outputs = Path(config["outputs"]).absolute()
     if not (tracker := build(config["tracking"], where="tracking")).keeps_files:
         raise BadInput(
@@ -63,27 +65,32 @@ def sync(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 
 
 class _Trackers:
-    """Connected trackers, one for each tracking store and level of detail. A server that is down is tried only once.
+    """Connected trackers, one for each level of detail. A server that is down is tried only once.
 
-    config: of the command. elsewhere: whether all runs go to its `tracking`, not to the stores they were meant for.
+    config: of the command. elsewhere: whether its words name the tracking store, so that all runs go there. Otherwise
+    those go there that were meant for it: a saved run may be a stranger's, and does not say where it is sent.
     """
 
     def __init__(self, config: Mapping[str, Any], elsewhere: bool) -> None:
         self._config, self._elsewhere = config, elsewhere
-        self._opened: dict[tuple[str, str], Tracker | BadInput] = {}
+        self._opened: dict[str, Tracker | BadInput] = {}
+        database = Path(config["outputs"]).absolute() / "mlflow.db"
+        self._own = without_login(config["tracking"].get("uri") or uri_of(database))
 
     def of(self, held: Held) -> Tracker:
         """The tracker for a saved run. BadInput if its tracking store cannot be used."""
         node = dict(self._config["tracking"]) | {"detail": held.detail}
-        if not self._elsewhere:
-            node["uri"] = held.store
-        key = (str(node.get("uri")), held.detail)
-        if key not in self._opened:
+        if not self._elsewhere and held.store != self._own:
+            raise BadInput(
+                f"it was meant for {redacted(held.store)}, which only the command line can name: repeat this with "
+                "tracking.uri=ADDRESS."
+            )
+        if held.detail not in self._opened:
             try:
-                self._opened[key] = open_tracker({**self._config, "tracking": node})
+                self._opened[held.detail] = open_tracker({**self._config, "tracking": node})
             except BadInput as error:
-                self._opened[key] = error
-        if isinstance(tracker := self._opened[key], BadInput):
+                self._opened[held.detail] = error
+        if isinstance(tracker := self._opened[held.detail], BadInput):
             raise tracker
         return tracker
 

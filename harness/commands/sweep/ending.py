@@ -71,7 +71,7 @@ class Ending:
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
-            tell([f"Not logged yet: {counted(len(unsent), 'run')}. To upload, use `harness doctor sync`."])
+            tell([f"Not logged yet: {counted(len(unsent), 'run')}. To upload, use `{there.command('doctor sync')}`."])
         if raised is not None:
             raise raised
         if failed or unsent:

@@ -6,6 +6,7 @@ killed. Here a job is over once it has a result, or once SLURM's queue says so, 
 
 from __future__ import annotations
 
+import secrets
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -197,7 +198,8 @@ class Submitted:
         from submitit import AutoExecutor
 
         kind, given = self._launcher._EXECUTOR, dict(self._launcher.params)
-        folder = given.pop("submitit_folder")
+        place = Path(given.pop("submitit_folder"))
+        folder = place.parent / secrets.token_hex(4) / place.name  # new: what it reads there, submitit executes
         if self._on_slurm:  # whose jobs may begin without this environment
             given["setup"] = [*(f"export {name}={value}" for name, value in SAFE.items()), *(given.get("setup") or ())]
         retries = {f"{kind}_{name}": given.pop(name) for name in ("max_num_timeout",) if name in given}

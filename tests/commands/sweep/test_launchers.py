@@ -127,7 +127,7 @@ def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allow
     words = ["retriever=python", "retriever.python.function=mine:search", "plugins.allow=[mine]", "experiment_name=e"]
     found = sweep(folder, *words, "top_k=1,2", "hydra/launcher=submitit_local")
     assert found["trials"]["finished"] == len(numbers(folder)) == 2
-    assert [path.name for path in folder.glob("outputs/sweeps/.submitit/*/*_result.pkl")]
+    assert [path.name for path in folder.glob("outputs/sweeps/.submitit/*/*/*_result.pkl")]
 
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):

@@ -53,7 +53,7 @@ def launch(tmp_path, monkeypatch, said):
         return Submitted(launcher).launch([["a=1"]] * count, 7)
 
     def put(element, kind="success"):
-        folder = tmp_path / "jobs" / f"12_{element}"
+        [folder] = (tmp_path / "jobs").glob(f"*/12_{element}")
         content = (
             f"result {element}" if kind == "success" else "Traceback\n  in f\nretrievers.base.Failed: no space left"
         )
@@ -66,6 +66,16 @@ def launch(tmp_path, monkeypatch, said):
 def test_results_are_taken_whatever_slurm_says(cluster, launch, said):
     assert launch(3, results=(0, 1, 2)) == ["result 0", "result 1", "result 2"]
     assert cluster.calls("sacct") == cluster.calls("scancel") == said == []
+
+
+def test_a_result_that_lay_in_the_folder_before_is_not_read(cluster, launch, tmp_path):
+    from submitit.core.utils import cloudpickle_dump
+
+    for name in ("12_0", "12_1"):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+        cloudpickle_dump(("success", "theirs"), tmp_path / "jobs" / name / f"{name}_0_result.pkl")
+    with pytest.raises(JobsLost, match=r"^2 of 2 jobs"):
+        launch(2)
 
 
 def test_a_killed_worker_without_accounts_ends_the_wait(cluster, launch, said):
