@@ -15,6 +15,7 @@ from harness.board.varied import Key, comparable, groups, varied
 from harness.config.text import counted
 from harness.reports.markup import finite
 from harness.reports.sections import Section
+from harness.tracking.tracker import LoggedRun
 
 MOST_MAPPED = 10  # keys that have heat maps, those that matter most
 MOST_CELLS = 1000  # of a heat map
@@ -86,24 +87,36 @@ class Matters:
 def matters(runs: BoardRuns) -> Matters | None:
     """Which keys matter, by the queries that rank the runs; None if none varies, or no query has a value in every run.
 
-    Keys that only some runs have are compared among those. Values out of fold are values as any.
+    Keys that only some runs have are compared among those. Values out of fold are values as any. Scored files have no
+    settings and do not count. Runs with other settings that return the same do: they say that these change nothing.
     """
-    axes = varied([one.run.params for one in runs.runs])
+    rows, made = _configurations(runs)
+    axes = varied([one.params for one in made])
     chosen = runs.public if runs.select_on == "public" else np.ones(len(runs.query_ids), bool)
-    known = chosen & ~np.isnan(runs.values).any(axis=0)
+    known = chosen & ~np.isnan(runs.values[rows]).any(axis=0)
     if not axes or not known.any():
         return None
-    values = runs.values[:, known]
+    values = runs.values[rows][:, known]
     found = [compare(having, keys, axes, values) for having, keys in groups(comparable(axes))]
     return Matters(
         metric=runs.metric,
-        runs=len(runs.runs),
+        runs=len(made),
         queries=int(known.sum()),
         left_out=int((chosen & ~known).sum()),
         groups=tuple(found),
         axes=tuple(axes),
         maps=tuple(_maps([one.key for group in found for one in group.keys][:MOST_MAPPED], values)),
     )
+
+
+def _configurations(runs: BoardRuns) -> tuple[list[int], list[LoggedRun]]:
+    """(rows of values, the runs they are of): each configuration once, the best first."""
+    found: dict[str, tuple[int, LoggedRun]] = {}
+    for row, one in enumerate(runs.runs):
+        for run in (one.run, *one.also):
+            if run.has_settings:
+                found.setdefault(run.tags.get("trial_key", run.run_id), (row, run))
+    return [row for row, _ in found.values()], [run for _, run in found.values()]
 
 
 def _maps(keys: Sequence[Key], values: np.ndarray) -> list[Map]:

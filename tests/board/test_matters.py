@@ -132,6 +132,21 @@ def test_few_queries_and_equal_scores_have_no_importance():
     assert np.isnan(one.levels[0].low)
 
 
+def test_files_have_no_say_and_settings_that_change_nothing_have():
+    params = [{"retriever": "bm25", "retriever.bm25.k1": k1} for k1 in ("1", "2", "3")]
+    runs = board(params, noisy([0.5, 0.6, 0.7]))
+    best, *others = runs.runs
+    same = replace(best.run, run_id="same", params=best.run.params | {"retriever.bm25.k1": "4"})
+    scored = {"predictions": "first.csv", "retriever.bm25.k1": "9"}
+    file = replace(best.run, run_id="file", params=scored, tags={"harness.verb": "score"})
+    own = replace(runs, runs=(replace(best, also=(same, file)), *others))
+    [key] = keys(matters(own)).values()
+    assert [(level.value, level.runs) for level in key.levels] == [("1", 1), ("2", 1), ("3", 1), ("4", 1)]
+    assert key.levels[2].mean == pytest.approx(key.levels[3].mean)
+    alone = replace(runs, runs=tuple(replace(one, run=replace(file, run_id=one.run.run_id)) for one in runs.runs))
+    assert matters(alone) is None
+
+
 def test_nothing_to_compare():
     assert matters(board([{"gate": "none"}] * 2, noisy([0.1, 0.2]))) is None
     values = noisy([0.1, 0.2])

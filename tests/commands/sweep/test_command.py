@@ -672,7 +672,7 @@ def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
 def test_looks_at_private_scores_are_counted(tracked):
     harness, _, _ = tracked
     words = (*TOY, "format=json")
-    grid = (*TOY, "gate=score", "gate.threshold=0,1", "format=json")
+    grid = (*TOY, "gate=score", "gate.threshold=0,99", "format=json")
     assert harness("run", *words).json["private_peeks"] == 1
     assert harness("run", *words, "tracking.detail=light").json["private_peeks"] == 2
     assert harness("run", *words, "tracking.detail=light", "select_on=public").json["private_peeks"] == 0  # none shown
