@@ -55,27 +55,41 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """A name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
 
-    It says the retriever and the gate, and of the other settings as many as it takes: of runs with the same name so
-    far, the one that splits them into the most parts. A file that was scored is called as its run is. Runs that differ
-    in nothing that can be said are told apart by the beginnings of their ids.
+    It says the retriever and the gate. Of runs that are alike so far it says the fewest other settings that tell them
+    apart, without the values that more than half of them have: of many runs with one weight and one with another, that
+    one says it. A file that was scored is called as its run is. Runs that differ in nothing that can be said are
+    told apart by the beginnings of their ids.
     """
-    changed = changed_settings([run.params for run in runs])
-    names = [" · ".join(run.params[key] for key in FIRST if key in run.params) or run.name for run in runs]
-    said = _said({key: values for key, values in changed.items() if key not in FIRST})
-    waiting = [(places, [*said]) for places in _alike(names, range(len(names)))]
-    while waiting:
-        places, keys = waiting.pop()
-        key = max(keys, key=lambda key: len({said[key][place] for place in places}), default=None)
-        if key is None:
+    made = [run.params if run.has_settings else {} for run in runs]
+    names = [
+        " · ".join(own[key] for key in FIRST if key in own) or run.name for own, run in zip(made, runs, strict=True)
+    ]
+    said = _said({key: values for key, values in changed_settings(made).items() if key not in FIRST})
+    for places in _alike(names, range(len(names))):
+        for key in _telling(said, places):
+            usual, count = Counter(said[key][place] for place in places).most_common(1)[0]
             for place in places:
-                names[place] += f" · {runs[place].short_id}"
-            continue
-        if len({said[key][place] for place in places}) > 1:
-            for place in places:
-                names[place] += f" · {said[key][place]}"
-        left = [other for other in keys if other != key]
-        waiting += [(alike, left) for alike in _alike(names, places)]
+                if said[key][place] != usual or 2 * count <= len(places):
+                    names[place] += f" · {said[key][place]}"
+    for places in _alike(names, range(len(names))):
+        for place in places:
+            names[place] += f" · {runs[place].short_id}"
     return names
+
+
+def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
+    """The fewest keys that tell these runs apart as well as all do, that which splits them most first."""
+    found: list[str] = []
+
+    def parts(keys: Sequence[str]) -> int:
+        return len({tuple(said[key][place] for key in keys) for place in places})
+
+    while parts(found) < parts([*said]):
+        found.append(max(said, key=lambda key: parts([*found, key])))
+    for key in [*found]:
+        if parts(rest := [one for one in found if one != key]) == parts(found):
+            found = rest
+    return found
 
 
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:

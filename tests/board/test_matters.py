@@ -103,7 +103,9 @@ def test_two_runs_have_no_importance_but_means():
     [one] = keys(found).values()
     assert (one.alone, one.total, one.reason) == (None, None, "only")
     assert one.levels[0].mean > one.levels[1].mean
-    assert f"No share for gate: {REASONS['only']}." in found.section().lines
+    assert [row[0] for row in found.section().rows] == ["gate"]
+    alike = matters(board([{"gate": "none"}, {"gate": "auto"}], noisy([0.1, 0.1]))).section()
+    assert (alike.rows, alike.lines) == ([], ["No clear effect: gate."])
 
 
 def test_too_few_runs_for_so_many_keys():
@@ -119,7 +121,32 @@ def test_keys_that_are_not_told_apart():
     found = matters(board(rows, noisy([0.1 * int(one["a"]) + 0.02 * int(one["c"]) for one in rows])))
     assert {name: one.reason for name, one in keys(found).items()} == {"a": "mixed", "b": "mixed", "c": ""}
     assert keys(found)["a"].levels[3].mean - keys(found)["a"].levels[0].mean == pytest.approx(0.3, abs=0.05)
-    assert f"No share for a, b: {REASONS['mixed']}." in found.section().lines
+    assert f"Not known, since {REASONS['mixed']}: a, b." in " ".join(found.section().lines)
+
+
+def test_five_keys_are_shown_at_most_and_one_line_is_for_the_others():
+    names = "abcdefgh"  # a matters most, g and h not at all
+    rows = [dict(zip(names, format(number, "08b"), strict=True)) for number in range(256)]
+    weights = dict(zip(names, (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0, 0), strict=True))
+    shown = matters(board(rows, noisy([sum(weights[n] * int(one[n]) for n in names) for one in rows]))).section()
+    assert [row[0] for row in shown.rows] == [*"abcde"]
+    assert shown.lines[-1].startswith("Smaller shares: f")
+    assert "No clear effect: " in shown.lines[-1]
+
+
+def test_keys_that_change_together_are_said_so():
+    rows = [{"k1": k1, "b": b, "a": a} for k1, b in (("1", "2"), ("2", "3")) for a in "01"]
+    lines = matters(board(rows, noisy([0.1, 0.2, 0.5, 0.6]))).section().lines
+    assert "k1 and b were always changed together: their effects cannot be separated." in lines
+
+
+def test_what_grows_by_construction_is_no_reason_to_go_beyond():
+    rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
+    grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
+    [line] = [line for line in matters(grown).section().lines if line.startswith("dataset.chunk.size")]
+    assert line.endswith("The measure grows with it by construction, so that this is no reason to go beyond.")
+    plain = matters(replace(grown, metric="span_precision@3")).section().lines
+    assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 
 
 def test_few_queries_and_equal_scores_have_no_importance():

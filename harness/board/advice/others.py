@@ -15,6 +15,7 @@ from harness.board.advice.ideas import Beyond
 from harness.board.plateau import plateau
 from harness.board.varied import varied
 from harness.config.text import counted
+from harness.evaluation.measures import grows_with
 from harness.evaluation.score_table import read_table
 from harness.evaluation.significance import ALPHA, sign_flip_test
 from harness.tracking.ranking import is_same
@@ -89,7 +90,8 @@ def edges(own: Mapping[str, str], evidence: Evidence, others: Others) -> list[Be
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
     found = []
     for key in keys:
-        shape = plateau(key, keys, rows, None) if key.places[0] >= 0 and key.name not in KNOWN else None
+        grows = grows_with(evidence.measure.name, key.name)
+        shape = plateau(key, keys, rows, None, grows) if key.places[0] >= 0 and key.name not in KNOWN else None
         if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
             beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
             found.append(Beyond(key.name, _beyond(shape.values[shape.best], beside), shape.sentence(key.name)))
