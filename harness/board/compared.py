@@ -60,11 +60,6 @@ class KeyMatters:
     plateau: Plateau | None
 
     @property
-    def doubtful(self) -> bool:
-        """Whether the key may have no effect: the interval of its share, with pairs, begins at 0."""
-        return self.total is not None and self.total.low == 0
-
-    @property
     def tells(self) -> bool:
         """Whether the key surely moves the score: by its share; if it alone varies, by the intervals of its values."""
         if self.total is not None:

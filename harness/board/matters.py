@@ -185,4 +185,4 @@ def _group_lines(group: Group, runs: int, shown: Sequence[KeyMatters]) -> list[s
             lines.append(
                 f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone."
             )
-    return lines + [one.plateau.sentence(one.key.name, doubtful=one.doubtful) for one in own if one.plateau]
+    return lines + [one.plateau.sentence(one.key.name) for one in own if one.plateau]

@@ -63,13 +63,12 @@ class Plateau:
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
-    def sentence(self, name: str, *, doubtful: bool = False) -> str:
-        """doubtful: whether the key may have no effect at all, so that the best run's value may be best by chance."""
+    def sentence(self, name: str) -> str:
         over = "" if self.along == "run" else ", on average over the other keys"
         first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
-        if doubtful or not self.clear:
-            ends = f"{self.values[0]} to {self.values[-1]}"
-            return f"{name}: no clear effect; {ends} differ no more than by chance{over}."
+        if not self.clear:
+            where = over or ", all else as in the best run"
+            return f"{name}: {self.values[0]} to {self.values[-1]} differ no more than by chance{where}."
         gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
         reach = f"plateau from {first} to {last}, best at {best}"
         if self.shape == "spike":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.config import manual
@@ -92,6 +92,13 @@ def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[s
     return found
 
 
+def overrides_in_words(overrides: Sequence[str]) -> str:
+    """The overrides of a trial as short as its name is: `hybrid_light · auto · dense 0.5`; "" without any."""
+    pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
+    called = _called([key for key, _ in pairs])
+    return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
+
+
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
     """Those of the places that share a name with others of them."""
     found: dict[str, list[int]] = {}
@@ -101,18 +108,21 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said.
-
-    A key is called by its last part, or by its last two where another key ends alike; a choice by its value alone.
-    """
-    ends = Counter(key.rpartition(".")[2] for key in changed)
-    found = {}
+    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said."""
+    called, found = _called(changed), {}
     for key, values in changed.items():
-        parts = key.split(".")
-        called = SAID.get(key) or ".".join(parts[-1:] if ends[parts[-1]] == 1 else parts[-2:])
         if all(len(value or "") <= LONGEST for value in values):
-            found[key] = [f"{'' if key in GROUPS and value else f'{called} '}{value or 'none'}" for value in values]
+            found[key] = [
+                f"{'' if key in GROUPS and value else f'{called[key]} '}{value or 'none'}" for value in values
+            ]
     return found
+
+
+def _called(keys: Collection[str]) -> dict[str, str]:
+    """Key -> how it is called: by its last part, or by its last two where another of the keys ends alike."""
+    ends = Counter(key.rpartition(".")[2] for key in keys)
+    parts = {key: key.split(".") for key in keys}
+    return {key: SAID.get(key) or ".".join(one[-1:] if ends[one[-1]] == 1 else one[-2:]) for key, one in parts.items()}
 
 
 def _brought(params: Sequence[Params]) -> list[dict[str, str]]:

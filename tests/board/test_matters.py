@@ -40,7 +40,7 @@ def test_a_full_grid():
     assert group.beyond_chance
     assert [one.key.name for one in group.keys] == ["retriever", "gate", "top_k"]
     assert keys(found)["top_k"].alone.low == 0  # top_k has no effect
-    assert [one.doubtful for one in group.keys] == [False, False, True]
+    assert [one.tells for one in group.keys] == [True, True, False]
     assert sum(one.alone.value for one in group.keys) == pytest.approx(1, abs=0.1)
     for one in group.keys:  # in a full grid a value's mean is that of its runs
         for level in one.levels:

@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.board.settings import changed_settings, changes, short_names
+from harness.board.settings import changed_settings, changes, overrides_in_words, short_names
 from harness.tracking.tracker import LoggedRun
 
 
@@ -84,6 +84,19 @@ def test_names_are_never_equal(values):
     runs = [run(place, retriever="bm25", x=x, y=y, z=z) for place, (x, y, z) in enumerate(values)]
     runs = [dataclasses.replace(one, run_id=f"{place:08x}") for place, one in enumerate(runs)]
     assert len(set(short_names(runs))) == len(runs)
+
+
+def test_overrides_of_a_trial_in_words():
+    words = [
+        "retriever=hybrid_light",
+        "gate=auto",
+        "fusion.weights.dense=0.5",
+        "retriever.bm25.k1=1",
+        "retriever.b.k1=2",
+    ]
+    assert overrides_in_words(words) == "hybrid_light · auto · dense 0.5 · bm25.k1 1 · b.k1 2"
+    assert overrides_in_words(["top_k=3", "+x='a b'"]) == "top 3 · x a b"
+    assert overrides_in_words([]) == ""
 
 
 def test_a_scored_file_is_called_by_its_name():

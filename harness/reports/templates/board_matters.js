@@ -101,8 +101,9 @@ if (DATA.matters) {
   function plateau(key) {
     const one = key.plateau, at = (place) => rounded(one.values[place]);
     const over = one.along === "average" ? say({ en: ", on average over the other keys", ko: "(다른 키에 대한 평균)" }) : say({ en: ", all else as in the best run", ko: "(나머지는 최고 실행과 같음)" });
-    if (!one.clear || key.total?.low === 0) return say({ en: `No clear effect: ${at(0)} to ${at(one.values.length - 1)} differ no more than by chance${over}.`,
-      ko: `뚜렷한 효과 없음: ${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
+    const none = key.total?.low === 0 || (!key.total && !one.clear);
+    if (none || !one.clear) return say({ en: `${none ? "No clear effect: " : ""}${at(0)} to ${at(one.values.length - 1)} differ no more than by chance${over}.`,
+      ko: `${none ? "뚜렷한 효과 없음: " : ""}${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
     const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) :
       one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with it by construction, so that this is no reason to go beyond.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
     return (one.shape === "spike" ? say({ en: `Spike: only ${at(one.best)} reaches it; ${at(one.beside)} is ${below} below${over}.`, ko: `뾰족함: ${at(one.best)}에서만 이 점수가 나옵니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` }) :

@@ -182,6 +182,11 @@ def test_the_view_of_a_sweep_lists_the_runs_that_it_reused(tracked):
     for words in ("top_k=1,3", "top_k=2,3", "top_k=1,3"):
         found = harness("sweep", *TOY, words, "format=json").json
         experiment = client.get_experiment_by_name("e")
+        ranked = client.search_runs(
+            [experiment.experiment_id], json.loads(experiment.tags["mlflow.sharedViewState.runs"])["searchFilter"]
+        )
+        assert ranked
+        assert {run.data.tags["harness.verb"] for run in ranked} == {"run"}  # the sweep itself ranks nowhere
         view = json.loads(experiment.tags[f"mlflow.sharedViewState.sweep-{found['sweep_id']}"])
         listed = client.search_runs([experiment.experiment_id], view["searchFilter"])
         tag = f"sweep.{found['sweep_id']}"
