@@ -17,6 +17,7 @@ from harness.tracking.ranking import (
     differ,
     distinct,
     rank,
+    repeated,
     require_labels,
     score_of,
 )
@@ -73,10 +74,13 @@ class Chosen:
 def chosen(tracker: Tracker, asked: Asked) -> Chosen:
     """The runs that are asked for. BadInput if they do not compare, and if there are fewer than two."""
     found = _of_experiment(tracker, asked) if asked.runs is None else _named(tracker, asked)
-    notes = list(found.notes)
     once = distinct(found.runs)
-    if repeated := len(found.runs) - len(once):
-        notes.append(f"{counted(repeated, 'run')} more of the same configurations: each stands here once.")
+    notes = [*found.notes, *repeated(once)]
+    if len(once) == 1 and asked.runs is not None and len(asked.runs) > 1:
+        raise BadInput(
+            f"{_place(asked)} are the same: they return the same documents for every query, or repeat one "
+            "configuration. Name runs that differ."
+        )
     if len(once) < 2:
         raise BadInput(
             f"{_place(asked)} {'has' if asked.runs is None else 'name'} {counted(len(once), 'different finished run')} "

@@ -14,6 +14,7 @@ from harness.board.varied import Key
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.factorial import Effects, effects
 from harness.evaluation.importance import Importance, Share, importance
+from harness.evaluation.measures import grows_with
 from harness.reports.markup import finite
 
 LEAST_QUERIES = 10  # for shares
@@ -48,7 +49,7 @@ class KeyMatters:
     """What a key does to the score.
 
     alone: its share of the variance by itself; total: with all pairs that it is in. Both are None, with a reason, where
-    these runs do not show them; the reasons are in `matters.REASONS`.
+    these runs do not show them: "only" where no other key varies, or one of `matters.REASONS`.
     """
 
     key: Key
@@ -59,9 +60,12 @@ class KeyMatters:
     plateau: Plateau | None
 
     @property
-    def doubtful(self) -> bool:
-        """Whether the key may have no effect: the interval of its share, with pairs, begins at 0."""
-        return self.total is not None and self.total.low == 0
+    def tells(self) -> bool:
+        """Whether the key surely moves the score: by its share; if it alone varies, by the intervals of its values."""
+        if self.total is not None:
+            return self.total.low > 0
+        worst = min(self.levels, key=lambda level: level.mean)
+        return self.reason == "only" and self.best.low > worst.high
 
     @property
     def best(self) -> Level:
@@ -130,16 +134,16 @@ class Group:
         }
 
 
-def compare(having: np.ndarray, keys: Sequence[Key], axes: Sequence[Key], values: np.ndarray) -> Group:
+def compare(metric: str, having: np.ndarray, keys: Sequence[Key], axes: Sequence[Key], values: np.ndarray) -> Group:
     """having: bool [R], the runs that have just these keys. keys: as they are compared. axes: all, as they are.
 
-    values: float64 [R, Q], the best run first, all finite.
+    values: float64 [R, Q] of the metric, the best run first, all finite.
     """
     own = values[having]
     found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
     shares = importance(found) if found and len(keys) > 1 and own.shape[1] >= LEAST_QUERIES else None
     near = [axis.among(having) for axis in axes]
-    described = [_described(place, key, near, own, found, shares) for place, key in enumerate(keys)]
+    described = [_described(place, key, near, own, found, shares, metric) for place, key in enumerate(keys)]
     ordered = tuple(sorted(described, key=lambda one: -one.alone.value if one.alone else math.inf))
     if shares is None or found is None:
         return Group(int(having.sum()), ordered)
@@ -156,7 +160,13 @@ def compare(having: np.ndarray, keys: Sequence[Key], axes: Sequence[Key], values
 
 
 def _described(
-    place: int, key: Key, axes: Sequence[Key], values: np.ndarray, found: Effects | None, shares: Importance | None
+    place: int,
+    key: Key,
+    axes: Sequence[Key],
+    values: np.ndarray,
+    found: Effects | None,
+    shares: Importance | None,
+    metric: str,
 ) -> KeyMatters:
     """One key, whose number in `found` and `shares` is `place`. axes, values: of the runs that have it."""
     alone = shares.alone.get(place) if shares else None
@@ -169,12 +179,12 @@ def _described(
         total=shares.total[place] if known and shares else None,
         reason="" if known else _reason(place, values.shape[1], found, shares),
         levels=_levels(own, values, averages),
-        plateau=plateau(own, axes, values, averages),
+        plateau=plateau(own, axes, values, averages, grows_with(metric, key.name)),
     )
 
 
 def _reason(place: int, queries: int, found: Effects | None, shares: Importance | None) -> str:
-    """Why a key has no share: one of `matters.REASONS`."""
+    """Why a key has no share, as in `KeyMatters`."""
     if queries < LEAST_QUERIES:
         return "queries"
     if found is None:

@@ -146,7 +146,8 @@ def _rows(runs: BoardRuns, values: np.ndarray, p: np.ndarray, corrected: np.ndar
     apart = runs.select_on == "public"
     public = _parts(values) if apart else [None] * len(logged)
     private = _parts(runs.values[:, ~runs.public]) if apart else [None] * len(logged)
-    changed = [{}, *changes([run.params for run in logged])]
+    following = iter([{}, *changes([run.params for run in logged if run.has_settings])])
+    changed = [next(following) if run.has_settings else {} for run in logged]
     return tuple(
         Row(
             run=place,

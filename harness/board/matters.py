@@ -13,18 +13,20 @@ from harness.board.compared import Group, KeyMatters, compare
 from harness.board.runs import BoardRuns
 from harness.board.varied import Key, comparable, groups, varied
 from harness.config.text import counted
+from harness.data.files import some
 from harness.reports.markup import finite
 from harness.reports.sections import Section
+from harness.tracking.tracker import LoggedRun
 
 MOST_MAPPED = 10  # keys that have heat maps, those that matter most
 MOST_CELLS = 1000  # of a heat map
+SHOWN = 5  # keys on a terminal
 
-# Why a key has no importance, by what a page calls it
+# Why the share of a key is not known, by what a page calls it
 REASONS = {
-    "only": "it is the only key that varies there, so that all of the variance is its own",
     "runs": "there are too few runs for so many keys",
     "queries": "too few queries have a value in every run",
-    "mixed": "these runs cannot tell its effect from that of other keys",
+    "mixed": "these runs cannot tell such effects from those of other keys",
     "same": "all scores are the same",
 }
 
@@ -62,6 +64,7 @@ class Matters:
     def to_json(self) -> dict[str, Any]:
         return {
             "metric": self.metric,
+            "runs": self.runs,
             "queries": self.queries,
             "left_out": self.left_out,
             "groups": [one.to_json() for one in self.groups],
@@ -70,40 +73,59 @@ class Matters:
         }
 
     def section(self) -> Section:
-        """For a terminal: a row for each key, and sentences on shapes and on what limits the numbers."""
-        header = ["key", "values", "share", "95 % interval", "with pairs", "best value", "its mean"]
-        rows = [_row(one) for group in self.groups for one in group.keys]
-        return Section("What matters", self._lines(), header, rows)
+        """For a terminal: the keys that surely matter, with their shapes, and one sentence for the others."""
+        keys = sorted((one for group in self.groups for one in group.keys if one.tells), key=_share, reverse=True)
+        header = ["key", "values", "share", "95 % interval", "with pairs", "best value", "adjusted mean"]
+        return Section("What matters", self._lines(keys[:SHOWN]), header, [_row(one) for one in keys[:SHOWN]])
 
-    def _lines(self) -> list[str]:
-        lines = [f"Shares of the variance of {self.metric} over the values tried; intervals are over the queries."]
-        lines += [line for group in self.groups for line in _group_lines(group, self.runs)]
+    def _lines(self, shown: Sequence[KeyMatters]) -> list[str]:
+        lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
+        if shown:
+            about = (
+                f"Shares of the variance of {self.metric} over the values tried; intervals are over the queries; means "
+                "are adjusted for the other keys."
+            )
+            lines = [about, *lines]
+        others = [one for group in self.groups for one in group.keys if one not in shown]
+        lines += [" ".join(_others(others))] if others else []
         if self.left_out:
             lines.append(f"Left out: {counted(self.left_out, 'query')} without a value in some run.")
-        return lines if any(one.alone for group in self.groups for one in group.keys) else lines[1:]
+        return lines
 
 
 def matters(runs: BoardRuns) -> Matters | None:
     """Which keys matter, by the queries that rank the runs; None if none varies, or no query has a value in every run.
 
-    Keys that only some runs have are compared among those. Values out of fold are values as any.
+    Keys that only some runs have are compared among those. Values out of fold are values as any. Scored files have no
+    settings and do not count. Runs with other settings that return the same do: they say that these change nothing.
     """
-    axes = varied([one.run.params for one in runs.runs])
+    rows, made = _configurations(runs)
+    axes = varied([one.params for one in made])
     chosen = runs.public if runs.select_on == "public" else np.ones(len(runs.query_ids), bool)
-    known = chosen & ~np.isnan(runs.values).any(axis=0)
+    known = chosen & ~np.isnan(runs.values[rows]).any(axis=0)
     if not axes or not known.any():
         return None
-    values = runs.values[:, known]
-    found = [compare(having, keys, axes, values) for having, keys in groups(comparable(axes))]
+    values = runs.values[rows][:, known]
+    found = [compare(runs.metric, having, keys, axes, values) for having, keys in groups(comparable(axes))]
     return Matters(
         metric=runs.metric,
-        runs=len(runs.runs),
+        runs=len(made),
         queries=int(known.sum()),
         left_out=int((chosen & ~known).sum()),
         groups=tuple(found),
         axes=tuple(axes),
         maps=tuple(_maps([one.key for group in found for one in group.keys][:MOST_MAPPED], values)),
     )
+
+
+def _configurations(runs: BoardRuns) -> tuple[list[int], list[LoggedRun]]:
+    """(rows of values, the runs they are of): each configuration once, the best first."""
+    found: dict[str, tuple[int, LoggedRun]] = {}
+    for row, one in enumerate(runs.runs):
+        for run in (one.run, *one.also):
+            if run.has_settings:
+                found.setdefault(run.tags.get("trial_key", run.run_id), (row, run))
+    return [row for row, _ in found.values()], [run for _, run in found.values()]
 
 
 def _maps(keys: Sequence[Key], values: np.ndarray) -> list[Map]:
@@ -128,24 +150,39 @@ def _row(one: KeyMatters) -> list[str]:
     return [one.key.name, str(len(one.levels)), *shares, one.best.value, f"{one.best.mean:.4f}"]
 
 
-def _group_lines(group: Group, runs: int) -> list[str]:
-    """What limits the numbers of a group, and the shapes of its keys."""
-    names = ", ".join(one.key.name for one in group.keys)
+def _others(keys: Sequence[KeyMatters]) -> list[str]:
+    """What is said of the keys that are not shown."""
+    kinds: dict[str, list[str]] = {}
+    for one in keys:
+        why = f"Not known, since {REASONS[one.reason]}" if one.reason in REASONS else "No clear effect"
+        kinds.setdefault("Smaller shares" if one.tells else why, []).append(one.key.name)
+    return [f"{said}: {some(names, SHOWN)}." for said, names in kinds.items()]
+
+
+def _share(one: KeyMatters) -> float:
+    return one.alone.value if one.alone else 1.0
+
+
+def _group_lines(group: Group, runs: int, shown: Sequence[KeyMatters]) -> list[str]:
+    """What limits the numbers of the keys of a group that are shown, and their shapes."""
+    own = [one for one in group.keys if one in shown]
     lines = []
-    if group.runs < runs:
-        lines.append(f"Among the {counted(group.runs, 'run')} that have it: {names}.")
     if group.rest and not group.beyond_chance:
+        names = some([one.key.name for one in group.keys], SHOWN)
         lines.append(f"The scores of these runs differ no more than by chance: which of {names} matters is not known.")
-    if group.rest and not group.whole:
+    if own and group.runs < runs:
+        lines.append(f"Among the {counted(group.runs, 'run')} that have it: {', '.join(one.key.name for one in own)}.")
+    if own and group.rest and not group.whole:
         model = "keys and pairs of keys" if group.paired else "single keys"
-        lines.append(
-            f"Not every combination of the values of {names} was tried: a model of {model} stands for the others."
-        )
-    for reason, some in itertools.groupby((one for one in group.keys if one.reason), key=lambda one: one.reason):
-        lines.append(f"No share for {', '.join(one.key.name for one in some)}: {REASONS[reason]}.")
-    for one in group.keys:
+        lines.append(f"Not every combination of values was tried: a model of {model} stands for the others.")
+    for one in own:
         if one.key.also:
-            lines.append(f"{one.key.name} stands for {', '.join(one.key.also)} as well, which it decides.")
+            together = f"{', '.join([one.key.name, *one.key.also[:-1]])} and {one.key.also[-1]}"
+            lines.append(f"{together} were always changed together: their effects cannot be separated.")
+    names_shown = {one.key.name for one in own}
     for pair in group.strong:
-        lines.append(f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone.")
-    return lines + [one.plateau.sentence(one.key.name, doubtful=one.doubtful) for one in group.keys if one.plateau]
+        if {pair.first, pair.second} <= names_shown:
+            lines.append(
+                f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone."
+            )
+    return lines + [one.plateau.sentence(one.key.name) for one in own if one.plateau]

@@ -61,12 +61,13 @@ def document(board: Board) -> dict[str, Any]:
 
 def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
     """params: the settings in which the runs differ; null where a run has none. losses: kind -> number of queries."""
-    changed = changed_settings([one.run.params for one in runs.runs])
+    changed = changed_settings([one.run.params if one.run.has_settings else {} for one in runs.runs])
     return [
         {
             "id": one.run.run_id,
             "short": one.name,
             "name": one.run.name,
+            "also": one.twins,
             "value": finite(one.score.value),
             "low": finite(one.score.low),
             "high": finite(one.score.high),

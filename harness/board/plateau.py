@@ -7,7 +7,7 @@ the differences on the same queries (as `gates.calibration.plateau` says of thre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from harness.board.varied import Key
 from harness.gates.calibration import CLOSE
 
 LEAST = 3  # values that have a shape
+BEYOND = 1.96  # standard errors by which a value lies below the best one, beyond chance
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Plateau:
     along: "run": runs that differ from the best one in this key alone; "average": means over all other keys.
     values: as texts, ascending; means: of each. best, low, high: places of the best value and of the plateau's ends.
     below: how far each lies below the best; error: the standard error of that, 0 for the best itself.
+    grows: whether the measure grows with the key by construction.
     """
 
     along: Literal["run", "average"]
@@ -35,6 +37,12 @@ class Plateau:
     high: int
     below: tuple[float, ...]
     error: tuple[float, ...]
+    grows: bool = False
+
+    @property
+    def clear(self) -> bool:
+        """Whether some value lies below the best one beyond chance."""
+        return any(below > BEYOND * error + CLOSE for below, error in zip(self.below, self.error, strict=True))
 
     @property
     def shape(self) -> Literal["flat", "spike", "plateau"]:
@@ -44,10 +52,10 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """Whether the best value is the least or the greatest that was tried, and not in the middle of a flat."""
-        if self.shape == "flat" or 0 < self.best < len(self.values) - 1:
+        """Whether the best value is the least or the greatest that was tried, beyond chance and not by construction."""
+        if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
-        return "least" if self.best == 0 else "greatest"
+        return "least" if self.best == 0 else "" if self.grows else "greatest"
 
     @property
     def beside(self) -> int:
@@ -55,19 +63,19 @@ class Plateau:
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
-    def sentence(self, name: str, *, doubtful: bool = False) -> str:
-        """doubtful: whether the key may have no effect at all, so that the best run's value may be best by chance."""
+    def sentence(self, name: str) -> str:
         over = "" if self.along == "run" else ", on average over the other keys"
         first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
-        if self.shape == "flat":
-            return f"{name}: flat from {first} to {last}; all are within one standard error of {best}{over}."
+        if not self.clear:
+            where = over or ", all else as in the best run"
+            return f"{name}: {self.values[0]} to {self.values[-1]} differ no more than by chance{where}."
         gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
         reach = f"plateau from {first} to {last}, best at {best}"
         if self.shape == "spike":
             reach = f"spike, only {best} reaches it"
         beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
-        if doubtful:
-            beyond = " The key's share may be 0: this can be chance."
+        if self.grows and self.best == len(self.values) - 1:
+            beyond = " The measure grows with it by construction, so that this is no reason to go beyond."
         return f"{name}: {reach}; {gap}{over}.{beyond}"
 
     def to_json(self) -> dict[str, Any]:
@@ -75,6 +83,8 @@ class Plateau:
             "along": self.along,
             "shape": self.shape,
             "at_end": self.at_end,
+            "clear": self.clear,
+            "grows": self.grows,
             "values": self.values,
             "means": [round(one, 5) for one in self.means],
             "below": [round(one, 5) for one in self.below],
@@ -85,19 +95,26 @@ class Plateau:
         }
 
 
-def plateau(key: Key, keys: Sequence[Key], values: np.ndarray, averages: np.ndarray | None) -> Plateau | None:
+def plateau(
+    key: Key, keys: Sequence[Key], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
+) -> Plateau | None:
     """The shape around the best value of a key; None unless it is a number with three values or more to compare.
 
     key: as it is compared. keys: all that vary, as they are. values: float64 [R, Q], the best run first, all finite.
     averages: float64 [L, Q], the means of the key's values over the other keys; None where there are none.
+    grows: whether the measure grows with the key by construction.
     """
     if key.numbers is None or len(key.values) < LEAST:
         return None
     [raw] = [one for one in keys if one.name == key.name]
     line = _line(raw, [one for one in keys if one.name not in (key.name, *key.also)])
     if len(line) >= LEAST:
-        return _shape("run", [raw.values[raw.places[run]] for run in line], values[line])
-    return None if averages is None else _shape("average", key.values, averages)
+        found = _shape("run", [raw.values[raw.places[run]] for run in line], values[line])
+    elif averages is None:
+        return None
+    else:
+        found = _shape("average", key.values, averages)
+    return replace(found, grows=grows)
 
 
 def _line(key: Key, others: Sequence[Key]) -> list[int]:

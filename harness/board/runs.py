@@ -30,12 +30,19 @@ CLOSE = 1e-9  # values that differ by less are equal
 class BoardRun:
     """A finished run on a board.
 
-    name: short, unique on the board, such as "hybrid_light · auto". score: what ranks the run.
+    name: short, unique on the board, such as "hybrid_light · auto". score: what ranks the run. also: the runs that are
+    the same, for which it stands.
     """
 
     run: LoggedRun
     name: str
     score: Objective
+    also: tuple[LoggedRun, ...] = ()
+
+    @property
+    def twins(self) -> str:
+        """The same runs, as a row says them: `also first.csv, 7cd4c06a`; "" without any."""
+        return f"also {some(dict.fromkeys(one.called for one in self.also), 3)}" if self.also else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +83,8 @@ def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> Boa
     """The runs with their scores by query, which are read. folder: for downloads. BadInput as for `read`."""
     runs = [one.run for one in found.runs]
     scored = tables(tracker, runs, metric, folder)
-    placed = [BoardRun(one.run, name, one.score) for one, name in zip(found.runs, short_names(runs), strict=True)]
+    names = short_names(runs)
+    placed = [BoardRun(one.run, name, one.score, one.also) for one, name in zip(found.runs, names, strict=True)]
     return of_tables(metric, found.select_on, list(zip(placed, scored, strict=True)), found.notes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.config import manual
@@ -55,27 +55,48 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """A name for each run that people can say, such as `hybrid_light · auto`, unique among these runs.
 
-    It says the retriever and the gate, and of the other settings as many as it takes: of runs with the same name so
-    far, the one that splits them into the most parts. A file that was scored is called as its run is. Runs that differ
-    in nothing that can be said are told apart by the beginnings of their ids.
+    It says the retriever and the gate. Of runs that are alike so far it says the fewest other settings that tell them
+    apart, without the values that more than half of them have: of many runs with one weight and one with another, that
+    one says it. A file that was scored is called as its run is. Runs that differ in nothing that can be said are
+    told apart by the beginnings of their ids.
     """
-    changed = changed_settings([run.params for run in runs])
-    names = [" · ".join(run.params[key] for key in FIRST if key in run.params) or run.name for run in runs]
-    said = _said({key: values for key, values in changed.items() if key not in FIRST})
-    waiting = [(places, [*said]) for places in _alike(names, range(len(names)))]
-    while waiting:
-        places, keys = waiting.pop()
-        key = max(keys, key=lambda key: len({said[key][place] for place in places}), default=None)
-        if key is None:
+    made = [run.params if run.has_settings else {} for run in runs]
+    names = [
+        " · ".join(own[key] for key in FIRST if key in own) or run.name for own, run in zip(made, runs, strict=True)
+    ]
+    said = _said({key: values for key, values in changed_settings(made).items() if key not in FIRST})
+    for places in _alike(names, range(len(names))):
+        for key in _telling(said, places):
+            usual, count = Counter(said[key][place] for place in places).most_common(1)[0]
             for place in places:
-                names[place] += f" · {runs[place].short_id}"
-            continue
-        if len({said[key][place] for place in places}) > 1:
-            for place in places:
-                names[place] += f" · {said[key][place]}"
-        left = [other for other in keys if other != key]
-        waiting += [(alike, left) for alike in _alike(names, places)]
+                if said[key][place] != usual or 2 * count <= len(places):
+                    names[place] += f" · {said[key][place]}"
+    for places in _alike(names, range(len(names))):
+        for place in places:
+            names[place] += f" · {runs[place].short_id}"
     return names
+
+
+def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
+    """The fewest keys that tell these runs apart as well as all do, that which splits them most first."""
+    found: list[str] = []
+
+    def parts(keys: Sequence[str]) -> int:
+        return len({tuple(said[key][place] for key in keys) for place in places})
+
+    while parts(found) < parts([*said]):
+        found.append(max(said, key=lambda key: parts([*found, key])))
+    for key in [*found]:
+        if parts(rest := [one for one in found if one != key]) == parts(found):
+            found = rest
+    return found
+
+
+def overrides_in_words(overrides: Sequence[str]) -> str:
+    """The overrides of a trial as short as its name is: `hybrid_light · auto · dense 0.5`; "" without any."""
+    pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
+    called = _called([key for key, _ in pairs])
+    return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
 
 
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
@@ -87,18 +108,21 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said.
-
-    A key is called by its last part, or by its last two where another key ends alike; a choice by its value alone.
-    """
-    ends = Counter(key.rpartition(".")[2] for key in changed)
-    found = {}
+    """Key -> how the name of each run says its value: `top 2`, `kiwi`. Without values that are too long to be said."""
+    called, found = _called(changed), {}
     for key, values in changed.items():
-        parts = key.split(".")
-        called = SAID.get(key) or ".".join(parts[-1:] if ends[parts[-1]] == 1 else parts[-2:])
         if all(len(value or "") <= LONGEST for value in values):
-            found[key] = [f"{'' if key in GROUPS and value else f'{called} '}{value or 'none'}" for value in values]
+            found[key] = [
+                f"{'' if key in GROUPS and value else f'{called[key]} '}{value or 'none'}" for value in values
+            ]
     return found
+
+
+def _called(keys: Collection[str]) -> dict[str, str]:
+    """Key -> how it is called: by its last part, or by its last two where another of the keys ends alike."""
+    ends = Counter(key.rpartition(".")[2] for key in keys)
+    parts = {key: key.split(".") for key in keys}
+    return {key: SAID.get(key) or ".".join(one[-1:] if ends[one[-1]] == 1 else one[-2:]) for key, one in parts.items()}
 
 
 def _brought(params: Sequence[Params]) -> list[dict[str, str]]:

@@ -56,7 +56,7 @@ def advise_run(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     notes = [*read.notes, *([f"{WITHHELD} {shlex.join(withheld)}"] if withheld else [])]
     evidence = read.situation.evidence
     limits, stand = ceilings(evidence, read.others.best), places(evidence)
-    if near := others.untold(evidence, read.others):
+    if near := others.untold(read.run, evidence, read.others):
         metric = needed_metric(evidence.measure.name, read.run, near.run)
         labels = place.command("power", f"runs=[{read.run.short_id},{near.run.short_id}]", metric=metric)
     document = {

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from harness.board import expected, page, runs
 from harness.board.board import Board, assembled
 from harness.board.choice import Asked
@@ -81,7 +83,13 @@ def _document(one: Board) -> dict[str, Any]:
     runs, found = one.runs, one.leaderboard.to_json()
     ids = [run.run.run_id for run in runs.runs]
     rows = [
-        {"run_id": run_id, "short_name": run.name, "name": run.run.name, "objective": run.score.to_json()}
+        {
+            "run_id": run_id,
+            "short_name": run.name,
+            "name": run.run.name,
+            "objective": run.score.to_json(),
+            "also": [other.run_id for other in run.also],
+        }
         | {key: value for key, value in row.items() if key != "run"}
         for run_id, run, row in zip(ids, runs.runs, found["rows"], strict=True)
     ]
@@ -131,7 +139,7 @@ def _table(one: Board, title: str, rows: Sequence[Row]) -> Section:
         "ms/query": lambda row: _short(row.ms),
         "index MB": lambda row: _short(row.index_mb),
         "id": lambda row: runs[row.run].run.short_id,
-        "run": lambda row: runs[row.run].name,
+        "run": lambda row: ", ".join(filter(None, (runs[row.run].name, runs[row.run].twins))),
     }
     said = {name: of for name, of in columns.items() if any(of(row) != ABSENT for row in every)}
     left = len(rows) - SHOWN
@@ -210,12 +218,11 @@ def _short(value: float | None) -> str:
 
 
 def _next(one: Board, place: Place) -> list[str]:
-    """To compare the best two that differ, and to submit the one to take."""
-    runs, taken = one.runs.runs, one.leaderboard.pick
-    other = taken.instead if taken.instead is not None else next(n for n in range(len(runs)) if n != taken.run)
-    pair = [runs[n].run for n in (taken.run, other)]
-    ids = [run.short_id for run in pair]
-    return [
-        place.command("compare", f"runs=[{','.join(ids)}]", metric=needed_metric(one.runs.metric, *pair)),
-        place.command("export", f"run={ids[0]}"),
-    ]
+    """To compare the one to take with the best that differs from it on any query, and to submit it."""
+    runs, taken = one.runs, one.leaderboard.pick
+    gaps = np.nan_to_num(runs.values - runs.values[taken.run]).any(axis=1)
+    others = [n for n in (taken.instead, *range(len(gaps))) if n is not None and gaps[n]]
+    pair = [runs.runs[n].run for n in (taken.run, *others[:1])]
+    words = f"runs=[{','.join(run.short_id for run in pair)}]"
+    compared = [place.command("compare", words, metric=needed_metric(runs.metric, *pair))] if others else []
+    return [*compared, place.command("export", f"run={pair[0].short_id}")]

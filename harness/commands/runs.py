@@ -20,7 +20,7 @@ from harness.reports.markup import interval, number
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.tracking.mlflow_client import redacted
-from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares
+from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
 from retrievers.base import BadInput, did_you_mean
@@ -120,15 +120,22 @@ class Group:
         scored = [*value, *(["kind"] if several else [])] if self.measure else []
         header = [*scored, *([] if ended else ["status"]), "what differs", "age", "run"]
         cells = []
-        for row, differs in zip(self.rows[:top], self.differs, strict=False):
+        for place, (row, differs) in enumerate(zip(self.rows[:top], self.differs, strict=False)):
             one = row.objective
+            twin = next((above.shown for above in self.rows[:place] if self._is_twin(row, above)), None)
             score = [*_value_cells(one, estimated), *([one.kind] if several else [])] if one else []
             status = [] if ended else [row.run.status]
-            cells.append([*score, *status, _in_words(row, differs), _age(row.run.began), row.run.short_id])
+            said = _in_words(row, differs) + (f" (returns the same as {twin.short_id})" if twin else "")
+            cells.append([*score, *status, said, _age(row.run.began), row.run.short_id])
         left_out = len(self.rows) - top
         lines = [self.expected.sentence] if self.expected else []
         lines += [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
         return Section(title, lines, header, cells)
+
+    @staticmethod
+    def _is_twin(row: Row, above: Row) -> bool:
+        """Whether two rows show different runs that are the same."""
+        return row.shown.run_id != above.shown.run_id and is_same(row.shown, above.shown)
 
     def to_json(self, top: int) -> dict[str, Any]:
         rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
@@ -272,12 +279,10 @@ def _next(groups: Sequence[Group], place: Place) -> list[str]:
     sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
     said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []
     if groups and groups[0].measure:
-        different: dict[str, str] = {}  # trial key -> id; a repeated run tells nothing
-        for run in (row.shown for row in groups[0].rows):
-            different.setdefault(run.tags.get("trial_key", run.run_id), run.short_id)
-        best = list(different.values())[:2]
-        runs = f"runs=[{','.join(best)}]"
-        said += [place.command("compare", runs)] if len(best) > 1 else []
+        best, *others = (row.shown for row in groups[0].rows)
+        other = next((one for one in others if not is_same(best, one)), None)
+        if other:
+            said.append(place.command("compare", f"runs=[{best.short_id},{other.short_id}]"))
     return said
 
 

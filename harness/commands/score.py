@@ -19,6 +19,7 @@ from harness.reports.run_note import RunScores
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording
 from harness.tracking.ranking import leader
+from harness.tracking.retrieval_run import LISTS
 from harness.tracking.run_files import FileScores
 from harness.tracking.task_run import inputs, params, save_view, stored, tags, write
 from harness.tracking.tracker import NOTE, RunRecord, as_note
@@ -142,6 +143,7 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
     if live.run_id and not record.unsent:
         tracker.count_private_view(config["experiment_name"])
         best = leader(tracker, record, live.run_id)
+    same = best and best.tags.get(LISTS) == record.tags[LISTS]
     content = scores.to_json()
     document: dict[str, Any] = {
         "run_id": live.run_id,
@@ -159,14 +161,16 @@ def score_file(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]
         for name, ids in (("Missing", scores.missing), ("Duplicates in", list(scores.duplicates))):
             if ids:
                 console.print(f"{name}: {', '.join(ids[:20])}{' …' if len(ids) > 20 else ''}")
-        if objective and best and best.objective:
+        if best and same:
+            console.print(f"The same lists as run {best.named}: on a board, both are one row.")
+        elif objective and best and best.objective:
             console.print(terminal.standing(objective, best.objective, best.short_id))
         console.print(f"Files: {live.folder}")
         if live.run_id:
             console.print(f"Run {short_id(live.run_id)} of experiment {config['experiment_name']!r}. Next:")
             place = Place.of(config, invocation)
             console.print(f"  {place.command('ui')}")
-            if best:
+            if best and not same:
                 runs = f"runs=[{best.short_id},{short_id(live.run_id)}]"
                 console.print(f"  {place.command('compare', runs)}")
 

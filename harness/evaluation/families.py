@@ -28,10 +28,13 @@ class Family(Enum):
 
 _Function = TypeVar("_Function", bound=Callable)
 MEASURES: dict[str, tuple[Family, Callable]] = {}
+GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which it grows by construction
 
 
-def measure(family: Family) -> Callable[[_Function], _Function]:
+def measure(family: Family, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
     """Register a function under its name (without the trailing underscore of `map_`).
+
+    grows_with: keys whose greater values can only raise the measure, so that its best value says nothing of them.
 
     Its signature is that of the family. Its docstring gives the formula, the range, the empty case, the source
     and an example.
@@ -39,6 +42,7 @@ def measure(family: Family) -> Callable[[_Function], _Function]:
 
     def register(function: _Function) -> _Function:
         MEASURES[function.__name__.rstrip("_")] = (family, function)
+        GROWS[function.__name__.rstrip("_")] = grows_with
         return function
 
     return register

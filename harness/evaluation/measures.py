@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.data.span_labels import SpanQrels
 from harness.evaluation import ranking_measures  # noqa: F401 (registers its measures, which come first)
-from harness.evaluation.families import MEASURES, Family
+from harness.evaluation.families import GROWS, MEASURES, Family
 from harness.evaluation.hole_measures import CONDENSED, OF_HOLES, UPPER, WHOLE
 from harness.evaluation.judged import Judged
 from harness.evaluation.losses import SHOWN
@@ -86,6 +86,12 @@ def of_spans(name: str) -> bool:
     """Whether a measure counts characters of evidence. Such measures need labels made of evidence, and compare between
     documents that were cut from the same texts in different ways; all others count documents."""
     return name.partition("@")[0] in OF_SPANS
+
+
+def grows_with(name: str, key: str) -> bool:
+    """Whether a measure grows by construction with the value of a config key, as `span_recall` with the size of chunks:
+    that its best value is the greatest that was tried is then no reason to go beyond it."""
+    return key in GROWS.get(name.partition("@")[0], ())
 
 
 def of_holes(name: str) -> bool:

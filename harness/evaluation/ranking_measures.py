@@ -15,7 +15,7 @@ from harness.evaluation.judged import Judged, at
 # Standard measures: the mean is over the queries that need retrieval ------------------------------
 
 
-@measure(Family.STANDARD)
+@measure(Family.STANDARD, grows_with=("top_k", "depth"))
 def hit(judged: Judged, k: int | None = None) -> np.ndarray:
     """1 if any of the first k is a hit, else 0 (hit rate; trec_eval `success`). Empty list: 0.
 
@@ -24,7 +24,7 @@ def hit(judged: Judged, k: int | None = None) -> np.ndarray:
     return standard(judged, np.minimum(at(judged.hits, k), 1.0))
 
 
-@measure(Family.STANDARD)
+@measure(Family.STANDARD, grows_with=("top_k", "depth"))
 def recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / relevant documents, in [0, 1] (trec_eval `recall`). Empty list: 0.
 
@@ -105,7 +105,7 @@ def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
 # Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
 
 
-@measure(Family.STANDARD)
+@measure(Family.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 

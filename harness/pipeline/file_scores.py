@@ -14,7 +14,7 @@ from harness.data.source import Source, Streamed
 from harness.evaluation.measures import requested
 from harness.evaluation.scores import UNKNOWN, Scores, ShownLists, score
 from harness.evaluation.split import Split
-from retrievers.base import BadInput, Predictions, Qrels
+from retrievers.base import BadInput, Predictions, Qrels, Ranking
 
 
 def file_scores(config: Mapping[str, Any], predictions: Predictions) -> tuple[Scores, Qrels]:
@@ -69,9 +69,10 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
     return unknown
 
 
-def lists_digest(predictions: Predictions) -> str:
-    """sha256 of the queries and documents of the predictions, in the file's order; scores do not enter."""
-    return digest([predictions.query_ids, predictions.doc_ids, predictions.docs.tolist()])
+def lists_digest(lists: Predictions | Ranking) -> str:
+    """sha256 of the documents of each query, best first, whatever the order of the queries; scores do not enter."""
+    rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
+    return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
 
 
 def labels_alone(source: Mapping[str, Any]) -> bool:

@@ -56,7 +56,7 @@ def best(
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()
-    for one in distinct(rank(tracker, wanted).runs):
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # they may differ before the gate
         if len(found) == top:
             break
         if why := _unfit(one.run, dataset):

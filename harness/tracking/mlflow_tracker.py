@@ -56,6 +56,7 @@ BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
 NAMED = 10  # runs in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
+RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # whose runs rank nowhere
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
@@ -386,7 +387,7 @@ class MlflowTracker:
                     "mlflow.experimentKind": "custom_model_development"
                 }  # shows the pages for runs, not those for prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
-                tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, ascending=False))
+                tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, RANKED, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
                 return self._experiments.setdefault(name, created)
             except MlflowException:  # another process has just made it

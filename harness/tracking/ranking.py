@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.config.text import counted
@@ -12,8 +12,18 @@ from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.tracking.logged_run import in_full, recommended
 from harness.tracking.mlflow_client import redacted
-from harness.tracking.retrieval_run import SCORED_IDS
-from harness.tracking.tracker import NO_RUNS, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker, member_tag, refusal
+from harness.tracking.retrieval_run import LISTS, SCORED_IDS
+from harness.tracking.tracker import (
+    LESS_IS_BETTER,
+    NO_RUNS,
+    OBJECTIVE,
+    RETRIEVAL,
+    LoggedRun,
+    RunRecord,
+    Tracker,
+    member_tag,
+    refusal,
+)
 from retrievers.base import BadInput, did_you_mean
 
 SCORED = ("run", "score")  # commands whose runs have scores of their own; a trial of a sweep is a run, too
@@ -47,10 +57,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RankedRun:
-    """A finished run, and the score that ranks it."""
+    """A finished run, and the score that ranks it. also: the runs for which it stands, as `distinct` finds them."""
 
     run: LoggedRun
     score: Objective
+    also: tuple[LoggedRun, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,17 +127,48 @@ def rank(tracker: Tracker, wanted: Wanted) -> Ranking:
     return Ranking(select_on, sorted(ranked, key=lambda one: -one.score.value))
 
 
-def distinct(ranked: Sequence[RankedRun]) -> list[RankedRun]:
-    """Of runs with the same configuration and data, the first."""
-    first: dict[str, RankedRun] = {}
-    for one in ranked:
-        first.setdefault(one.run.tags.get("trial_key", one.run.run_id), one)
-    return list(first.values())
+def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:
+    """One for all runs that are the same, the best first: a run rather than a scored file, else the earliest.
+
+    by_lists: whether runs of different configurations are the same if they return the same documents. Those that are
+    ranked by their time never are.
+    """
+    groups: dict[tuple[str | None, ...], list[RankedRun]] = {}
+    for one in sorted(ranked, key=lambda one: (one.run.tags.get("harness.verb") != "run", one.run.began)):
+        timed = one.score.name.startswith(LESS_IS_BETTER)
+        names = identities(one.run, by_lists and not timed)
+        group = next((groups[name] for name in names if name in groups), [])
+        group.append(one)
+        groups |= dict.fromkeys(names, group)
+    once = {id(group): group for group in groups.values()}.values()
+    kept = [replace(first, also=tuple(other.run for other in others)) for first, *others in once]
+    return sorted(kept, key=lambda one: (-one.score.value, one.run.began))
+
+
+def repeated(ranked: Sequence[RankedRun]) -> list[str]:
+    """The note on the runs for which others stand, in a list; [] if there are none. ranked: as `distinct` has them."""
+    count = sum(len(one.also) for one in ranked)
+    why = "more with the configuration or the returned documents of another: they do not count again"
+    return [f"{counted(count, 'run')} {why}."] if count else []
+
+
+def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, ...]]:
+    """What a run shares with those that are the same: its trial key, and its lists with what they are scored by."""
+    tags = run.tags
+    found: list[tuple[str | None, ...]] = [(tags["trial_key"],)] if "trial_key" in tags else []
+    if by_lists and LISTS in tags:
+        found.append((tags[LISTS], tags.get("data.qrels"), tags.get(SCORED_IDS), tags.get("version.measures")))
+    return found or [(run.run_id,)]
+
+
+def is_same(one: LoggedRun, other: LoggedRun) -> bool:
+    """Whether two runs are the same for `distinct`, so that comparing them tells nothing."""
+    return not {*identities(one)}.isdisjoint(identities(other))
 
 
 def best(tracker: Tracker, wanted: Wanted) -> LoggedRun:
     """The best finished run, the earliest of equals; BadInput if there is none."""
-    return rank(tracker, wanted).runs[0].run
+    return distinct(rank(tracker, wanted).runs)[0].run
 
 
 def chosen(

@@ -25,6 +25,7 @@ from harness.evaluation.objective import Objective
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.pipeline import sharded, steps, timing
+from harness.pipeline.file_scores import lists_digest
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, foreseen_queries, moment
@@ -41,6 +42,7 @@ ELSEWHERE = ("outputs", "format", "store", "cluster", "tracking", "experiment_na
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
+LISTS = "lists.sha256"  # tag: of the documents of each query alone; equal for a run and for the file that it exports
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 CHECKED = "checked.queries"  # tag: how many queries people have checked, where labels come partly from a model
 # Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
@@ -326,6 +328,7 @@ def write_files(
     else:
         bare = json_text(_rows(outcome, dataset, contents=False))
     found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
+    found[LISTS] = lists_digest(outcome.final)
     rows = bare if light else json_text(_rows(outcome, dataset, contents=True))
     files = {"config.yaml": resolved(config.document), "predictions.jsonl": rows}
     if outcome.scores:

@@ -54,8 +54,12 @@ class FileScores:
             config["experiment_name"],
             config["run_name"] or path.name,
             params=retrieval_run.params(config, choices),
-            tags=provenance.provenance({"predictions": lists_digest(predictions), **labels})
-            | {"harness.verb": "score", retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids)},
+            tags=provenance.provenance(labels)
+            | {
+                "harness.verb": "score",
+                retrieval_run.LISTS: lists_digest(predictions),
+                retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids),
+            },
             inputs={
                 "qrels": Input(
                     name=choices["dataset"],
@@ -97,7 +101,7 @@ class FileRuns(NoTracker):
         """Score a file. config: of `harness score`. BadInput if it cannot be scored."""
         word = config["predictions"]
         scored = FileScores.of(config, choices)
-        run_id = digest([str(scored.path.absolute()), scored.record.tags["data.predictions"]])[:32]
+        run_id = digest([str(scored.path.absolute()), scored.record.tags[retrieval_run.LISTS]])[:32]
         (own := self.folder / run_id).mkdir(parents=True, exist_ok=True)
         scored.write(own)
         one = scored.record

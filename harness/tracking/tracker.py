@@ -173,6 +173,16 @@ class LoggedRun:
         return f"{self.short_id} ({self.name})"
 
     @property
+    def called(self) -> str:
+        """The run beside others: by its file if that was scored, else by its short id."""
+        return self.short_id if self.has_settings else self.name
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether its params are settings that made its results; those of a scored file only say how it was scored."""
+        return self.tags.get("harness.verb") != "score"
+
+    @property
     def objective(self) -> Objective | None:
         """What ranks the run, as it logged it; None if it has none. 0.2 logged the measure's name alone, as a tag."""
         name, kind, value = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind"), OBJECTIVE

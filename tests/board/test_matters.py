@@ -40,7 +40,7 @@ def test_a_full_grid():
     assert group.beyond_chance
     assert [one.key.name for one in group.keys] == ["retriever", "gate", "top_k"]
     assert keys(found)["top_k"].alone.low == 0  # top_k has no effect
-    assert [one.doubtful for one in group.keys] == [False, False, True]
+    assert [one.tells for one in group.keys] == [True, True, False]
     assert sum(one.alone.value for one in group.keys) == pytest.approx(1, abs=0.1)
     for one in group.keys:  # in a full grid a value's mean is that of its runs
         for level in one.levels:
@@ -103,7 +103,9 @@ def test_two_runs_have_no_importance_but_means():
     [one] = keys(found).values()
     assert (one.alone, one.total, one.reason) == (None, None, "only")
     assert one.levels[0].mean > one.levels[1].mean
-    assert f"No share for gate: {REASONS['only']}." in found.section().lines
+    assert [row[0] for row in found.section().rows] == ["gate"]
+    alike = matters(board([{"gate": "none"}, {"gate": "auto"}], noisy([0.1, 0.1]))).section()
+    assert (alike.rows, alike.lines) == ([], ["No clear effect: gate."])
 
 
 def test_too_few_runs_for_so_many_keys():
@@ -119,7 +121,32 @@ def test_keys_that_are_not_told_apart():
     found = matters(board(rows, noisy([0.1 * int(one["a"]) + 0.02 * int(one["c"]) for one in rows])))
     assert {name: one.reason for name, one in keys(found).items()} == {"a": "mixed", "b": "mixed", "c": ""}
     assert keys(found)["a"].levels[3].mean - keys(found)["a"].levels[0].mean == pytest.approx(0.3, abs=0.05)
-    assert f"No share for a, b: {REASONS['mixed']}." in found.section().lines
+    assert f"Not known, since {REASONS['mixed']}: a, b." in " ".join(found.section().lines)
+
+
+def test_five_keys_are_shown_at_most_and_one_line_is_for_the_others():
+    names = "abcdefgh"  # a matters most, g and h not at all
+    rows = [dict(zip(names, format(number, "08b"), strict=True)) for number in range(256)]
+    weights = dict(zip(names, (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0, 0), strict=True))
+    shown = matters(board(rows, noisy([sum(weights[n] * int(one[n]) for n in names) for one in rows]))).section()
+    assert [row[0] for row in shown.rows] == [*"abcde"]
+    assert shown.lines[-1].startswith("Smaller shares: f")
+    assert "No clear effect: " in shown.lines[-1]
+
+
+def test_keys_that_change_together_are_said_so():
+    rows = [{"k1": k1, "b": b, "a": a} for k1, b in (("1", "2"), ("2", "3")) for a in "01"]
+    lines = matters(board(rows, noisy([0.1, 0.2, 0.5, 0.6]))).section().lines
+    assert "k1 and b were always changed together: their effects cannot be separated." in lines
+
+
+def test_what_grows_by_construction_is_no_reason_to_go_beyond():
+    rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
+    grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
+    [line] = [line for line in matters(grown).section().lines if line.startswith("dataset.chunk.size")]
+    assert line.endswith("The measure grows with it by construction, so that this is no reason to go beyond.")
+    plain = matters(replace(grown, metric="span_precision@3")).section().lines
+    assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 
 
 def test_few_queries_and_equal_scores_have_no_importance():
@@ -130,6 +157,21 @@ def test_few_queries_and_equal_scores_have_no_importance():
     one = keys(matters(board(rows, noisy([1, 2, 3, 4], queries=1))))["a"]
     assert one.reason == "queries"
     assert np.isnan(one.levels[0].low)
+
+
+def test_files_have_no_say_and_settings_that_change_nothing_have():
+    params = [{"retriever": "bm25", "retriever.bm25.k1": k1} for k1 in ("1", "2", "3")]
+    runs = board(params, noisy([0.5, 0.6, 0.7]))
+    best, *others = runs.runs
+    same = replace(best.run, run_id="same", params=best.run.params | {"retriever.bm25.k1": "4"})
+    scored = {"predictions": "first.csv", "retriever.bm25.k1": "9"}
+    file = replace(best.run, run_id="file", params=scored, tags={"harness.verb": "score"})
+    own = replace(runs, runs=(replace(best, also=(same, file)), *others))
+    [key] = keys(matters(own)).values()
+    assert [(level.value, level.runs) for level in key.levels] == [("1", 1), ("2", 1), ("3", 1), ("4", 1)]
+    assert key.levels[2].mean == pytest.approx(key.levels[3].mean)
+    alone = replace(runs, runs=tuple(replace(one, run=replace(file, run_id=one.run.run_id)) for one in runs.runs))
+    assert matters(alone) is None
 
 
 def test_nothing_to_compare():

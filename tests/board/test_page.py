@@ -45,3 +45,13 @@ def test_a_section_names_only_figures_that_were_drawn(board):
     [section] = document(board)["sections"]
     assert section["figures"] == ["shake_up"]
     assert document(board)["figures"] == {"shake_up": "iVBORw=="}
+
+
+def test_a_row_names_the_runs_for_which_it_stands(board):
+    best, other, *rest = board.runs.runs
+    file = dataclasses.replace(other.run, name="first.csv", tags={"harness.verb": "score"})
+    twins = dataclasses.replace(
+        board.runs, runs=(dataclasses.replace(best, also=(other.run, file, file)), other, *rest)
+    )
+    first, second, *_ = document(dataclasses.replace(board, runs=twins))["runs"]
+    assert (first["also"], second["also"]) == (f"also {other.run.short_id}, first.csv", "")

@@ -2,7 +2,10 @@
 
 import dataclasses
 
-from harness.board.settings import changed_settings, changes, short_names
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.board.settings import changed_settings, changes, overrides_in_words, short_names
 from harness.tracking.tracker import LoggedRun
 
 
@@ -57,6 +60,49 @@ def test_the_setting_that_splits_most_comes_first_and_choices_stand_alone():
     assert short_names(runs)[:2] == ["bm25 · none · k1 0.5 · kiwi", "bm25 · none · k1 0.9 · kiwi"]
     two = [run(0, retriever__a__k1="1", retriever__b__k1="1"), run(1, retriever__a__k1="2", retriever__b__k1="2")]
     assert short_names(two) == ["run 0", "run 1"]  # scored files have no retriever, and names of their own
+
+
+def test_a_name_says_what_differs_and_not_what_most_runs_have():
+    """One run has another weight; its neighbour in the ranking, and most others, have the usual one."""
+    weights = [("1", "0.5"), ("1", "1"), ("2", "1"), ("0.5", "1"), ("1", "2"), ("1", "3")]
+    runs = [
+        run(place, retriever="hybrid_light", gate="auto", fusion__weights__bm25=bm25, fusion__weights__dense=dense)
+        for place, (bm25, dense) in enumerate(weights)
+    ]
+    auto = "hybrid_light · auto"
+    assert short_names(runs) == [
+        f"{auto} · dense 0.5", f"{auto} · dense 1", f"{auto} · dense 1 · bm25 2", f"{auto} · dense 1 · bm25 0.5",
+        f"{auto} · dense 2", f"{auto} · dense 3",
+    ]  # fmt: skip
+    usual = [run(9 + place, retriever="hybrid_light", gate="auto", fusion__weights__bm25="1",
+                 fusion__weights__dense=f"{place + 4}") for place in range(2)]  # fmt: skip
+    assert short_names([*runs, *usual])[0] == f"{auto} · dense 0.5"
+
+
+@given(st.lists(st.tuples(*[st.sampled_from("abc")] * 3), min_size=2, max_size=8))
+def test_names_are_never_equal(values):
+    runs = [run(place, retriever="bm25", x=x, y=y, z=z) for place, (x, y, z) in enumerate(values)]
+    runs = [dataclasses.replace(one, run_id=f"{place:08x}") for place, one in enumerate(runs)]
+    assert len(set(short_names(runs))) == len(runs)
+
+
+def test_overrides_of_a_trial_in_words():
+    words = [
+        "retriever=hybrid_light",
+        "gate=auto",
+        "fusion.weights.dense=0.5",
+        "retriever.bm25.k1=1",
+        "retriever.b.k1=2",
+    ]
+    assert overrides_in_words(words) == "hybrid_light · auto · dense 0.5 · bm25.k1 1 · b.k1 2"
+    assert overrides_in_words(["top_k=3", "+x='a b'"]) == "top 3 · x a b"
+    assert overrides_in_words([]) == ""
+
+
+def test_a_scored_file_is_called_by_its_name():
+    file = dataclasses.replace(run(1, predictions="first.csv", top_k="3"), tags={"harness.verb": "score"})
+    named = short_names([run(0, retriever="bm25", gate="none", top_k="2"), file, dataclasses.replace(file, run_id="x")])
+    assert named == ["bm25 · none", "run 1 · 00000000", "run 1 · x"]
 
 
 def test_what_nothing_says_is_told_apart_by_ids():

@@ -34,7 +34,9 @@ def test_the_board_of_an_experiment(harness, runs, tmp_path):
     assert [(row["run_id"], row["short_name"]) for row in found["rows"]] == [
         (better, "bm25 · none"), (worse, "bm25 · score")
     ]  # fmt: skip
-    assert found["notes"] == ["1 run more of the same configurations: each stands here once."]
+    assert found["notes"] == [
+        "1 run more with the configuration or the returned documents of another: they do not count again."
+    ]
     assert (found["metric"], found["queries"], found["select_on"]) == ("modified_map@3", 3, "all")
     first, second = found["rows"]
     assert (first["group"], second["group"], second["p"], second["p_holm"]) == ("best", "same", 0.5, 0.5)
@@ -92,11 +94,39 @@ def test_losses_are_those_of_the_measure(harness, runs, tmp_path):
     assert pages["hit@3"][worse] == pages["modified_map@3"][worse] == {"wrongly_withheld": 2}
 
 
+def test_what_returns_the_same_is_one_row(harness, runs, toy):
+    """The file that a run exports, scored twice, and a run with other settings and equal lists."""
+    worse, better = runs
+    harness("export", f"run={better}", "experiment_name=e", "submission=first.csv")
+    score = ("score", "predictions=first.csv", *RUN[1:3], "experiment_name=e")
+    said = harness(*score).out
+    assert f"The same lists as run {better[:8]}" in said
+    assert "harness compare" not in said
+    harness(*score)
+    twin = harness(*RUN, "top_k=2").json["run_id"]
+    found = harness(*BOARD).json
+    assert [row["run_id"] for row in found["rows"]] == [better, worse]
+    assert len(found["rows"][0]["also"]) == 3
+    shown = harness("board", "experiment_name=e").out
+    assert " ".join(shown.split()).count(f"bm25 · none, also {twin[:8]}, first.csv") == 1
+    assert f"runs=[{better[:8]},{worse[:8]}]'" in shown  # and not with a twin
+    assert "predictions" not in shown.partition("What matters")[2].partition("Notes")[0]
+    listed = harness("runs", "experiment_name=e").out
+    assert f"runs=[{better[:8]},{worse[:8]}]'" in listed
+    assert " ".join(listed.split()).count("returns the same as") == 3
+    compared = harness("compare", "experiment_name=e", "top=3", "format=json").json
+    assert len(compared["runs"]) == 2
+    done = harness("power", "experiment_name=e", f"runs=[{better},{twin}]")
+    assert (done.code, "they return the same documents for every query" in done.err) == (2, True)
+
+
 def test_a_sweep_stands_for_its_trials(harness, toy):
-    sweep = harness("sweep", *RUN[1:], "top_k=1,2", "gate=none").json
+    sweep = harness("sweep", *RUN[1:], "top_k=1,2", "gate=none,score", "gate.threshold=99").json
     harness(*RUN, "top_k=3")
     found = harness(*BOARD, f"runs=[{sweep['run_id']}]").json
-    assert {row["run_id"] for row in found["rows"]} == {row["run_id"] for row in sweep["top"]}
+    assert {run_id for row in found["rows"] for run_id in (row["run_id"], *row["also"])} == {
+        row["run_id"] for row in sweep["top"]
+    }
     assert all(row["mb"] > 0 for row in found["rows"])
     # Equal scores: the quickest or the first, and it says so.
     assert "score" in found["recommended"]["reason"]
@@ -150,7 +180,7 @@ def test_what_is_no_board(harness, one_run, tmp_path):
     assert (done.code, "was deleted" in done.err) == (2, True)
     for file in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"):
         file.unlink()
-    harness(*RUN, "gate=score", "gate.threshold=1")
+    harness(*RUN, "gate=score", "gate.threshold=99")
     done = harness("board", "experiment_name=e")
     assert done.code == 2
     assert re.search(r"scores\.csv of run .* is gone \(FileNotFoundError\)", done.err)

@@ -1,11 +1,22 @@
 """Which run is the best: by its own objective, or by another measure of the same kind."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from harness.evaluation.objective import Objective
-from harness.tracking.ranking import Wanted, best, chosen, leader, needed_metric, rank, settled
+from harness.tracking.ranking import (
+    Wanted,
+    best,
+    chosen,
+    distinct,
+    is_same,
+    leader,
+    needed_metric,
+    rank,
+    settled,
+)
 from harness.tracking.tracker import LoggedRun, NoFile, NoTracker, RunRecord, measured, objective_metrics
 from retrievers.base import BadInput
 
@@ -117,6 +128,45 @@ def test_files_are_ranked_with_runs_but_tasks_apart():
 
 def test_of_equals_the_earliest():
     assert first(logged("a", all=0.9, oof=0.5), logged("b", all=0.5), logged("c", all=0.7, oof=0.5)) == "a"
+
+
+def twin(run, key, lists="l", began=0, **tags):
+    own = {"trial_key": key, "lists.sha256": lists, "data.qrels": "q"} | tags
+    kept = {name: value for name, value in own.items() if value is not None}
+    return replace(run, tags=run.tags | kept, began=began)
+
+
+def once(*runs, metric=METRIC, **more):
+    found = distinct(rank(Store(*runs), Wanted("e", metric)).runs, **more)
+    return [(one.run.run_id, [other.run_id for other in one.also]) for one in found]
+
+
+def test_runs_that_return_the_same_are_one_a_run_before_a_file():
+    file = twin(logged("file", verb="score", all=0.9), None, began=1)
+    own, other = twin(logged("own", all=0.9, oof=0.6), "a", began=2), twin(logged("other", all=0.7), "b", "m", began=3)
+    assert once(file, own, other) == [("other", []), ("own", ["file"])]  # by what the run scores out of fold
+    assert best(Store(file, own), Wanted("e", METRIC)).run_id == "own"
+    late = twin(logged("late", all=0.9), "c", began=4)
+    assert once(own, late) == [("own", ["late"])]
+    assert once(own, late, by_lists=False) == [("late", []), ("own", [])]
+    again = twin(logged("again", all=0.5), "a", "n", began=5)  # the configuration of `own`, with other lists
+    assert once(own, again, late) == [("own", ["late", "again"])]
+
+
+@pytest.mark.parametrize(
+    "tags", [{"lists": "m"}, {"lists": None}, {"data.qrels": "p"}, {"scored.sha256": "s"}, {"version.measures": "0"}]
+)
+def test_equal_lists_on_other_data_are_other_results(tags):
+    one, other = twin(logged("a", all=0.5), "a"), twin(logged("b", all=0.5), "b", began=1, **tags)
+    assert not is_same(one, other)
+    assert once(one, other) == [("a", []), ("b", [])]
+
+
+def test_times_tell_apart_what_returns_the_same():
+    name = "ms_per_query"
+    runs = [logged(run_id, objective=Objective(name, 2.0)) for run_id in "ab"]
+    found = once(twin(runs[0], "a"), twin(runs[1], "b", began=1), metric=name)
+    assert found == [("a", []), ("b", [])]
 
 
 def test_nothing_to_choose_from_is_said():

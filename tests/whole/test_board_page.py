@@ -110,6 +110,8 @@ def test_the_leaderboard_shows_who_is_not_told_apart_from_the_best(opened, board
     assert tab.locator(".pick h2").inner_text() == board.runs.runs[board.leaderboard.pick.run].name
     assert tab.locator(".pick p").first.inner_text() == board.leaderboard.pick.reason.en
     shown = [row.get_attribute("data-run") for row in tab.locator("tr.run").all()]
+    legend, first = (tab.locator(one).first.bounding_box() for one in ("#panel-leaderboard .keys", "tr.run"))
+    assert legend["y"] + legend["height"] <= first["y"]  # colours are explained before they are met
     tied = [str(row.run) for row in board.leaderboard.rows if row.tied]
     assert shown[: len(tied)] == tied
     assert len(shown) == len(board.runs.runs)

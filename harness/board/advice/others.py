@@ -15,8 +15,10 @@ from harness.board.advice.ideas import Beyond
 from harness.board.plateau import plateau
 from harness.board.varied import varied
 from harness.config.text import counted
+from harness.evaluation.measures import grows_with
 from harness.evaluation.score_table import read_table
 from harness.evaluation.significance import ALPHA, sign_flip_test
+from harness.tracking.ranking import is_same
 from harness.tracking.reading_ahead import Ahead
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import BadInput
@@ -83,12 +85,13 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 def edges(own: Mapping[str, str], evidence: Evidence, others: Others) -> list[Beyond]:
     """The numbers whose best value lies at the end of what was tried, with one step beyond it."""
-    whole = ~np.isnan(others.values).any(axis=1)
+    whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
     found = []
     for key in keys:
-        shape = plateau(key, keys, rows, None) if key.places[0] >= 0 and key.name not in KNOWN else None
+        grows = grows_with(evidence.measure.name, key.name)
+        shape = plateau(key, keys, rows, None, grows) if key.places[0] >= 0 and key.name not in KNOWN else None
         if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
             beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
             found.append(Beyond(key.name, _beyond(shape.values[shape.best], beside), shape.sentence(key.name)))
@@ -103,11 +106,11 @@ class Untold:
     p: float
 
 
-def untold(evidence: Evidence, others: Others) -> Untold | None:
+def untold(one: LoggedRun, evidence: Evidence, others: Others) -> Untold | None:
     """The best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)
-        if gaps.any():
+        if gaps.any() and not is_same(one, run):
             (p,), _ = sign_flip_test(gaps[None])
             return Untold(run, float(p)) if p > ALPHA else None
     return None

@@ -32,7 +32,7 @@ from harness.pipeline.stores import open_cache
 from harness.testset import scripts
 from harness.tracking import full_lists
 from harness.tracking.logged_run import load_unchanged, logged_config, recommended
-from harness.tracking.ranking import SCORED, Wanted, compares, rank, require_labels
+from harness.tracking.ranking import SCORED, Wanted, best, compares, require_labels
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import BadInput, Ranking
 from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, is_here
@@ -80,7 +80,7 @@ def read(tracker: Tracker, where: Where) -> Read:
         return Read(run, situation, found, notes)
     ground = replace(
         situation.ground,
-        varied=others.tried_values(run.params, (one.params for one in peers)),
+        varied=others.tried_values(run.params, (one.params for one in peers if one.has_settings)),
         beyond=others.edges(run.params, situation.evidence, found),
     )
     tried = frozenset(one.tags.get("trial_key", "") for one in (run, *peers))
@@ -173,7 +173,7 @@ class Built:
 
 def _chosen(tracker: Tracker, where: Where) -> LoggedRun:
     if where.run is None:
-        return rank(tracker, Wanted(where.experiment, where.metric, where.select_on)).runs[0].run
+        return best(tracker, Wanted(where.experiment, where.metric, where.select_on))
     run = recommended(tracker, tracker.run(where.run))
     if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
         raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")

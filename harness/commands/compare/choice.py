@@ -12,7 +12,7 @@ from harness.board.choice import Asked, chosen, same_queries
 from harness.config.text import counted
 from harness.evaluation.measures import SPAN_MEASURES, of_spans
 from harness.tracking.logged_run import recommended
-from harness.tracking.ranking import RankedRun, Wanted, distinct, rank
+from harness.tracking.ranking import RankedRun, Wanted, distinct, rank, repeated
 from harness.tracking.run_kind import RunKind, require_kind
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
 from retrievers.base import BadInput
@@ -97,11 +97,12 @@ def _best(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> Choice:
 def _of_task(tracker: Tracker, config: Mapping[str, Any], kind: RunKind) -> tuple[list[RankedRun], list[str], str]:
     """(the submissions of a text task, the best first; notes; the items that rank them)."""
     ranking = rank(tracker, Wanted(config["experiment_name"], config["metric"], config["select_on"], kind.name))
-    ranked, notes = distinct(ranking.runs), []
+    ranked = distinct(ranking.runs)
+    notes = repeated(ranked)
     scheme = config.get("task", {}).get("scheme")
     if scheme in (schemes := {one.run.params.get("task.scheme") for one in ranked}) and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes = [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
+        notes += [f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another."]
     ranked, left_out = same_queries(ranked)
     return ranked, [*notes, *left_out], ranking.select_on
 

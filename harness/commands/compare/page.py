@@ -171,16 +171,14 @@ def file_tables(comparison: TaskComparison, details: bool = True) -> list[Sectio
 
 def _runs(comparison: RetrievalComparison) -> Section:
     metric = comparison.metric
-    fitted = any(run.out_of_fold for run in comparison.runs)
     estimated = any(run.estimates for run in comparison.runs)
     value = [f"estimate of {metric}", "95 % interval", "raw"] if estimated else [metric]
     holes, apart = comparison.unjudged, any(run.unanswerable is not None for run in comparison.runs)
-    beside = [*(["as written"] if fitted else []), *([f"judged@{holes.k}"] if holes else [])]
+    beside = [f"judged@{holes.k}"] if holes else []
     header = ["", "id", *value, "kind", *beside, *([UNANSWERABLE] if apart else []), "run"]
     rows = []
     for run in comparison.runs:
-        more = [run.as_written[metric]] if fitted else []
-        more += [holes.judged[run.label]] if holes else []
+        more = [holes.judged[run.label]] if holes else []
         numbers = [*more, *([run.unanswerable] if apart else [])]
         cells = [number(run.metrics[metric])]
         if estimated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from harness.board import page
@@ -14,6 +15,7 @@ from harness.commands.sweep.execution import Execution, tell
 from harness.commands.sweep.summary import Summary
 from harness.data.files import write_text
 from harness.tracking.mlflow_client import Unreachable
+from harness.tracking.ranking import distinct
 from harness.tracking.run_kind import Retrieval
 from retrievers.base import BadInput
 
@@ -34,19 +36,25 @@ def write_boards(execution: Execution, summary: Summary, folder: Path) -> None:
         if len(wanted) < 2:
             continue
         try:
-            name = f"board{f'-{place}' if part.apart else ''}.html"
-            write_text(folder / name, _board(execution, wanted, part.expected))
+            if content := _board(execution, wanted, part.expected):
+                write_text(folder / f"board{f'-{place}' if part.apart else ''}.html", content)
         except (BadInput, Unreachable) as error:
             tell([f"There is no board of the trials: {error}"])
 
 
 def _board(execution: Execution, wanted: set[str], expected: Expected | None) -> str:
-    """The page. wanted: ids of runs. expected: on new queries, as the end of the sweep says."""
+    """The page; "" if all of the runs are the same.
+
+    wanted: ids of runs. expected: on new queries, as the end of the sweep says.
+    """
     tracker, settings = execution.tracker, execution.sweep.settings
     logged = tracker.runs(settings["experiment_name"], {}, "FINISHED")  # the latest first
     trials = [run for run in reversed(logged) if run.run_id in wanted]
     objective = settings["objective"]
-    chosen = of_runs(tracker, trials, objective, settings["select_on"])
+    found = of_runs(tracker, trials, objective, settings["select_on"])
+    chosen = replace(found, runs=distinct(found.runs))
+    if len(chosen.runs) < 2:
+        return ""
     with tempfile.TemporaryDirectory() as downloads:
         runs = of_chosen(tracker, chosen, objective, Path(downloads))
         return page.html(assembled(runs, tracker, Path(downloads), expected))

@@ -19,6 +19,7 @@ from harness.commands.sweep.report import show, write_files
 from harness.commands.sweep.summary import Summary
 from harness.commands.sweep.trials import Runner
 from harness.config.text import counted
+from harness.evaluation.measures import grows_with
 from harness.reports import terminal
 from harness.reports.next_steps import Place
 from harness.tracking import recording
@@ -106,7 +107,9 @@ class Ending:
         sweep, context = execution.sweep, execution.context
         replay = replay_of(summary.automatic, sweep.sweep_id)
         found = expected(summary.results, best, execution.tracker, context, sweep.settings, replay)
-        beyond = [edge for edge in edges(summary.points, best, sweep.intervals) if self._possible(summary, edge)]
+        objective = summary.objectives[0].name
+        apart = [one for one in edges(summary.points, best, sweep.intervals) if not grows_with(objective, one.key)]
+        beyond = [one for one in apart if self._possible(summary, one)]
         return replace(summary, expected=found, edges=beyond)
 
     def _possible(self, summary: Summary, edge: Edge) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.board.settings import overrides_in_words
 from harness.commands.sweep.axes import MOST, Values, axis_of
 from harness.commands.sweep.composer import Composer
 from harness.config import check
@@ -82,7 +83,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return " ".join(self.overrides) or "trial"
+        return overrides_in_words(self.overrides) or "trial"
 
 
 @dataclass

@@ -91,7 +91,7 @@
       run.short, row.run === PICK?.run ? make("span", { class: "badge" }, say({ en: "recommended", ko: "추천" })) : null);
     const shown = make("tr", { class: `run ${isSame(row) ? "same" : ""} ${chosen ? "is-chosen" : ""}`, "data-run": row.run },
       make("td", { class: "box" }, box), make("td", { class: "place number" }, String(row.run + 1)),
-      make("th", { scope: "row" }, name, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))), make("td", { class: "lost" }, lost(run)),
+      make("th", { scope: "row" }, name, run.also ? make("small", { class: "also" }, run.also) : null, changes(row, above)), make("td", { class: "picture" }, picture(run, isSame(row))), make("td", { class: "lost" }, lost(run)),
       ...COLUMNS.map((one) => make("td", { class: "number " + one.name, "data-head": one.title() }, ...[one.cell(row)].flat())));
     return shown;
   }
@@ -133,7 +133,7 @@
   function text(row) {
     if (!texts.has(row)) {
       const run = runOf(row);
-      texts.set(row, folded([run.short, run.name, run.id, ...Object.entries(run.params).map(([key, value]) => `${key}=${value}`)].join("\n")));
+      texts.set(row, folded([run.short, run.name, run.also, run.id, ...Object.entries(run.params).map(([key, value]) => `${key}=${value}`)].join("\n")));
     }
     return texts.get(row);
   }
@@ -188,7 +188,7 @@
     root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
       say({ en: "dots are values, lines their 95 % intervals; the dashed line is the best", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
       make("div", { class: "tools" }, filter, TESTED ? same : null, found),
-      make("table", { class: "board" }, make("thead", {}, head), body), more, legend()));
+      legend(), make("table", { class: "board" }, make("thead", {}, head), body), more));
     body.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step || !event.target.closest("tr.run")) return;

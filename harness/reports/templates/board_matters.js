@@ -18,7 +18,7 @@ if (DATA.matters) {
   // ---- Importance
   function importance(group) {
     const keys = group.keys.filter((key) => key.alone);
-    const title = group.runs < DATA.runs.length ? say({ en: `Importance among the ${runsOf(group.runs)} that have ${list(group.keys.map((key) => key.name))}`,
+    const title = group.runs < M.runs ? say({ en: `Importance among the ${runsOf(group.runs)} that have ${list(group.keys.map((key) => key.name))}`,
       ko: `${list(group.keys.map((key) => key.name))} 키가 있는 ${runsOf(group.runs)}에서의 중요도` }) : say({ en: "Importance", ko: "중요도" });
     const heads = { alone: say({ en: "share, 95 % interval", ko: "비율, 95 % 신뢰구간" }), total: say({ en: "with pairs", ko: "쌍 포함" }) };
     const table = keys.length ? make("table", { class: "matters" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, say({ en: "key", ko: "키" })),
@@ -43,7 +43,7 @@ if (DATA.matters) {
       make("td", { class: "figure number", "data-head": heads.alone }, make("b", {}, percent(alone.value)), " ", make("span", { class: "soft" }, range(alone))),
       group.paired ? make("td", { class: "more-figure number", "data-head": heads.total }, percent(total.value)) : null);
   }
-  const also = (key) => key.also.length ? make("span", { class: "also" }, say({ en: `with ${list(key.also)}, which it decides`, ko: `${list(key.also)} 포함(이 키에 따라 정해짐)` })) : null;
+  const also = (key) => key.also.length ? make("span", { class: "also" }, say({ en: `always changed together with ${list(key.also)}: the effects cannot be separated`, ko: `${list(key.also)} 키와 늘 함께 바뀌어 효과를 가를 수 없음` })) : null;
   // What limits the numbers
   function points(group) {
     const said = [], known = group.keys.some((key) => key.alone);
@@ -101,9 +101,11 @@ if (DATA.matters) {
   function plateau(key) {
     const one = key.plateau, at = (place) => rounded(one.values[place]);
     const over = one.along === "average" ? say({ en: ", on average over the other keys", ko: "(다른 키에 대한 평균)" }) : say({ en: ", all else as in the best run", ko: "(나머지는 최고 실행과 같음)" });
-    if (one.shape === "flat") return say({ en: `Flat: from ${at(one.low)} to ${at(one.high)} all values are within one standard error of the best, ${at(one.best)}${over}.`,
-      ko: `평평함: ${at(one.low)}부터 ${at(one.high)}까지 모든 값이 가장 좋은 ${at(one.best)}의 표준오차 1 이내입니다${over}.` });
-    const below = number(one.below[one.beside]), beyond = key.total?.low === 0 ? say({ en: " The key's share may be 0: this can be chance.", ko: " 이 키의 비율이 0일 수도 있으므로 우연일 수 있습니다." }) : one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) : "";
+    const none = key.total?.low === 0 || (!key.total && !one.clear);
+    if (none || !one.clear) return say({ en: `${none ? "No clear effect: " : ""}${at(0)} to ${at(one.values.length - 1)} differ no more than by chance${over}.`,
+      ko: `${none ? "뚜렷한 효과 없음: " : ""}${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
+    const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) :
+      one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with it by construction, so that this is no reason to go beyond.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
     return (one.shape === "spike" ? say({ en: `Spike: only ${at(one.best)} reaches it; ${at(one.beside)} is ${below} below${over}.`, ko: `뾰족함: ${at(one.best)}에서만 이 점수가 나옵니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` }) :
       say({ en: `Plateau from ${at(one.low)} to ${at(one.high)}, best at ${at(one.best)}; ${at(one.beside)} is ${below} below${over}.`,
         ko: `고원: ${at(one.low)}부터 ${at(one.high)}까지 비슷하며 ${at(one.best)}에서 가장 좋습니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` })) + beyond;

@@ -198,9 +198,19 @@ def test_numbers_that_are_best_at_the_end_go_on():
 
 def test_runs_that_the_queries_do_not_tell_apart():
     near = Others([run(1, 0.2)], np.array([[1, 0, 0.2, 0, 0]]))  # two differences of five: no test can be sure
-    assert untold(evidence(), near).run == near.runs[0]
-    assert untold(evidence(), Others([run(1, 0.2)], VALUES[None])) is None  # the same lists
-    assert untold(evidence(), Others([], np.zeros((0, 5)))) is None
+    assert untold(run(0, 0.2), evidence(), near).run == near.runs[0]
+    assert untold(run(1, 0.2), evidence(), near) is None  # the run itself, or one that returns the same
+    assert untold(run(0, 0.2), evidence(), Others([run(1, 0.2)], VALUES[None])) is None  # equal values
+    assert untold(run(0, 0.2), evidence(), Others([], np.zeros((0, 5)))) is None
+
+
+def test_scored_files_have_no_settings_to_go_beyond():
+    own = {"retriever": "bm25", "retriever.bm25.k1": "2.4"}
+    rows, tried = np.stack([VALUES - 0.1, VALUES - 0.2]) + np.arange(5) / 1000, ("1.2", "0.6")
+    made = [run(n, 0.1, **{"retriever.bm25.k1": k1}) for n, k1 in enumerate(tried)]
+    files = [replace(one, tags=one.tags | {"harness.verb": "score"}) for one in made]
+    assert edges(own, evidence(), Others(made, rows))
+    assert edges(own, evidence(), Others(files, rows)) == []
 
 
 WORDS = [

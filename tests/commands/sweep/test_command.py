@@ -182,6 +182,11 @@ def test_the_view_of_a_sweep_lists_the_runs_that_it_reused(tracked):
     for words in ("top_k=1,3", "top_k=2,3", "top_k=1,3"):
         found = harness("sweep", *TOY, words, "format=json").json
         experiment = client.get_experiment_by_name("e")
+        ranked = client.search_runs(
+            [experiment.experiment_id], json.loads(experiment.tags["mlflow.sharedViewState.runs"])["searchFilter"]
+        )
+        assert ranked
+        assert {run.data.tags["harness.verb"] for run in ranked} == {"run"}  # the sweep itself ranks nowhere
         view = json.loads(experiment.tags[f"mlflow.sharedViewState.sweep-{found['sweep_id']}"])
         listed = client.search_runs([experiment.experiment_id], view["searchFilter"])
         tag = f"sweep.{found['sweep_id']}"
@@ -672,7 +677,7 @@ def test_fitted_on_the_public_part_and_ranked_by_it_out_of_fold(tracked):
 def test_looks_at_private_scores_are_counted(tracked):
     harness, _, _ = tracked
     words = (*TOY, "format=json")
-    grid = (*TOY, "gate=score", "gate.threshold=0,1", "format=json")
+    grid = (*TOY, "gate=score", "gate.threshold=0,99", "format=json")
     assert harness("run", *words).json["private_peeks"] == 1
     assert harness("run", *words, "tracking.detail=light").json["private_peeks"] == 2
     assert harness("run", *words, "tracking.detail=light", "select_on=public").json["private_peeks"] == 0  # none shown
