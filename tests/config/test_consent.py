@@ -20,7 +20,7 @@ audit: queries seed
 chunk: splitter separator size overlap unit tokenizer note
 cluster: shard runtime.encoding_cores runtime.encoding_gpus
 data: path documents queries qrels corpus qa files testset
-dataset: path documents queries qrels corpus qa files testset split
+dataset: path documents queries qrels corpus qa files testset split unreadable
 dataset.chunk: splitter separator size overlap unit tokenizer note
 encoder: max_characters model revision path max_length query_prefix document_prefix normalise dtype low high dimensions
 encoder: seed runtime.threads runtime.device runtime.devices runtime.batch_tokens
