@@ -66,8 +66,8 @@ def _read(tags: Mapping[str, str], named: str) -> dict[str, str]:
     """name -> sha256, as a run has logged them; {} if it has not."""
     try:
         found = json.loads(tags.get(FILE_HASHES, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
         raise BadInput(f"The tag {FILE_HASHES} of run {named} is damaged. Delete the run and make it again.")
     return found

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import sqlite3
 import tempfile
 from pathlib import Path
 from unittest import mock
 
-from fuzzing.formats import Files, Folder, Format, reads, same
+from fuzzing.formats import Files, Folder, Format, Wrong, reads, same
 from harness.config import defaults, manual, recipes
 from harness.config.components import conf_folder
 from harness.config.hydra_app import override_of
+from harness.data.files import opened
 from harness.evaluation.objective import Objective
-from harness.tracking import database, in_progress, outbox, recording
-from harness.tracking.tracker import Input, RunRecord
+from harness.tracking import database, file_hashes, in_progress, outbox, recording
+from harness.tracking.tracker import Input, LoggedRun, RunRecord
 from retrievers.base import BadInput
 
 BESIDE: dict[str, Format] = {}
@@ -51,6 +53,22 @@ def _claim(folder: Path) -> None:
     tracker = Folder()
     tracker.outputs = folder
     recording.end_abandoned(tracker)  # type: ignore[arg-type]
+
+
+LOGGED = {"scores.csv": b"query_id,map\n1,0.5\n", "run.trec": b"q1 Q0 d1 1 2.5 x\n"}
+HASHES = json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in LOGGED.items()}).encode()
+
+
+@reads("hashes of files", LOGGED | {"tag.json": HASHES}, BESIDE, named=False)
+def _hashes(folder: Path) -> None:
+    """What is believed of a run is what it has logged: a file as it was, or a tag that was made for another."""
+    tag = (folder / "tag.json").read_bytes().decode("utf-8", "replace") if (folder / "tag.json").is_file() else "{}"
+    run = LoggedRun("a" * 32, "a", "e", "FINISHED", {}, {}, {file_hashes.FILE_HASHES: tag})
+    for name, before in LOGGED.items():
+        read = file_hashes.checked(run, name, lambda name=name: Folder().download(run, str(folder / name), folder))  # type: ignore[misc]
+        with opened(read) as file:  # unpacks what is packed
+            if tag == HASHES.decode() and file.read() != before:
+                raise Wrong("an edited file is believed", name)
 
 
 def _database() -> Files:
