@@ -26,8 +26,11 @@ IMAGINED = 30  # samples with more queries, whose half-widths are averaged
 
 @dataclass(frozen=True)
 class Width:
-    """Half of a 95 % interval with `checked` queries: `together`, of people's and the model's labels (PPI++), and of
-    people's labels alone. NaN where there is none, such as below 20 queries."""
+    """Half of a 95 % interval with `checked` queries, which people have settled and the model has judged.
+
+    together: of people's and the model's labels (PPI++). people: of people's labels alone. NaN where there is none,
+    such as below 20 queries.
+    """
 
     checked: int
     together: float
@@ -75,6 +78,8 @@ def worth(
 
     seed: of the imagined samples.
     """
+    if not judged.of_models:
+        return None
     checked = _checked(judged, sample, relevant_from)
     runs = {run_id: _lists(judged.pairs, run_id) for run_id in pool.about.runs}
     found = {run_id: checked_values({measure: lists}, checked, [*checked.strata]) for run_id, lists in runs.items()}

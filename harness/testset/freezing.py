@@ -31,8 +31,9 @@ from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.spans import Evidence
 from harness.data.testset import EvidencedQuery, span_qrels
 from harness.testset.audit_sample import AuditSample
-from harness.testset.auditing import AGREEMENT
+from harness.testset.auditing import AGREEMENT, blind
 from harness.testset.hold import held, unfinished
+from harness.testset.judged_set import JudgedSet
 from harness.testset.judgements import BASES, JUDGEMENTS, LLM, Judgement, current
 from harness.testset.pool import PooledPair
 from harness.testset.resolution import Resolved, resolve, resolve_model_only, resolve_people_only
@@ -78,8 +79,16 @@ class Material:
         return current(self.judgements, {one.query.query_id: one.query for one in self.kept})
 
     @cached_property
+    def checked(self) -> list[str]:
+        """The drawn queries that people have checked in full, as `harness testset audit` counts them."""
+        queries = {one.query.query_id: one for one in self.queries}
+        said = current(self.judgements, {query_id: one.query for query_id, one in queries.items()})
+        judged = blind(JudgedSet(queries, self.pool, said))
+        return [one for one in (self.sample.drawn if self.sample else ()) if one in queries and judged.checked(one)]
+
+    @cached_property
     def checks(self) -> Checks:
-        """What people have checked."""
+        """What people have checked, where that corrects labels of a model."""
         if not any(LLM in one.basis.split("+") for one in self.labels):
             return Checks(why="no label comes from a model")
         if self.sample is None:
@@ -205,7 +214,7 @@ def counts(material: Material) -> dict[str, Any]:
         "judged_per_query": _spread([len(material.resolved.grades[one.query_id]) for one in needing]),
         "relevant_per_query": _spread([len(one.relevant) for one in answerable]),
         "without_relevant": sum(not one.relevant for one in answerable),
-        "checked": len(material.checks.people),
+        "checked": len(material.checked),
         "drawn": len(material.sample.drawn) if material.sample else 0,
     }
 

@@ -53,7 +53,7 @@ def show(console: Console, folder: Path, found: Audit, records: Sequence[JudgeRe
     _people(console, found)
     _needs(console, found)
     if more:
-        _worth(console, more)
+        _worth(console, more, len(progress.checked))
     for line in _advice(folder, found):
         console.print(line)
 
@@ -130,7 +130,8 @@ def _needs(console: Console, found: Audit) -> None:
     console.print(text)
 
 
-def _worth(console: Console, more: Worth) -> None:
+def _worth(console: Console, more: Worth, checked: int) -> None:
+    """checked: the queries that people have checked in full."""
     console.print()
     console.print(f"How exact {more.metric} of run {more.run} is: half of its 95 % interval", style="bold")
     rows = [("now", more.now)]
@@ -138,6 +139,12 @@ def _worth(console: Console, more: Worth) -> None:
         rows.append((f"with {more.more.checked - more.now.checked} more, about", more.more))
     cells = [(name, f"{one.checked:,}", _half(one.together), _half(one.people)) for name, one in rows]
     _table(console, ("", "checked queries", "with the model's labels", "people's alone"), cells)
+    if more.now.checked < checked:
+        console.print(
+            f"Of the {checked:,} checked queries, {more.now.checked:,} count here: those that people agree about, that "
+            "the model has judged in full, and that the measure scores.",
+            style="dim",
+        )
     if math.isnan(more.now.together):
         why = f"No interval below {LEAST} checked queries, or where hardly any of them differ."
         console.print(why, style="dim")
@@ -162,7 +169,7 @@ def _advice(folder: Path, found: Audit) -> Iterator[str]:
     progress = found.progress
     if len(progress.checked) < progress.drawn:
         yield f"  {review} sample=audit  # the drawn queries that are left"
-    elif len(progress.checked) < LEAST:
+    elif len(progress.checked) < LEAST and found.models:
         yield f"  {review} audit.queries={FEW}  # from {LEAST} checked queries on, scores have intervals"
     if progress.open:
         pairs = counted(progress.open, "pair")

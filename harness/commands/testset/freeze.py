@@ -139,7 +139,7 @@ def _remarks(outcome: Outcome) -> Iterator[str]:
         yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
         yield from questions.counts(outcome.left_out)
     agreement = outcome.manifest["agreement"]
-    if counts["checked"] and (agreement is None or agreement["stale"]):
+    if counts["checked"] and counts["pairs"][LLM] and (agreement is None or agreement["stale"]):
         what = "is of earlier judgements" if agreement else "has not been measured"
         yield f"How far model and people agree {what}: run `harness testset audit` first."
     if outcome.unchecked and counts["pairs"][LLM]:

@@ -54,6 +54,9 @@ def test_what_more_checked_queries_buy_is_named(harness, made):
     # 3 and 11 of 16 topics are unanswerable, and not scored; the first twelve are checked
     assert done["now"] == {"checked": 10, "together": None, "people": None}
     assert done["more"]["checked"] == 14
+    shown = harness("testset audit", "testset=ts", "metric=modified_map@2").out
+    assert "ts: 12 of 12 drawn queries checked in full" in shown
+    assert "Of the 12 checked queries, 10 count here" in shown
 
 
 def test_more_checked_queries_narrow_the_interval(harness, tmp_path):
@@ -76,6 +79,12 @@ def test_without_a_model_people_are_compared(harness, tmp_path):
     assert done.code == 0, done.err
     assert "No model has judged the checked queries." in done.out
     assert "No pair was judged by two people, or by one a second time" in done.out
+    assert "ts: 3 of 3 drawn queries checked in full" in done.out
+    assert "checked queries" not in done.out.replace("No model has judged the checked queries.", ""), "no second count"
+    frozen = harness("testset freeze", "testset=ts", "leave_out=true")
+    [row] = [line for line in frozen.out.splitlines() if line.startswith("checked by people")]
+    assert row.split()[3:] == ["3", "of", "3", "drawn"]
+    assert "How far model and people agree" not in frozen.out
 
 
 def test_what_is_left_to_do_is_named(harness, tmp_path):
