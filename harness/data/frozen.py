@@ -198,8 +198,9 @@ def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
         raise BadInput(f"{key}={path}: {what}. Give the folder that `harness testset freeze` wrote, such as ts/v1.")
     if not where.is_file():
         inside = sorted(one.parent.name for one in path.glob(f"v*/{FROZEN}"))
-        hint = f" Did you mean {path / inside[-1]}?" if inside else " Freeze a test set with `harness testset freeze`."
-        raise BadInput(f"{key}={path}: {FROZEN} is missing, so that this is no frozen test set.{hint}")
+        make = "Freeze a test set with `harness testset freeze testset=FOLDER`."
+        hint = f"Did you mean {path / inside[-1]}?" if inside else make
+        raise BadInput(f"{key}={path}: {FROZEN} is missing, so that this is no frozen test set. {hint}")
     manifest = json_file(where)
     if (found := required(manifest, "format", str(where))) != FORMAT:
         raise BadInput(f"{where}: format is {found!r:.60}, but this harness reads format {FORMAT}.")

@@ -120,7 +120,7 @@ def warnings(found: Mapping[str, Proportion]) -> list[str]:
         said.append(
             f"The judge misses answers: of the documents with the evidence, it grades {found[SEED].text()} with "
             f"{RELEVANT_FROM} or 3, less than {100 * LEAST_FOUND:.0f} %. Look at them with `harness testset review "
-            "sample=repair`, and try another prompt or model."
+            "testset=FOLDER reviewer=NAME sample=repair`, and try another prompt or model."
         )
     for kind, what in (
         (STUFFED, "unrelated documents with the query's words scattered over them"),

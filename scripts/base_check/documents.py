@@ -14,11 +14,12 @@ PROGRAM = re.compile(r"(?:[A-Z_]+=\S+ +)*(?:harness|make|pip|ray|mlflow|curl|exp
 
 @dataclass(frozen=True)
 class Shown:
-    """A command as a document shows it, and the number of its first line."""
+    """A command as a document shows it, and the number of its first line. refused: whether it is a mistake."""
 
     document: str
     line: int
     text: str
+    refused: bool = False
 
     @property
     def place(self) -> str:

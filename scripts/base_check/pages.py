@@ -72,6 +72,7 @@ README = Page(
         "http://localhost:8000/search": "{fastapi}",
         "http.url=URL": "http.url={own}",
         "encoder.path=FOLDER": "encoder.path=model",
+        "search.trials=60": "search.trials=12",
     },
     left_out={"make run": INSTALLATION, "make test": "installs what the tests need"},
     lacks={
@@ -94,7 +95,11 @@ PAGES = (
         left_out={"export OPENAI_API_KEY": "is a secret"},
     ),
     Page("docs/judgements.md", files={"ts": "testset"}),
-    Page("docs/llm.md", left_out={"export OPENAI_API_KEY": "is a secret"}),
+    Page(
+        "docs/llm.md",
+        fills={"draft ... dry_run": "draft model=NAME dry_run"},
+        left_out={"export OPENAI_API_KEY": "is a secret"},
+    ),
     Page(
         "docs/own_retrievers.md",
         files=CONTEST,
@@ -107,6 +112,7 @@ PAGES = (
         ),
         fills={
             "https://search.example.org/articles/_search": "{elasticsearch}",
+            "retriever=elasticsearch +": "retriever=elasticsearch retriever.elasticsearch.url={elasticsearch} +",
             "retriever.elasticsearch.url=...": "retriever.elasticsearch.url={elasticsearch}",
             "retriever.solr.url=...": "retriever.solr.url={solr}",
             "http://localhost:6333/collections/articles/points/query": "{qdrant}",
@@ -117,7 +123,16 @@ PAGES = (
         lacks={"harness run ... retriever=qdrant encoder=kure_v1": "[dense]"},
     ),
     Page("docs/python.md"),
-    Page("docs/results.md"),
+    Page(
+        "docs/results.md",
+        files={"science/documents.jsonl": "documents.jsonl", "science/eval.jsonl": "eval.jsonl"}
+        | {"science/qrels_public.jsonl": "qrels.jsonl"},
+        environment={"SCIENCE": "science"},
+        fills={
+            "gate.threshold=3,5,7,9": "gate.threshold=3,5,7,9 dry_run=true",  # 96 trials, which are measured there
+            "search.trials=96": "search.trials=96 dry_run=true",
+        },
+    ),
     Page(
         "docs/runs.md",
         files=CONTEST,
@@ -141,6 +156,7 @@ PAGES = (
             "harness sweep ... hydra/launcher=submitit_slurm": "[slurm]",
             "harness run ... store.path=s3": "[s3]",
         },
+        fills={"s3://BUCKET": "s3://bucket"},
         left_out={
             "pip install": INSTALLATION,
             "ray ": CLUSTER,
@@ -148,5 +164,38 @@ PAGES = (
             "export ": CLUSTER,
         },
     ),
-    Page("docs/testsets.md", files={"corpus": "profiles"}),
+    Page("docs/testsets.md", files={"corpus": "profiles"}, lacks={"chunk.unit=tokens": "[dense]"}),
+    Page(
+        "mistakes",
+        files=CONTEST | {"corpus": "profiles", "ts": "testset"},
+        texts={"corpus/broken.pdf": "no PDF"},
+        commands=(
+            "! harness init",
+            "! harness compare",
+            "! harness board",
+            "! harness advise",
+            "! harness power",
+            "! harness export",
+            "! harness reproduce",
+            "! harness run experiment_name=x retreiver=bm25",
+            "! harness run top_k 3",
+            "! harness search why is the sky blue",
+            "! harness export record submission=first.csv public=0.5",
+            "! harness prepare files='corpus/*' output=docs",
+            "! harness sweep dataset=chunked dataset.files='corpus/*' dataset.testset=ts dataset.chunk.size=200,400",
+            "! harness testset pool testset=ts experiment_name=x",
+            "! harness testset judge testset=ts model=NAME",
+            "! harness testset audit testset=ts",
+            "! harness run dataset=testset dataset.path=nowhere",
+            "! harness run dataset=frozen dataset.path=ts",
+            "harness run experiment_name=unlabelled dataset=contest dataset.documents=data/documents.jsonl"
+            " dataset.queries=data/eval.jsonl",
+            "! harness board experiment_name=unlabelled",
+            "! harness advise experiment_name=unlabelled",
+            "harness run experiment_name=by_map objective=map 'metrics=[map]'",
+            "! harness compare experiment_name=by_map metric=ndcg@10",
+            "! harness board experiment_name=by_map",
+            "! harness runs experiment_name=by_mpa",
+        ),
+    ),
 )

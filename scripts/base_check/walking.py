@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from base_check.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "harness" / "sample"
+REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
 IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs
 MOST = 40  # kinds of sweeps and of hints of hints that run
@@ -65,16 +65,23 @@ def walk(page: Page, scratch: Path, addresses: Mapping[str, str]) -> list[Outcom
     """Run all commands of a document, and their hints."""
     folder = scratch / page.name.replace("/", "-") / "work"
     _set_up(page, folder)
-    walk = Walk(page, folder, _environment(page.activated) | page.environment, addresses)
+    walk = Walk(page, folder, _environment(page.activated, scratch) | page.environment, addresses)
     for command in page.before:
         done = calling.call(command, folder, walk.environment)
         if done.code:
             return [_failed(page.name, "set-up", command, done)]
         walk.runs += RUN.findall(done.text)
-    shown = list(commands(ROOT / page.name, page.name))
+    shown = list(_shown(page))
     outcomes = [outcome for one in shown for outcome in _command(walk, one)]
     stale = [text for text in [*page.left_out, *page.lacks, *page.fills] if not any(text in one.text for one in shown)]
     return outcomes + [Outcome(page.name, "exception", text, "no command has it any more", False) for text in stale]
+
+
+def _shown(page: Page) -> Iterator[Shown]:
+    if not page.commands:
+        yield from commands(ROOT / page.name, page.name)
+    for number, text in enumerate(page.commands, 1):
+        yield Shown(page.name, number, text.removeprefix(REFUSED), refused=text.startswith(REFUSED))
 
 
 def _set_up(page: Page, folder: Path) -> None:
@@ -88,12 +95,13 @@ def _set_up(page: Page, folder: Path) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
-def _environment(activated: bool) -> dict[str, str]:
-    """Of a shell in which the virtual environment is activated, or of one without any `harness`."""
+def _environment(activated: bool, scratch: Path) -> dict[str, str]:
+    """Of a shell in which the virtual environment is activated and a cache is shared, or of a plain one."""
     kept = ("HOME", "LANG", "LC_ALL", "OMP_NUM_THREADS", "TMPDIR")
     folders = [one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "harness").exists()]
     path = os.pathsep.join([str(calling.BIN)] * activated + folders)
-    return {name: os.environ[name] for name in kept if name in os.environ} | {"PATH": path}
+    cache = {"HARNESS_CACHE": str(scratch / "cache")} if activated else {}
+    return {name: os.environ[name] for name in kept if name in os.environ} | {"PATH": path} | cache
 
 
 def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
@@ -107,17 +115,17 @@ def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
         walk.environment.update([shlex.split(command)[1].split("=", 1)])
         return
     done = _called(walk, command, "document")
-    walk.runs += RUN.findall(done.text)
+    walk.runs += [one for one in RUN.findall(done.text) if one not in walk.runs]
     extra = next((one for text, one in page.lacks.items() if text in shown.text), None)
     if extra:
         if done.code == 2 and extra in done.err.strip().splitlines()[-1] and "Traceback" not in done.err:
             yield Outcome(shown.place, "document", command, f"says that it needs {extra}")
         else:
             yield _failed(shown.place, "document", command, done, f"should say that it needs {extra}")
-    elif done.code:
+    elif done.code != 2 * shown.refused:
         yield _failed(shown.place, "document", command, done)
     else:
-        yield Outcome(shown.place, "document", command, "runs")
+        yield Outcome(shown.place, "document", command, "is refused" if shown.refused else "runs")
     yield from _in_a_copy(walk, shown, command, done)
 
 
@@ -126,7 +134,7 @@ def _called(walk: Walk, command: str, what: str) -> Done:
     words = command.split("#")[0].split()
     if {"draft", "judge"} & {*words} or any(word.startswith("llm.model=") for word in words):
         command = re.sub(r"\s+#.*| llm\.base_url=\S+", "", command) + f" llm.base_url={walk.addresses['chat']}"
-    print(f"{time.time() % 1000:.1f} {walk.page.name} {what} {command}", file=sys.stderr)
+    print(f"{walk.page.name}: {what}: {command}", file=sys.stderr)
     shell = walk.page.name == "README.md" and walk.called[what] < IN_A_SHELL
     if what == "document":
         command = re.sub(r"^harness\b", str(calling.BIN / "harness"), command)
@@ -196,11 +204,15 @@ def _filled(walk: Walk, text: str) -> str:
         for name, address in walk.addresses.items():
             instead = instead.replace(f"{{{name}}}", address)
         text = text.replace(part, instead)
-    text = re.sub(r"(?<!\S)\.\.\. +", "", text)
+    text = re.sub(r"(?<!\S)\.\.\.(?!\S) *", "", text).strip()
+    text = text.replace("reviewer=NAME", "reviewer=kim").replace("model=NAME", "model=any")
     if walk.runs:
         text = re.sub(r"\bID\b(?=[\]'\s]|$)", walk.runs[-1], text)
         if len(walk.runs) > 1:
             text = text.replace("[A,B]", f"[{walk.runs[-2]},{walk.runs[-1]}]")
+    if found := re.search(r"outputs/submissions/submission-\S+", text):
+        [latest, *_] = [*walk.folder.glob("outputs/submissions/submission-*-????????.*l"), walk.folder / found[0]]
+        text = text.replace(found[0], str(latest.relative_to(walk.folder)))
     if found := re.search(r"(?:outputs/runs/DATE|\bRUN)/([\w.]+)", text):
         latest = sorted((walk.folder / "outputs" / "runs").glob(f"*/{found[1]}"))
         text = text.replace(found[0], str(latest[-1].relative_to(walk.folder)) if latest else found[0])

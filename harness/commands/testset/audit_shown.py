@@ -174,7 +174,7 @@ def _advice(folder: Path, found: Audit) -> Iterator[str]:
     if progress.open:
         pairs = counted(progress.open, "pair")
         yield f"  {review} sample=open  # {pairs} that people disagree about or cannot tell"
-    yield f"  {shlex.join(['harness', 'testset', 'freeze', f'testset={folder}'])}"
+    yield f"  {shlex.join(['harness', 'testset', 'freeze', f'testset={folder}', 'leave_out=true'])}"
 
 
 def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -101,8 +101,8 @@ def _runs(config: Mapping[str, Any], testset: TestSet, folder: Path) -> tuple[li
         found, left_out = full_lists.best(tracker, wanted, config["top"], testset.dataset, folder)
     except BadInput as error:
         run = f"harness run dataset=testset dataset.path={testset.path} experiment_name={config['experiment_name']}"
-        if config["documents"]:
-            run += f" dataset.documents={config['documents']}"
+        if config["documents"] or testset.before:
+            run += f" dataset.documents={testset.documents.path}"
         raise BadInput(
             f"{error} A pool is made of runs on this test set, better of several that search differently: `{run} "
             "retriever=bm25`, and the same with retriever=hybrid_lexical or hybrid_light."

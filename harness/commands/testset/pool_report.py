@@ -124,10 +124,9 @@ def _show(console: Console, testset: Path, pooled: Pooled, notes: Sequence[str])
         console.print(note, style="dim")
     console.print(f"{testset / POOL}: {counted(len(pooled.pool.pairs), 'pair')}.")
     console.print("Next:")
-    steps = {"judge": "model=NAME", "review": "reviewer=NAME"} if left else {"review": "reviewer=NAME", "freeze": ""}
-    for command, key in steps.items():
-        words = ["harness", "testset", command, f"testset={testset}", key]
-        console.print("  " + shlex.join(filter(None, words)))
+    keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
+    for command in ("judge", "review") if left else ("review", "freeze"):
+        console.print("  " + shlex.join(["harness", "testset", command, f"testset={testset}", keys[command]]))
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
