@@ -368,4 +368,4 @@ def test_a_run_without_scores_by_query_is_named(handed, runs, tmp_path):
     next((tmp_path / "outputs" / "artifacts").rglob("scores.csv")).unlink()
     left = expected(found, best, runs.tracker, mine, names)
     assert left.how == "unknown"
-    assert "What to expect on new queries is unknown: Run " in left.sentence
+    assert "What to expect on new queries is unknown: scores.csv of run " in left.sentence
