@@ -102,9 +102,9 @@ def require_allowed(run: LoggedRun, config: Mapping[str, Any], allow: Sequence[s
 
     asks: whether language models are asked.
     """
-    unused = ELSEWHERE if asks else (*ELSEWHERE, "llm")
-    used = {name: node for name, node in config.items() if name not in unused}
-    wanted = {key: _address(str(value)) for key, value in leaves(used) if value and consent.sends(key)}
+    used = {name: node for name, node in config.items() if name not in ELSEWHERE}
+    sent = {key: value for key, value in leaves(used) if value and consent.sends(key)}
+    wanted = {key: _address(str(value)) for key, value in sent.items() if asks or "llm" not in key.split(".")}
     if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
         word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"
         raise BadInput(

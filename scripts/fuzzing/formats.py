@@ -535,7 +535,8 @@ def _task_run(folder: Path) -> None:
 TOKEN = "0123456789abcdef"
 OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
 RESULT = {"token": TOKEN, "number": 0, "key": "k", "run_id": None, "status": "FINISHED", "metrics": {"map": 0.5},
-          "seconds": 0.1, "error": "", "reused": False, "objective": dataclasses.asdict(OBJECTIVE)}  # fmt: skip
+          "seconds": 0.1, "error": "", "reused": False, "objective": dataclasses.asdict(OBJECTIVE),
+          "hashes": "{}"}  # fmt: skip
 
 
 @reads("journal", {"journal.jsonl": b"\n" + lines(RESULT) + b"\n" + lines(RESULT | {"number": 1, "status": "FAILED"})})

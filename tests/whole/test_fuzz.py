@@ -75,6 +75,7 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "tasks/pair_models.py:_rembert_config": "a model of a person's choice, read by transformers too",
     "testset/review/server.py:_Handler._body": "of requests: tests/testset/test_review_server.py",
     "testset/review/server.py:_Handler._shown": SHIPPED,
+    "tracking/file_hashes.py:_read": "a tag of a run: tests/whole/test_edited_files.py",
     "tracking/in_progress.py:claim": "writes",
     "tracking/provenance.py:_yaml": "parses what it has just written",
     "tracking/provenance.py:requirements": "the metadata of installed packages",
