@@ -23,7 +23,6 @@ from harness.commands.compare.comparison import (
     Standings,
     most_changed,
     standings,
-    verdict,
 )
 from harness.commands.compare.estimates import (
     checked_note,
@@ -32,6 +31,7 @@ from harness.commands.compare.estimates import (
     without_intervals,
 )
 from harness.commands.compare.unjudged import ScoredLists, unjudged
+from harness.commands.compare.verdicts import verdict
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
 from harness.data.predictions import read_predictions

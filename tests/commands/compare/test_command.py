@@ -11,7 +11,8 @@ import pytest
 from html_pages import Parts, data_of
 
 from harness.board.packing import unpacked_places
-from harness.commands.compare.comparison import Pair, verdict
+from harness.commands.compare.comparison import Pair
+from harness.commands.compare.verdicts import verdict
 from harness.evaluation import measures
 from harness.evaluation.significance import Difference, differences
 from harness.tracking.mlflow_tracker import MlflowTracker
