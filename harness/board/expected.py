@@ -325,7 +325,9 @@ def _compares(tracker: Tracker, sweep: LoggedRun, best: LoggedRun, metric: str, 
 
 
 def cross_validated(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """The mean over queries, each scored with the run that is best on the other folds.
+    """The mean over queries, each scored with the run that is best on the other folds, or the mean of those that are.
+
+    Any order among equals could prefer the one that is better on the fold itself.
 
     values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval, by which folds are drawn.
     """
@@ -336,6 +338,6 @@ def cross_validated(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> 
         sums = values @ inside.T.astype(np.float64)  # [R, folds]
         sizes = inside.sum(axis=1)
         others = (sums.sum(axis=1, keepdims=True) - sums) / (values.shape[1] - sizes)
-        best = (others > others.max(axis=0) - CLOSE).argmax(axis=0)
-        means.append(sums[best, np.arange(count)].sum() / values.shape[1])
+        best = others > others.max(axis=0) - CLOSE
+        means.append(((sums * best).sum(axis=0) / best.sum(axis=0)).sum() / values.shape[1])
     return float(np.mean(means))
