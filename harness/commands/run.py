@@ -254,8 +254,8 @@ def show(console: Console, result: Result) -> None:
         terminal.show_gate(console, result.gate, whole)
     if whole:
         terminal.show_measured(console, result.measured)
-    else:
-        console.print(_beside(result))
+    elif beside := _beside(result):
+        console.print(beside)
     for note in result.data_notes:
         console.print(f"Data: {note}")
     if steps_on := commands(result):
@@ -276,7 +276,7 @@ def _beside(result: Result) -> str:
     rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
     numbers = {name: one.known for name, one in rows[1:]} | timing.main(result.measured)
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
-    return f"Also: {values}. All measures: metrics=all" if result.scores else f"Measured: {values}."
+    return " ".join([f"Also: {values}."] * bool(values) + ["All measures: metrics=all"] * bool(result.scores))
 
 
 def commands(result: Result) -> list[str]:

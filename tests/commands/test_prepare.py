@@ -37,7 +37,7 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     found = harness(*search[1:], "tokenizer=word", "format=json")
     assert found.code == 0, found.err
     assert found.json["documents"], "its first words find the document"
-    assert harness(*draft[1:]).code == 0
+    assert harness("testset draft", *draft[3:]).code == 0
     again = harness("prepare")
     assert "outputs/documents is up to date, nothing to do: it holds 16 documents of 2 files." in again.out
     assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out
