@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -30,11 +29,12 @@ FOR_A_SHELL = {"|", ">", "<", ";", "&", "&&", "||", ">>"}
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended. code: None if it took too long. out, err: what it printed."""
+    """A command that has ended. code: None if it took too long. out, err: what it printed. seconds: of a processor."""
 
     code: int | None
     out: str
     err: str
+    seconds: float
 
     @property
     def text(self) -> str:
@@ -83,16 +83,14 @@ def program(word: str, folder: Path, environment: Mapping[str, str]) -> bool:
 
 
 def _in_shell(command: str, folder: Path, environment: Mapping[str, str]) -> Done:
-    try:
-        done = subprocess.run(
-            ["sh", "-c", command], cwd=folder, env={**environment}, capture_output=True, text=True, timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired as error:
-        return Done(None, *(str(part or b"", "utf-8") for part in (error.stdout, error.stderr)))
-    return Done(done.returncode, done.stdout, done.stderr)
+    return _child(lambda: os.execve("/bin/sh", ["sh", "-c", command], environment), folder, environment, serves=False)
 
 
 def _forked(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Done:
+    return _child(lambda: _main(words), folder, environment, serves=serves(words))
+
+
+def _child(function: Callable[[], int], folder: Path, environment: Mapping[str, str], *, serves: bool) -> Done:
     with (
         tempfile.TemporaryDirectory() as said,
         (Path(said) / "out").open("w+b") as out,
@@ -100,10 +98,10 @@ def _forked(words: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     ):
         child = os.fork()
         if not child:
-            _in_child(lambda: _main(words), folder, out.fileno(), err.fileno(), environment)
-        os.setpgid(child, child)
-        code = _ended(child, Path(out.name), serves=serves(words))
-        return Done(code, *((Path(said) / name).read_text("utf-8", "replace") for name in ("out", "err")))
+            _in_child(function, folder, out.fileno(), err.fileno(), environment)
+        code, seconds = _ended(child, Path(out.name), serves=serves)
+        printed = ((Path(said) / name).read_text("utf-8", "replace") for name in ("out", "err"))
+        return Done(code, *printed, seconds)
 
 
 def _in_child(
@@ -112,6 +110,7 @@ def _in_child(
     """Call a function in this folder, and end the process with the code that it returns."""
     code = 1
     try:
+        os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
@@ -145,21 +144,23 @@ def serves(words: Sequence[str]) -> bool:
     )
 
 
-def _ended(child: int, said: Path, *, serves: bool) -> int | None:
-    """The exit code of a child; 0 for a server that has answered and was then interrupted."""
+def _ended(child: int, said: Path, *, serves: bool) -> tuple[int | None, float]:
+    """(exit code, seconds of a processor) of a child; the code is 0 for a server that has answered and was then
+    interrupted, and None if it was killed since it took too long."""
     until, answered = time.monotonic() + SECONDS, False
-    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+    while not (ended := os.wait4(child, os.WNOHANG))[0]:
         if time.monotonic() > until:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return None
+            return None, SECONDS
         if serves and not answered and (found := ADDRESS.findall(said.read_text("utf-8"))):
             answered = _answers(found[0])
             if answered:
                 os.killpg(child, signal.SIGINT)
         time.sleep(0.02)
     code = os.waitstatus_to_exitcode(ended[1])
-    return 0 if answered and code == INTERRUPTED else code
+    used = ended[2].ru_utime + ended[2].ru_stime
+    return 0 if answered and code == INTERRUPTED else code, used
 
 
 def _answers(address: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HARNESS = r"(?:'[^'\n]*/harness'|(?:[^\s`'\"]*/)?harness)"  # as printed: by name, or by a path that may be quoted
-LISTED = re.compile(rf"^\s+({HARNESS} [a-z].*)$", re.M)  # a line of its own, under "Next:" or "To try:"
+LISTED = re.compile(rf"^[ \t]+({HARNESS} [a-z].*)$", re.M)  # a line of its own, under "Next:" or "To try:"
 QUOTED = re.compile(rf"`({HARNESS} [a-z][^`]*=[^`]*)`")
 ASKED = re.compile(rf"\b(?:run|use|with|by|repeat) `({HARNESS} [a-z][^`=]*)`", re.I)  # others only mention a command
 CLOSING = re.compile(rf": ({HARNESS} [a-z][a-z]+ .*?)\.?$", re.M)  # "Export one: harness export ..."

@@ -97,6 +97,7 @@ PAGES = (
     Page("docs/judgements.md", files={"ts": "testset"}),
     Page(
         "docs/llm.md",
+        before=("harness prepare",),
         fills={"draft ... dry_run": "draft model=NAME dry_run"},
         left_out={"export OPENAI_API_KEY": "is a secret"},
     ),

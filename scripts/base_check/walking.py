@@ -134,12 +134,12 @@ def _called(walk: Walk, command: str, what: str) -> Done:
     words = command.split("#")[0].split()
     if {"draft", "judge"} & {*words} or any(word.startswith("llm.model=") for word in words):
         command = re.sub(r"\s+#.*| llm\.base_url=\S+", "", command) + f" llm.base_url={walk.addresses['chat']}"
-    print(f"{walk.page.name}: {what}: {command}", file=sys.stderr)
     shell = walk.page.name == "README.md" and walk.called[what] < IN_A_SHELL
     if what == "document":
         command = re.sub(r"^harness\b", str(calling.BIN / "harness"), command)
     walk.called[what] += 1
     done = calling.call(command, walk.folder, walk.environment, shell=shell)
+    print(f"{walk.page.name}: {what}: {command}  ({done.seconds:.1f} s)", file=sys.stderr)
     if "via=xlsx" in command and (written := re.search(r"output=(\S+)", command)) and not done.code:
         fill_in(walk.folder / written[1])
     return done

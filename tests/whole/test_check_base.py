@@ -48,7 +48,7 @@ def test_the_commands_of_a_document(tmp_path):
         ("None yet. Export one: harness export metric=mrr", ["harness export metric=mrr"]),
         ("c.bin cannot be read. Move it away, or set unreadable=skip.", ["harness prepare files=new unreadable=skip"]),
         ("Set files=other.", ["harness prepare files=other"]),
-        ("harness prepare ...\nThe harness has learnt a rule.", []),
+        ("\nharness prepare ...\n\nThe harness has learnt a rule.", []),
     ],
 )
 def test_the_hints_in_output(output, expected):
