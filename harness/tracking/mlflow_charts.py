@@ -1,4 +1,4 @@
-"""Charts that a saved view of a sweep opens with, as MLflow's pages read them."""
+"""What leads to MLflow's pages: the address of an experiment's page, and the charts that a sweep's view opens with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import Any
 SECTION = "sweep"  # the charts' section; those that MLflow makes of every metric follow below
 SCATTERED = 6  # params with a chart of their own: MLflow limits the length of a saved view
 RUNS = 100  # drawn in a chart
+
+
+def experiment_page(experiment_id: str, view: str | None) -> str:
+    """Path of an experiment's page: the one for runs and charts, not the one for agents."""
+    shown = f"&viewStateShareKey={view}" if view else ""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:

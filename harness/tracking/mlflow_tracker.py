@@ -14,7 +14,7 @@ from harness.tracking import file_hashes, mlflow_spans
 from harness.tracking.database import place_of, uri_of
 from harness.tracking.in_progress import TAG
 from harness.tracking.mlflow_beginning import begin_once, running
-from harness.tracking.mlflow_charts import charts
+from harness.tracking.mlflow_charts import charts, experiment_page
 from harness.tracking.mlflow_client import (
     make_database,
     name_places,
@@ -301,7 +301,7 @@ class MlflowTracker:
     def page(self, experiment: str) -> str:
         """Path of the page that lists an experiment's runs; "" if there is no such experiment."""
         found = self.client.get_experiment_by_name(experiment)
-        return _page(found.experiment_id, "runs" if f"{VIEWS}runs" in found.tags else None) if found else ""
+        return experiment_page(found.experiment_id, "runs" if f"{VIEWS}runs" in found.tags else None) if found else ""
 
     @reaching
     def view(
@@ -318,7 +318,7 @@ class MlflowTracker:
         view |= charts(shown[0], [NOT_IN_NAMES.sub("_", name) for name in params])
         experiment_id = self._experiment_id(experiment)
         self.client.set_experiment_tag(experiment_id, f"{VIEWS}{name}", json.dumps(view))
-        return _page(experiment_id, name)
+        return experiment_page(experiment_id, name)
 
     @reaching
     def trace(self, run_id: str, experiment: str, traces: Sequence[Trace]) -> None:
@@ -429,12 +429,6 @@ def _view(
     view = {"searchFilter": wanted, "orderByKey": order, "orderByAsc": bool(ascending), "selectedColumns": shown}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": []}
     return view
-
-
-def _page(experiment_id: str, view: str | None) -> str:
-    """Path of an experiment's page: the one for runs and charts, not the one for agents."""
-    shown = f"&viewStateShareKey={view}" if view else ""
-    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def _param(value: Any) -> str:
