@@ -197,7 +197,7 @@ class Family:
             return known
         if replay and replay.winner > start.best - CLOSE:
             member = member_tag(replay.sweep_id)
-            knows = sum(self.alone or member in one.run.tags for one in self.runs)
+            knows = sum(self.alone or any(member in run.tags for run in (one.run, *one.also)) for one in self.runs)
             return replace(start, how="replay", value=replay.value, low=replay.low, high=replay.high, runs=knows)
         if most is not None and len(self.runs) > most:
             return replace(
@@ -304,7 +304,8 @@ def _replay(tracker: Tracker, family: Family) -> Replay | None:
     for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):
         made = _logged_replay(sweep, metric, select_on)
         if made and made.winner > best.score.value - CLOSE and _compares(tracker, sweep, best.run, metric, select_on):
-            found.append((sum(member_tag(made.sweep_id) in one.run.tags for one in runs), made))
+            member = member_tag(made.sweep_id)
+            found.append((sum(any(member in run.tags for run in (one.run, *one.also)) for one in runs), made))
     return max(found, key=lambda one: one[0], default=(0, None))[1]
 
 
