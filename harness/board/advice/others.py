@@ -108,8 +108,9 @@ class Untold:
 
 def untold(one: LoggedRun, evidence: Evidence, others: Others) -> Untold | None:
     """The best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
+    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # as everywhere, for one p
     for run, values in zip(others.runs, others.values, strict=True):
-        gaps = np.nan_to_num(evidence.values - values)
+        gaps = np.nan_to_num(evidence.values - values)[by_id]
         if gaps.any() and not is_same(one, run):
             (p,), _ = sign_flip_test(gaps[None])
             return Untold(run, float(p)) if p > ALPHA else None

@@ -444,6 +444,8 @@ def test_a_pair_has_one_p_wherever_it_is_asked_for(harness):
         assert said.startswith("No difference" if row["group"] == "same" else "A is better than")
         pair = harness("power", f"runs=[{ids['A']},{ids[one['b']]}]", "format=json")
         assert pair.code == 2 or pair.json["p"] == one["p"]
+    near = harness("advise", "experiment_name=e", "format=json").json["not_told_apart"]
+    assert near is None or near["p"] == board[near["run_id"]]["p"]
     assert {one["pairs"] for one in found["tests"] if one["measure"] != found["metric"]} == {2}
     # What p is corrected for stands above it.
     for command in ("compare", "board"):
