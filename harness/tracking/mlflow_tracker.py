@@ -190,8 +190,7 @@ class MlflowTracker:
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         if run_id is None:
             raise RuntimeError("Call begin() first.")
-        for name, value in tags.items():
-            self.client.set_tag(run_id, name, value[:TAG_LIMIT])
+        self._log_batch(run_id, {}, {}, tags)  # which tries again where two processes set a tag at once
 
     @reaching
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy.orm import Session
 
 from harness.tracking.file_hashes import seal
 from harness.tracking.mlflow_client import redacted
@@ -27,6 +30,27 @@ def logged(harness, toy, tmp_path):
     tracker = MlflowTracker()
     tracker.connect(tmp_path / "outputs")
     return tracker.client.get_run(found["run_id"]), tracker.client, found
+
+
+def test_two_processes_may_set_a_tag_at_once(logged, tmp_path, monkeypatch):
+    """Both find the tag missing before one of them has written it."""
+    run, _, _ = logged
+    trackers = [MlflowTracker() for _ in range(2)]
+    for tracker in trackers:
+        tracker.connect(tmp_path / "outputs")
+    both, plain, waited = threading.Barrier(2, timeout=20), Session.flush, threading.local()
+
+    def flush(session, objects=None):
+        if session.new or session.dirty:
+            if not getattr(waited, "once", False):
+                waited.once = True
+                both.wait()
+        return plain(session, objects)
+
+    monkeypatch.setattr(Session, "flush", flush)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one: one.tag(run.info.run_id, {"reproduced": "equal"}), trackers))
+    assert trackers[0].run(run.info.run_id).tags["reproduced"] == "equal"
 
 
 @pytest.mark.stored

@@ -82,8 +82,8 @@ def test_changed_files_are_not_exported(harness, files, toy, tmp_path):
     (files / "R.csv").write_text(text, "utf-8")
     refused(f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections. Say task=corrections to export it")
     refused("task=answers", f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections")
-    refused("task=answers", "experiment_name=e", expected="no finished run of experiment 'e' has it")
-    refused("experiment_name=e", expected="no finished run of experiment 'e' has it")
+    refused("task=answers", "experiment_name=e", expected="Experiment 'e' has no finished run of task=answers")
+    refused("experiment_name=e", expected="Experiment 'e' has no finished run of task=answers")
     refused(*export, "model=true", expected="are about retrieval")
     retrieved = harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json").json
     refused("task=corrections", f"run={retrieved['run_id']}", expected="is of task=retrieval")
