@@ -31,6 +31,11 @@ KORQUAD = """
 {"data": [{"title": "달", "paragraphs": [{"context": "달은 지구의 위성이다.", "qas": [
 {"id": "q1", "question": "지구의 위성은?", "answers": [{"text": "달", "answer_start": 0}]}]}]}]}
 """
+TREC = {
+    "qrels.txt": "1 0 d1 1\n2 0 d2 1\n",
+    "theirs.run": "1 Q0 d2 1 2.0 theirs\n1 Q0 d1 2 1.0 theirs\n2 Q0 d2 1 1.0 theirs\n",
+    "ours.run": "1 Q0 d1 1 2.0 ours\n2 Q0 d2 1 1.0 ours\n",
+}
 INSTALLATION = "is the installation itself"
 CLUSTER = "needs other machines"
 
@@ -65,7 +70,7 @@ class Page:
 README = Page(
     "README.md",
     files=CONTEST | TASKS,
-    texts={"my_search.py": FUNCTION, "model/config.json": "{}", "model/model.safetensors": ""},
+    texts={"my_search.py": FUNCTION, "model/config.json": "{}", "model/model.safetensors": ""} | TREC,
     environment={"HARNESS_MILVUS_URI": "milvus.db"},
     fills={
         "https://localhost:9200/INDEX/_search": "{elasticsearch}",

@@ -41,10 +41,9 @@ def test_two_processes_may_set_a_tag_at_once(logged, tmp_path, monkeypatch):
     both, plain, waited = threading.Barrier(2, timeout=20), Session.flush, threading.local()
 
     def flush(session, objects=None):
-        if session.new or session.dirty:
-            if not getattr(waited, "once", False):
-                waited.once = True
-                both.wait()
+        if (session.new or session.dirty) and not getattr(waited, "once", False):
+            waited.once = True
+            both.wait()
         return plain(session, objects)
 
     monkeypatch.setattr(Session, "flush", flush)

@@ -210,7 +210,8 @@ def _stopped(work: Work, desks: Sequence[Desk], drawn_later: bool, invocation: I
             names = f"[{','.join(done)}]" if len(done) > 1 else "".join(done)
             again = shlex.join(["harness", "testset", "review", *words, f"reviewer={names}", f"sample={work.sample}"])
             console.print(f"  {again}    # goes on")
-        after = ["audit", *words] if work.sample == AUDIT else ["freeze", *words, "leave_out=true"]
-        console.print("  " + shlex.join(["harness", "testset", *after]))
+        if any(judged for judged, _ in done.values()):
+            after = ["audit", *words] if work.sample == AUDIT else ["freeze", *words, "leave_out=true"]
+            console.print("  " + shlex.join(["harness", "testset", *after]))
 
     terminal.emit("text", {}, show)
