@@ -25,6 +25,7 @@ from retrievers.base import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # what reading a file or a gzip stream raises
 # What a damaged or hostile file may take: a line and a file of JSON are in memory several times over.
+BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # bytes that any file may unpack to; and times its size, beyond them
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, paired or not: only encoding can tell
@@ -95,7 +96,7 @@ def sha256_of(path: Path) -> str:
     found = hashlib.sha256()
     try:
         with opened(path) as file:
-            while block := file.read(1 << 20):
+            while block := file.read(BLOCK):
                 found.update(block)
     except DAMAGED as error:
         raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
@@ -311,14 +312,16 @@ def _whole(path: Path) -> Any:
 
 def _read(path: Path, most: int) -> bytes:
     """The bytes of a file. BadInput where it cannot be read, or has more than `most`."""
+    raw = bytearray()
     try:
         with opened(path) as file:
-            raw = file.read(most + 1)
+            while len(raw) <= most and (block := file.read(BLOCK)):  # at once, memory for `most` would be reserved
+                raw += block
     except DAMAGED as error:
         raise BadInput(f"{path}: cannot be read ({error}). Is the file complete?") from None
     if len(raw) > most:
         raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
-    return raw
+    return bytes(raw)
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:

@@ -33,7 +33,7 @@ from retrievers.external.http_client import (
 from retrievers.redaction import redacted, register
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
-from raw_server import RawServer
+from raw_server import RawServer, Wire
 
 REPLIES: dict[str, Format] = {}
 HEAD = {"status": 200, "headers": {"Retry-After": "3", "Location": "/elsewhere", "Content-Encoding": "identity"}}
@@ -76,7 +76,12 @@ def _bytes(folder: Path) -> None:
     """Whatever a service sends, there is an answer or a reason, in time, and no key in it."""
     os.environ["HARNESS_FUZZ_KEY"] = KEY
     sent = [file.read_bytes() for name in SENT if (file := folder / name).is_file()]
-    with RawServer(lambda wire: wire.send(sent[int(wire.head.split(b" ")[1][1:])])) as server:
+
+    def answer(wire: Wire) -> None:
+        asked = wire.head.split(b" ")[1][1:]
+        wire.send(sent[int(asked)] if asked.isdigit() else b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n")  # redirected
+
+    with RawServer(answer) as server:
         for number in range(len(sent)):
             url = server.url.replace("search", str(number))
             client = HttpClient(Address.of(url, "url"), Limits(2.0, 0, 1), Secrets({"X-Key": "HARNESS_FUZZ_KEY"}))

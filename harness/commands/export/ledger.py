@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.config.text import short_id
-from harness.data.files import create_text, json_file, json_rows, numbered_lines, required, write_text
+from harness.data.files import create_text, json_file, json_rows, numbered_lines, required, text_file, write_text
 from harness.data.files import field as entry
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 Line = Mapping[str, Any]
 DAMAGED = "Put the file back as it was."
 BEFORE = "before"  # field of a line: the sha256 of the line before it
+LONGEST_HASH = 1000  # bytes of the file that holds the last one
 PARTS = ("public", "private")  # of a leaderboard
 _TEXT, _MAYBE = (str, "text"), ((str, type(None)), "text or null")
 _STEP = dict.fromkeys(("time", "sha256", "file"), _TEXT)
@@ -136,7 +137,7 @@ class Ledger:
 
     def _last(self) -> str:
         """The sha256 of the last line; "" without lines."""
-        return self.last.read_text("utf-8", "replace").strip() if self.last.exists() else ""
+        return text_file(self.last, LONGEST_HASH).strip() if os.path.lexists(self.last) else ""
 
     def require_free(self, line: Line) -> None:
         """BadInput if an export would replace or contradict anything that is there. line: as `export` gets it."""

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.commands.sweep.auto.ascent import Menu, Words, ascend
-from harness.data.files import write_text
+from harness.data.files import json_file, write_text
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import sign_flip_test
 from harness.gates.calibration import folds
-from retrievers.base import Progress
+from retrievers.base import BadInput, Progress
 
 FOLDS = 10
 REPEATS = 3  # at most: as many as the budget allows
@@ -57,8 +57,8 @@ class Replay:
     def read(cls, file: Path, of: str) -> Replay | None:
         """The replay that `write` wrote; None if the file has another one, or is missing or damaged."""
         try:
-            content: Any = json.loads(file.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            content = json_file(file)
+        except BadInput:
             return None
         match content:
             case {"of": str() as made_of, "values": [*values], "chosen": [*chosen]} if made_of == of:
