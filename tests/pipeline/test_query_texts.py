@@ -1,6 +1,7 @@
 """Queries that a language model writes: what is asked, searched for, logged, paid for once, and refused."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -280,7 +281,8 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
         words = ("query.text=rewrite", "query.prompt=mine.txt", *llm(server), "llm.runtime.retries=0")
         told = harness("run", *TALK, *words, "gate=score", "gate.signal=background", "gate.threshold=-9")
         before = len(server.asked)
-        export = harness("export", "model=true", "format=json").json
+        [allowed] = re.findall(r"'(allow=\[.*?\])'", harness("export", "model=true").err)
+        export = harness("export", "model=true", allowed, "format=json").json
         assert len(server.asked) == before, "the queries of the run are cached"
         logged = tracker.client.get_logged_model(export["model"]["model_id"])
         package = Path(logged.artifact_location.removeprefix("file://")) / "artifacts" / "package"
@@ -300,11 +302,11 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
         with pytest.raises(Failed, match="query 'row 0' has no reply from tiny"):
             model.answer(searcher, DataFrame({"query": ["안녕"]}))
     shutil.rmtree(tmp_path / "cache")
-    done = harness("export", "model=true", "model_name=other", "submission=other.jsonl")
+    done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
     assert done.code == 2
     assert "mine.txt: there is no such file" in done.err
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
-    done = harness("export", "model=true", "model_name=other", "submission=other.jsonl")
+    done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
     assert done.code == 2
     assert "are not cached. The model would be asked again for what the run searched for." in done.err
     assert not Path("other.jsonl").exists()

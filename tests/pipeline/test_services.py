@@ -134,7 +134,7 @@ def test_a_hybrid_adds_up_what_its_parts_take(harness, toy, server):
 
 
 def test_the_terminal_says_what_was_timed(harness, toy, server):
-    plain = [word for word in words(server, "tracking=none") if word != "format=json"]
+    plain = [word for word in words(server, "tracking=none", "metrics=all") if word != "format=json"]
     out = " ".join(harness("run", *plain).out.split())
     assert "latency_p95_ms/fastapi" in out
     assert "Latencies are of single requests, in the search that made the ranking." in out

@@ -326,9 +326,7 @@ def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
 
 def test_the_experiment_that_mlflow_makes_counts_once_it_has_runs(tracker):
     assert "Default" not in tracker.experiments()
-    with pytest.raises(
-        BadInput, match=r"experiment_name='e': no such experiment in .* There is none yet\. Make one with"
-    ):
+    with pytest.raises(BadInput, match=r"experiment_name='e': no such experiment in .* There is none yet\."):
         best(tracker, Wanted("e", "mrr"))
     tracker.finish(tracker.begin(RunRecord("Default", "mine")), RunRecord("Default", "mine"), "FINISHED")
     assert tracker.experiments() == ["Default"]

@@ -141,7 +141,14 @@ def test_a_file_that_was_added_is_not_believed(ids, capsys):
 @pytest.mark.local
 def test_a_trial_of_a_sweep_is_not_believed_either(harness, toy):
     """Its files are written where the store keeps them, and those of the best are replaced by the full ones."""
-    words = ("dataset=contest", "dataset.path=toy", "tokenizer=whitespace", "top_k=1,2", "format=json")
+    words = (
+        "dataset=contest",
+        "dataset.path=toy",
+        "tokenizer=whitespace",
+        "gate=score",
+        "gate.threshold=0,99",
+        "format=json",
+    )
     harness("sweep", *words)
     assert harness("board").code == 0
     for trial in Path("outputs/artifacts").glob("*/*/artifacts/scores.csv"):

@@ -57,7 +57,7 @@ def test_equal_predictions_by_every_door(made, harness, tracker, tmp_path):
         api.run(*TOY, *BY_FUNCTION[:2])
     hashes = {tracker.run(run["run_id"]).tags["predictions.sha256"] for run in runs}
     assert len(hashes) == 1
-    compared = harness("compare", "experiment_name=e", "top=3", "format=json").json
+    compared = harness("compare", f"runs=[{','.join(run['run_id'] for run in runs[:3])}]", "format=json").json
     assert compared
 
 

@@ -190,7 +190,7 @@ def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
     assert len(re.findall(r"on 3 queries:|have the same modified_map@3", done.out)) == 2
     assert "after Holm over 2 pairs" in done.out
     assert done.out.index("Verdict") < done.out.index("Runs") < done.out.index("Notes")
-    every = harness("compare", "experiment_name=e", "pairs=all").out
+    every = harness("compare", f"runs=[{','.join((*runs, third))}]", "pairs=all").out
     assert len(re.findall(r"on 3 queries:|have the same modified_map@3", every)) == 3
     assert "after Holm over 3 pairs" in every
     assert "물은 몇 도에서 끓어?" in done.out

@@ -364,7 +364,7 @@ def test_a_run_without_scores_by_query_is_named(handed, runs, tmp_path):
     runs()
     best = max(found.values(), key=lambda one: one.objective.value).number
     names = SETTINGS | {"experiment_name": runs.tracker.run(found[best].run_id).experiment}
-    assert expected(found, best, runs.tracker, mine, names).runs == 3
+    assert expected(found, best, runs.tracker, mine, names).runs == 2  # two of three return the same
     next((tmp_path / "outputs" / "artifacts").rglob("scores.csv")).unlink()
     left = expected(found, best, runs.tracker, mine, names)
     assert left.how == "unknown"

@@ -293,7 +293,7 @@ def test_without_the_model_there_is_nothing_to_correct(harness, made):
 def test_every_command_takes_a_frozen_test_set(harness, made, tmp_path):
     assert harness("testset freeze", "testset=ts").code == 0
     assert harness("init", "dataset=frozen", "dataset.path=ts/v1", "tokenizer=word").code == 0
-    found = harness("sweep", "retriever.bm25.k1=0.5,1.5", "format=json").json
+    found = harness("sweep", "top_k=1,3", "format=json").json
     assert found["trials"]["finished"] == 2
     predictions = next(tmp_path.rglob("predictions*"))
     assert harness("score", f"predictions={predictions}", "format=json").json["metrics"]
