@@ -22,6 +22,7 @@ from typing import NoReturn
 
 BIN = Path(sysconfig.get_path("scripts"))
 SECONDS = 120.0  # the most that a command may take
+AGAIN = 10.0  # seconds after which a server is interrupted once more
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+\S*")
 INTERRUPTED = 130
 FOR_A_SHELL = {"|", ">", "<", ";", "&", "&&", "||", ">>"}
@@ -147,20 +148,20 @@ def serves(words: Sequence[str]) -> bool:
 def _ended(child: int, said: Path, *, serves: bool) -> tuple[int | None, float]:
     """(exit code, seconds of a processor) of a child; the code is 0 for a server that has answered and was then
     interrupted, and None if it was killed since it took too long."""
-    until, answered = time.monotonic() + SECONDS, False
+    until, interrupt = time.monotonic() + SECONDS, 0.0
     while not (ended := os.wait4(child, os.WNOHANG))[0]:
         if time.monotonic() > until:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return None, SECONDS
-        if serves and not answered and (found := ADDRESS.findall(said.read_text("utf-8"))):
-            answered = _answers(found[0])
-            if answered:
-                os.killpg(child, signal.SIGINT)
+        found = ADDRESS.findall(said.read_text("utf-8")) if serves and time.monotonic() > interrupt else []
+        if found and (interrupt or _answers(found[0])):
+            os.killpg(child, signal.SIGINT)
+            interrupt = time.monotonic() + AGAIN
         time.sleep(0.02)
     code = os.waitstatus_to_exitcode(ended[1])
     used = ended[2].ru_utime + ended[2].ru_stime
-    return 0 if answered and code == INTERRUPTED else code, used
+    return 0 if interrupt and code == INTERRUPTED else code, used
 
 
 def _answers(address: str) -> bool:
