@@ -63,6 +63,7 @@ def label_rows(panel: Axes, labels: Iterable[str]) -> None:
 # Matplotlib's own font has no Hangul. The first of these fonts that is installed is used, else any other that has it.
 # If there is none, Hangul is drawn in Latin letters: a font to ship would be larger than the whole package.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
+BOXES = "Last Resort"  # the font that comes with matplotlib and has a box for every character
 
 
 def with_fonts(figure: Figure) -> Figure:
@@ -80,10 +81,11 @@ def with_fonts(figure: Figure) -> Figure:
 @cache
 def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
     """(font families for all texts, code points of the characters that they can draw)."""
-    from matplotlib.font_manager import findfont, get_font
+    from matplotlib.font_manager import FontProperties, findfont, get_font
 
     families = tuple(filter(None, ("DejaVu Sans", hangul_font())))
-    return families, frozenset().union(*(get_font(findfont(name)).get_charmap() for name in families))
+    files = [findfont(FontProperties(family=[name])) for name in families]  # a bare name is parsed as a pattern
+    return families, frozenset().union(*(get_font(file).get_charmap() for file in files))
 
 
 def hangul_font() -> str | None:
@@ -98,6 +100,7 @@ def hangul_font() -> str | None:
         with suppress(OSError, RuntimeError):  # no font that matplotlib can read
             fontManager.addfont(file)
     plain = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]
+    plain = [font for font in plain if not font.name.startswith(BOXES)]
     names = sorted({font.name for font in plain if _has_hangul(font.fname)})
     return next((name for name in HANGUL if name in names), names[0] if names else None)
 
