@@ -117,7 +117,7 @@ def _check(pair: PairValues) -> None:
     names = f"Runs {pair.first.run.named} and {pair.second.run.named}"
     if len(known) < 2:
         raise BadInput(
-            f"{pair.metric} applies to {counted(len(known), f'{pair.judges}query')} of these runs: at least two are "
+            f"{names}: {pair.metric} applies to {counted(len(known), f'{pair.judges}query')}, and at least two are "
             "needed to say how much queries differ. Label more queries, or choose another measure: metric=NAME."
         )
     if not known.any():
