@@ -129,7 +129,7 @@ def test_what_cannot_be_told_is_refused(harness, record):
     }
     refused = {
         ("a", "same"): r"have the same modified_map@3 on each of 60 queries: no number",
-        ("one", "other"): r"applies to 1 query of these runs: at least two",
+        ("one", "other"): r"Runs .* applies to 1 query, and at least two",
         ("a", "half"): r"counts other queries in each run",
         ("a", "fewer"): r"number of scored queries|different queries",
         ("a", "labels"): r"has other labels than run",
