@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from harness.commands.compare.command import Compared, comparison
 from harness.commands.run import Result, experiment
 from harness.commands.search import Hits, find
-from harness.config.check import Invocation, shipped_keys
+from harness.config.check import Invocation
+from harness.config.commands import CompareConfig
+from harness.config.commands import RunConfig as RunKeys
 from harness.config.components import build
+from harness.config.composing import compose
 from harness.config.hints import check_words
-from harness.config.hydra_app import compose, typed
-from harness.config.keys import KEYS, Key, check_value
+from harness.config.manual import shipped
 from harness.config.messages import explain, failure
+from harness.config.schema import Key, Role, check_value, groups, keys
 from harness.data import given
 from harness.data.dataset import Dataset, conversations
 from harness.data.predictions import read_predictions
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 T = TypeVar("T")
-WHERE = ("outputs", "experiment_name", "tracking")  # keys that say where a run is logged
 
 
 def run(*overrides: str) -> Result:
@@ -75,7 +77,7 @@ def compare(*runs: str | Result) -> Compared:
     results = [one for one in runs if isinstance(one, Result)]
     words = [one for one in runs if not isinstance(one, Result)]
     ids = [_logged_id(one) if isinstance(one, Result) else one for one in runs if not _is_override(one)]
-    where = [word for word in map(typed, results[0].invocation.overrides) if _is_where(word)] if results else []
+    where = [word for word in results[0].invocation.overrides if _is_where(word)] if results else []
     named = [f"runs=[{','.join(ids)}]"] if ids else []
     others = [word for word in words if _is_override(word)]
     return _called("compare", [*where, *named, *others], comparison)
@@ -143,7 +145,9 @@ def _is_override(one: str | Result) -> bool:
 
 
 def _is_where(word: str) -> bool:
-    return word.partition("=")[0].partition(".")[0] in WHERE
+    name = word.partition("=")[0].partition(".")[0]
+    about = keys(RunKeys).get(name) or groups(RunKeys).get(name)
+    return about is not None and Role.LOCATES in about.roles
 
 
 def _logged_id(result: Result) -> str:
@@ -153,8 +157,8 @@ def _logged_id(result: Result) -> str:
 
 
 def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k: Any) -> Evaluation:
-    check_value(missing, KEYS["missing"], "missing")
-    check_value(k, KEYS["depth"], "k")
+    check_value(missing, keys(CompareConfig)["missing"], "missing")
+    check_value(k, keys(RunKeys)["depth"], "k")
     check_value(metrics, Key(list[str] | None), "metrics")
     if metrics == []:
         raise BadInput("metrics is empty. Name at least one measure, or leave it out.")
@@ -164,7 +168,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
         raise BadInput(f"dataset is {dataset!r:.60}. Give what harness.load_dataset returns.")
     if dataset.qrels is None:
         raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
-    names = requested(shipped_keys("score")["metrics"], dataset.qrels) if metrics is None else metrics
+    names = requested(shipped("task", "retrieval")["metrics"], dataset.qrels) if metrics is None else metrics
     lists = _shown(predictions, dataset, k)
     found = scores.score(lists, dataset.qrels, names, multi_turn=conversations(dataset.queries), missing=missing)
     return Evaluation(found, None, objective_of(names[0], found, None, "all"))

@@ -5,7 +5,6 @@ Imports only numpy and the standard library, so that every module may import thi
 
 from __future__ import annotations
 
-import difflib
 import functools
 import operator
 import os
@@ -20,20 +19,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from harness.errors import BadInput as BadInput
+from harness.errors import Failed as Failed
+from harness.errors import did_you_mean as did_you_mean
+
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"); None: progress is not reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # no machine has more
-
-
-class BadInput(ValueError):
-    """User input (a file, config key or argument) is wrong; commands end with exit code 2.
-
-    The message says what is wrong, where (file:line or config key) and what to do.
-    """
-
-
-class Failed(RuntimeError):
-    """A run failed, for a reason that the message says whole; commands end with exit code 1, without a traceback."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +42,6 @@ class AtMost:
 
 Threads = Annotated[int, AtMost(256, "more threads than cores only wait for each other")]
 Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` if `name` is close to one of `known`, else the empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 _Result = TypeVar("_Result")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
-from harness.config.hydra_app import typed
 from harness.config.text import counted
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
@@ -107,7 +106,7 @@ def _next(documents: Documents, config: Mapping[str, Any], invocation: Invocatio
     folder, output = flag(invocation.config_dir), documents.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config["files"] is None:
-        words = (typed(word) for word in invocation.overrides)
+        words = invocation.overrides
         search = ["dataset=chunked", *(f"dataset.{word}" for word in words if word.startswith("chunk."))]
         yield shlex.join(["harness", "run", *folder, *search])
     yield shlex.join(["harness", "search", *folder, *search, f"query={_first_words(output / DOCUMENTS)}"])

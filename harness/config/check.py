@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,13 @@ from urllib.parse import unquote
 
 from harness.config import components, plugins
 from harness.config.canonical import leaves, nodes
+from harness.config.commands import config_class
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
-from harness.config.folders import conf_folder
-from harness.config.keys import KEYS, Key, check_value, one_spelling
+from harness.config.manual import shipped
 from harness.config.places import bucket_place
-from retrievers.base import BadInput, did_you_mean
+from harness.config.schema import IF_GROUP, Config, check_value, groups, keys, one_spelling
+from harness.errors import BadInput, did_you_mean
 
-OPTIONAL_GROUPS = {"doctor": "retriever", "compare": "dataset", "power": "dataset"}  # of which nothing is chosen
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
@@ -47,23 +46,23 @@ def checked(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     Trial keys, params and results in the cache are of this form. Arguments and errors as for `check`.
     """
     check(config, name)
-    return _spelled(config, name)
+    return _spelled(config, config_class(name))
 
 
-def _spelled(config: Mapping[str, Any], name: str, prefix: str = "") -> dict[str, Any]:
+def _spelled(config: Mapping[str, Any], cls: type[Config], prefix: str = "") -> dict[str, Any]:
+    known = keys(cls)
     found: dict[str, Any] = {}
     for key, value in config.items():
         place = f"{prefix}{key}"
-        known = KEYS.get(f"{name}.{place}") or KEYS.get(place)
         if isinstance(value, Mapping):
-            found[key] = components.spelled(value) if "_target_" in value else _spelled(value, name, f"{place}.")
+            found[key] = components.spelled(value) if "_target_" in value else _spelled(value, cls, f"{place}.")
         else:
-            found[key] = one_spelling(value, known.hint) if known else value
+            found[key] = one_spelling(value, known[place].hint) if place in known else value
     return found
 
 
 def check(config: Mapping[str, Any], name: str) -> None:
-    """BadInput for unknown or missing keys, wrong types and ranges, forbidden classes, and what cannot work together.
+    """Raise BadInput for unknown or missing keys, wrong values, forbidden classes, and what cannot work together.
 
     config: the composed config as plain dicts and lists. name: of its primary config.
     """
@@ -71,23 +70,20 @@ def check(config: Mapping[str, Any], name: str) -> None:
     for where, node in nodes(config):
         if "_target_" in node:
             target_class(node, where)
-    expected = shipped_keys(name)
-    if "task" in config:
-        if name in ("run", "search"):
-            raise BadInput(
-                f"`harness {name}` is about retrieval. Score predictions of another task with "
-                "`harness score task=NAME predictions=FILE references=FILE`."
-            )
-        expected = expected | dict.fromkeys(("task", "predictions", "references"))
-    if (group := OPTIONAL_GROUPS.get(name, "")) in config:
-        expected = expected | {group: None}
-    _check_names(config, expected)
+    if "task" in config and name in ("run", "search"):
+        raise BadInput(
+            f"`harness {name}` is about retrieval. Score predictions of another task with "
+            "`harness score task=NAME predictions=FILE references=FILE`."
+        )
+    cls = config_class(name)
+    _check_names(config, cls)
+    known = keys(cls)
     for key_name, value in leaves(config):
-        if key := KEYS.get(f"{name}.{key_name}") or KEYS.get(key_name):
+        if key := known.get(key_name):
             check_value(value, key, key_name)
     _check_places(config["outputs"], config.get("store", {}).get("path", ""))
-    if "task" not in config and "metrics" in config:
-        check_value(config["metrics"], Key(list[str]), "metrics")  # only a text task may leave them to its scheme
+    if "task" not in config and "metrics" in config and config["metrics"] is None:
+        raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
     for group in dict.fromkeys((*SHARED, *GROUPS)):  # the shared ones first, so that messages name their own keys
         if group in config:
             check_component(config[group], group)
@@ -100,7 +96,7 @@ def with_metrics(config: dict[str, Any]) -> dict[str, Any]:
     """The config with the shipped measures where it says `metrics=all`: of a text task, those of its scheme."""
     if config.get("metrics") != "all":
         return config
-    return config | {"metrics": None if "task" in config else shipped_keys("run")["metrics"]}
+    return config | {"metrics": None if "task" in config else shipped("task", "retrieval")["metrics"]}
 
 
 def _check_places(outputs: str, store: str) -> None:
@@ -113,11 +109,11 @@ def _check_places(outputs: str, store: str) -> None:
 
 def _check_place(place: str) -> None:
     if Path(place).absolute().parts[1:2] in (("proc",), ("sys",)):
-        raise BadInput(f"{place} is no folder for files, but a view of the system. Choose another: {OTHERS}.")
+        raise BadInput(f"{place} is in a virtual file system and cannot hold files. Choose another folder: {OTHERS}.")
 
 
 def _check_tracking(config: Mapping[str, Any]) -> None:
-    """BadInput where another key refers to the tracking address, whose secrets would so be logged."""
+    """Raise BadInput where another key refers to the tracking address, whose secrets would then be logged."""
     uri = config.get("tracking", {}).get("uri")
     _check_place(unquote((uri or "").partition("sqlite:///")[2]))
     for name, value in leaves(config):
@@ -126,7 +122,7 @@ def _check_tracking(config: Mapping[str, Any]) -> None:
 
 
 def _check_retrieval(config: Mapping[str, Any]) -> None:
-    """The retrievers, and what must fit them: gate, fusion and depth."""
+    """Check the retrievers, and what must fit them: gate, fusion and depth."""
     retrievers = config["retriever"]
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
@@ -145,43 +141,40 @@ def _check_retrieval(config: Mapping[str, Any]) -> None:
         )
 
 
-@functools.cache
-def shipped_keys(name: str) -> dict[str, Any]:
-    """The keys of a shipped config, with the inner keys of its plain groups and those of the configs it builds on."""
-    import yaml
-
-    keys: dict[str, Any] = {}
-    config = yaml.safe_load((conf_folder() / f"{name}.yaml").read_text("utf-8"))
-    for entry in config.pop("defaults", ()):
-        if isinstance(entry, dict):
-            [(group, choice)] = entry.items()
-            if choice is None or group.startswith("override "):
-                continue
-            text = (conf_folder() / group / f"{choice}.yaml").read_text("utf-8")
-            keys |= yaml.safe_load(text) if text.startswith("# @package _global_") else {group: None}
-        elif entry != "_self_":
-            keys |= shipped_keys(entry)
-    config.pop("hydra", None)
-    return keys | {key: value for key, value in config.items() if key not in keys or key not in GROUPS}
-
-
-def _check_names(config: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Compare keys with the shipped config; components check their own keys."""
+def _check_names(config: Mapping[str, Any], cls: type[Config]) -> None:
+    """Compare the names of groups and plain keys with those of the command; components check their own keys."""
+    known, components_of = keys(cls), {name: one for name, one in groups(cls).items() if not one.recipe}
+    inner: dict[str, list[str]] = {}
+    for name in known:
+        top, _, rest = name.partition(".")
+        inner.setdefault(top, []).extend([rest] if rest else [])
+    everything = [*components_of, *inner]
     for key in config:
-        if key not in expected:
-            raise BadInput(f"{key} is unknown here.{did_you_mean(str(key), expected)} Known: {', '.join(expected)}.")
-    for key, value in expected.items():
+        if key not in everything:
+            raise BadInput(
+                f"{key} is unknown here.{did_you_mean(str(key), everything)} Known: {', '.join(everything)}."
+            )
+    needed = [name for name, one in components_of.items() if not one.optional]
+    needed += [top for top in inner if known.get(top) is None or known[top].default != IF_GROUP]
+    for key in needed:
         if key not in config:
             raise BadInput(f"{key} is missing from the config. Drop the override that removes it.")
-        if not isinstance(value, Mapping) and key not in (*GROUPS, "retriever") and isinstance(config[key], Mapping):
-            raise BadInput(f"{key} must be a plain value, not a group of keys: {config[key]!r:.60}.")
-        if isinstance(value, Mapping) and key not in (*GROUPS, "retriever"):
-            inner = config[key]
-            if not isinstance(inner, Mapping):
-                raise BadInput(f"{key} must be a group of keys ({', '.join(value)}), not {inner!r}.")
-            for name in value:
-                if name not in inner:
-                    raise BadInput(f"{key}.{name} is missing from the config. Drop the override that removes it.")
-            for name in inner:
-                if name not in value:
-                    raise BadInput(f"{key}.{name} is unknown.{did_you_mean(str(name), value)}")
+    for key, names in inner.items():
+        if key in config:
+            _check_inner(config[key], key, names)
+
+
+def _check_inner(value: Any, key: str, names: Sequence[str]) -> None:
+    """Check the names in a group of plain keys. names: of its keys; () for a plain key."""
+    if not names:
+        if isinstance(value, Mapping):
+            raise BadInput(f"{key} must be a plain value, not a group of keys: {value!r:.60}.")
+        return
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{key} must be a group of keys ({', '.join(names)}), not {value!r}.")
+    for name in names:
+        if name not in value:
+            raise BadInput(f"{key}.{name} is missing from the config. Drop the override that removes it.")
+    for name in value:
+        if name not in names:
+            raise BadInput(f"{key}.{name} is unknown.{did_you_mean(str(name), names)}")

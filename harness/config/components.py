@@ -13,14 +13,17 @@ import functools
 import importlib.metadata
 import inspect
 import re
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import or_
 from typing import Any
 
 from harness.config import plugins
 from harness.config.folders import conf_folder
-from harness.config.keys import Key, check_value, moved, one_spelling
-from retrievers.base import AtMost, BadInput, did_you_mean
+from harness.config.schema import Key, Role, absolute_path, check_value, keys, one_spelling
+from harness.errors import BadInput, did_you_mean
+from retrievers.base import AtMost
 
 LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
@@ -172,16 +175,30 @@ def identity(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def spelled(node: Mapping[str, Any]) -> dict[str, Any]:
     """A checked component's config in which every value has the one spelling that its argument has."""
-    keys = _keys(target_class(node, "config"))
+    known = keys_of(target_class(node, "config"))
 
     def plain(name: str, value: Any) -> Any:
         if name == "runtime" and isinstance(value, Mapping):
             return {inner: plain(inner, one) for inner, one in value.items()}
         if isinstance(value, Mapping) and "_target_" in value:
             return spelled(value)
-        return one_spelling(value, keys[name].hint) if name in keys else value
+        return one_spelling(value, known[name].hint) if name in known else value
 
     return {name: plain(name, value) for name, value in node.items()}
+
+
+def absolute_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A component's config in which every file that it reads, or component inside it, is named by its full path."""
+    known = keys_of(target_class(node, "config"))
+
+    def full(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            if "_target_" in value:
+                return absolute_node(value)
+            return {key: full(key if name == "runtime" else f"{name}.{key}", inner) for key, inner in value.items()}
+        return absolute_path(value) if name in known and known[name].places else value
+
+    return {name: full(name, value) for name, value in node.items()}
 
 
 def reusable(node: Mapping[str, Any]) -> bool:
@@ -250,10 +267,14 @@ def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
 @functools.cache
 def _recorded_classes() -> dict[str, type]:
     """Recorded name -> class, of all components that a shipped config names."""
-    texts = [path.read_text("utf-8") for path in sorted(conf_folder().rglob("*.yaml"))]
+    return {recorded_name(cls): cls for cls in _shipped_classes("**")}
+
+
+def _shipped_classes(group: str) -> list[type]:
+    """The classes that the shipped configs of a group name."""
+    texts = [path.read_text("utf-8") for path in sorted(conf_folder().glob(f"{group}/*.yaml"))]
     paths = sorted({path for text in texts for path in re.findall(r"_target_: *([\w.]+)", text)})
-    classes = [target_class({"_target_": path}, "conf") for path in paths if path.startswith(LEASH)]
-    return {recorded_name(cls): cls for cls in classes}
+    return [target_class({"_target_": path}, "conf") for path in paths if path.startswith(LEASH)]
 
 
 @functools.cache
@@ -282,22 +303,52 @@ def _signature(cls: type) -> inspect.Signature:
     return inspect.signature(cls)
 
 
+def classes_of(group: str) -> list[type]:
+    """The classes of a group's components: those of shipped configs, and of plug-ins that can be used."""
+    found = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
+    for plugin in plugins.plugins():
+        for target in plugin_targets(plugin, group):
+            with contextlib.suppress(BadInput):  # of a broken plug-in
+                found.append(target_class({"_target_": target}, "conf"))
+    return found
+
+
 @functools.cache
-def _keys(cls: type) -> dict[str, Key]:
-    """The values that each argument of a constructor accepts."""
+def keys_of(cls: type) -> dict[str, Key]:
+    """The values that each argument of a constructor accepts; in a group of keys, as group.key."""
     hints = typing.get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]
-    return {name: _key(hint) for name, hint in hints.items()}
+    found = {}
+    for name, hint in hints.items():
+        notes = list(_notes(hint))
+        bounds = next((one for one in notes if isinstance(one, AtMost)), None)
+        found[name] = Key(
+            _bare(hint), roles=functools.reduce(or_, (x for x in notes if isinstance(x, Role)), Role.LINES)
+        )
+        if bounds:
+            found[name] = dataclasses.replace(found[name], least=-bounds.most, most=bounds.most, why=bounds.why)
+        for group in (one for one in notes if isinstance(one, type)):
+            found |= {f"{name}.{key}": one for key, one in keys(group).items()}
+    return found
 
 
-def _key(hint: Any) -> Key:
-    """A key without the annotations in its hint, `X`, `X | None` or a list of X, whose bounds become the key's."""
+def _notes(hint: Any) -> Iterator[Any]:
+    """The annotations anywhere in a hint."""
+    for one in typing.get_args(hint):
+        yield from _notes(one)
     if typing.get_origin(hint) is typing.Annotated:
-        limit = next(one for one in hint.__metadata__ if isinstance(one, AtMost))
-        return Key(hint.__origin__, -limit.most, limit.most, limit.why, lines=True)
-    inner = [_key(one) for one in typing.get_args(hint) if typing.get_origin(one) is typing.Annotated]
-    if not inner:
-        return Key(hint, lines=True)
-    return dataclasses.replace(inner[0], hint=typing.Optional[inner[0].hint])  # noqa: UP045
+        yield from hint.__metadata__
+
+
+def _bare(hint: Any) -> Any:
+    """A hint without annotations."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return _bare(hint.__origin__)
+    inner = typing.get_args(hint)
+    if not inner or typing.get_origin(hint) is typing.Literal:
+        return hint
+    bare = tuple(_bare(one) for one in inner)
+    origin = typing.get_origin(hint)
+    return functools.reduce(or_, bare) if origin is types.UnionType or origin is typing.Union else origin[bare]
 
 
 def _kind_in(hint: Any) -> str | None:
@@ -323,21 +374,21 @@ def _check_arguments(node: Any, where: str, kind: str) -> None:
         raise BadInput(f"{where}._target_: {cls.__name__} is no {kind}. {_choices(kind)}")
     if not isinstance(node.get("runtime") or {}, Mapping):
         raise BadInput(f"{where}.runtime must be a group of keys, not {node['runtime']!r:.60}.")
-    parameters, keys = _signature(cls).parameters, _keys(cls)
+    parameters, known = _signature(cls).parameters, keys_of(cls)
     given = arguments(node)
     for key, value in given.items():
         if key not in parameters:
             raise BadInput(
                 f"{where}.{key} is unknown: {cls.__name__} takes {', '.join(parameters) or 'no arguments'}."
-                f"{moved(f'{where}.{key}') or did_you_mean(str(key), parameters)}"
+                f"{did_you_mean(str(key), parameters)}"
             )
         if (type(value), value) == (type(parameters[key].default), parameters[key].default):
             continue
         place = f"{where}.{key}" if key in node else f"{where}.runtime.{key}"
-        if inner := _kind_in(keys[key].hint):
+        if inner := _kind_in(known[key].hint):
             _check_arguments(value, place, inner)
         else:
-            check_value(value, keys[key], place)
+            check_value(value, known[key], place)
     lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
     if lacking:
         raise BadInput(f"{where} lacks {', '.join(lacking)}: {cls.__name__} needs it.")

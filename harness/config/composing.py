@@ -1,80 +1,420 @@
-"""Composing a command's config inside somebody else's process, such as a notebook that uses Hydra itself."""
+"""The one road through Hydra: from a command line to a checked config, for a shell, for Python and for sweeps."""
 
 from __future__ import annotations
 
+import argparse
 import copy
+import functools
+import os
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from harness.config import canonical, plugins
+from harness.config.check import Invocation, checked, primary, with_metrics
+from harness.config.defaults import defaults
 from harness.config.folders import conf_folder
+from harness.config.manual import is_inner
+from harness.config.overrides import lookup, override_of, quoted, unquoted
+from harness.config.recipes import unfolded
+from harness.errors import BadInput
 
 if TYPE_CHECKING:
-    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
 
+    from harness.config.leash import LeashedLoader
+
+MOST = 1000  # sets of choices that a composer keeps
 ONE = threading.RLock()  # Hydra's state belongs to the whole process
 
 
-@contextmanager
-def composed(name: str, overrides: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Any, Any]]:
-    """Provide the config of a command as Hydra's main function would, and Hydra's own section of it.
+@dataclass(frozen=True)
+class Flags:
+    """The flags of a command line. show: the part of the config to print. package: of it, the part below a key."""
 
-    Values refer to others and to Hydra's section only within the block: after it, the resolvers, the version and the
-    config that Hydra and OmegaConf keep for the whole process are the caller's again. Threads wait for each other.
+    show: str | None
+    resolve: bool
+    package: str | None
+    multirun: bool
+    config_dir: Path | None
+    overrides: tuple[str, ...]
 
-    name: of the primary config. folders: further folders of configs. Raises BadInput and Hydra's errors.
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Flags:
+        """Read the words after a command. Raise BadInput for flags that do not exist or do not go together."""
+        parser = _Parser(prog="harness", add_help=False)
+        parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+        parser.add_argument("--resolve", action="store_true")
+        parser.add_argument("--package", "-p")
+        parser.add_argument("--config-dir", "-cd", type=Path)
+        parser.add_argument("--multirun", "-m", action="store_true")
+        parser.add_argument("overrides", nargs="*")
+        found = parser.parse_intermixed_args(list(words))
+        if (found.resolve or found.package) and not found.cfg:
+            raise BadInput("--resolve and --package go with a flag that shows the config: add --cfg job.")
+        if found.cfg and found.multirun:
+            raise BadInput("--cfg and --multirun exclude each other: leave out one.")
+        return cls(found.cfg, found.resolve, found.package, found.multirun, found.config_dir, tuple(found.overrides))
+
+    @property
+    def folders(self) -> list[Path]:
+        return [self.config_dir] if self.config_dir else []
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message[:1].upper()}{message[1:]}. See `harness COMMAND --help`.")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What Hydra is asked to compose for a command.
+
+    before: the overrides of `harness.yaml` and of recipes. given: those of the words. Both as Hydra's lexer reads them.
+    allowed: the modules that the words allow.
+    """
+
+    command: str
+    flags: Flags
+    before: tuple[str, ...]
+    given: tuple[str, ...]
+    allowed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, command: str, words: Sequence[str], silent: bool = False) -> Request:
+        """Read a command line. Raise BadInput for bad flags, defaults and recipes.
+
+        silent: whether not to say that `harness.yaml` counts.
+        """
+        flags, name = Flags.of(words), primary(command)
+        plugins.permit(allowed := tuple(plugins.allowed_by(flags.overrides)))
+        from_file = () if command == "init" else _defaults(name, words, silent)
+        recipe, overrides = unfolded(name, flags.overrides, flags.folders)
+        key_of = lookup(name, words)
+        before = [override_of(one, key_of) for one in (*from_file, *recipe)]
+        multirun = command == "sweep" or flags.multirun
+        return cls(command, flags, tuple(before), tuple(quoted(one, key_of, multirun) for one in overrides), allowed)
+
+    @property
+    def overrides(self) -> list[str]:
+        return [*self.before, *self.given]
+
+    def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
+        """The checked config, and what it was made of. given: the overrides of the words, or of a job of theirs."""
+        plugins.permit(self.allowed)  # this may be a worker
+        config = checked(with_metrics(plain), primary(self.command))
+        words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
+        folder = str(self.flags.config_dir) if self.flags.config_dir else None
+        return config, Invocation(dict(choices), words, before, folder)
+
+
+Checked = tuple[dict[str, Any], Invocation]
+
+
+def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked:
+    """The checked config that a command line stands for.
+
+    The process stays as it is: arguments, working folder, logging, and Hydra's own state, which the caller may use for
+    other things. Threads compose one after another. Raise BadInput and Hydra's errors.
+
+    words: overrides, and `--config-dir=FOLDER`. silent: whether not to say that `harness.yaml` counts.
+    """
+    for word in words:
+        if word.startswith(("-", "hydra.", "hydra/")) and not word.startswith("--config-dir="):
+            raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
+    with hydras_state():
+        return compose_request(Request.of(command, words, silent))
+
+
+def compose_request(request: Request) -> Checked:
+    """The checked config that a request stands for; within `hydras_state`."""
+    plain, choices = composer(primary(request.command), request.flags.folders)((), request.overrides)
+    return request.checked(plain, choices, request.given)
+
+
+def master(request: Request, multirun: bool = True) -> tuple[DictConfig, LeashedLoader]:
+    """(Hydra's whole config of a request, the loader that made it); within `hydras_state`.
+
+    multirun: whether overrides of several values are left for Hydra's launchers to apply.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from harness.config.leash import LeashedLoader
-
-    with ONE, _own_state():
-        loader = LeashedLoader(_search_path(folders))
-        whole = loader.load_configuration(name, list(overrides), RunMode.RUN)
-        HydraConfig.instance().set_config(whole)
-        yield _without_hydra(whole), HydraConfig.get()
+    loader = _loader(request.flags.folders)
+    mode = RunMode.MULTIRUN if multirun else RunMode.RUN
+    whole = loader.load_configuration(primary(request.command), request.overrides, mode)
+    HydraConfig.instance().set_config(whole)
+    return whole, loader
 
 
 @contextmanager
-def _own_state() -> Iterator[None]:
+def hydras_state() -> Iterator[None]:
+    """Let the block use what Hydra and OmegaConf keep for the whole process; after it, that is the caller's again."""
     from hydra import version
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import setup_globals
     from omegaconf.basecontainer import BaseContainer
 
-    resolvers = dict(BaseContainer._resolvers)
-    base, job = version.VersionBase.instance().version_base, HydraConfig.instance().cfg
-    try:
-        setup_globals()
-        version.setbase("1.3")
-        yield
-    finally:
-        BaseContainer._resolvers = resolvers
-        version.VersionBase.instance().version_base = base
-        HydraConfig.instance().cfg = job
+    with ONE:
+        resolvers = dict(BaseContainer._resolvers)
+        base, job = version.VersionBase.instance().version_base, HydraConfig.instance().cfg
+        try:
+            setup_globals()
+            version.setbase("1.3")
+            yield
+        finally:
+            BaseContainer._resolvers = resolvers
+            version.VersionBase.instance().version_base = base
+            HydraConfig.instance().cfg = job
 
 
-def _search_path(folders: Sequence[Path]) -> ConfigSearchPath:
-    """Where configs are: ours, then further folders, as Hydra's main function has it."""
+def shown(request: Request) -> str:
+    """The config of a request as YAML, as `--cfg` prints it; within `hydras_state`."""
+    from omegaconf import OmegaConf
+
+    whole, _ = master(request, multirun=request.command == "sweep")
+    section, flags = whole.hydra, request.flags
+    config = _without_hydra(whole)
+    if flags.show != "job":
+        config = OmegaConf.create({"hydra": section} | ({} if flags.show == "hydra" else dict(config.items())))
+    if flags.package:
+        config = OmegaConf.select(config, flags.package)
+        if config is None:
+            raise BadInput(f"--package {flags.package}: the config has no such key.")
+    return OmegaConf.to_yaml(config, resolve=flags.resolve)
+
+
+@dataclass
+class Composed:
+    """Hydra's config for a set of choices.
+
+    plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all its nodes.
+    interpolations: the values that refer to other keys, as they are written.
+    """
+
+    config: DictConfig
+    plain: dict[str, Any]
+    choices: dict[str, Any]
+    keys: set[str]
+    interpolations: list[str]
+
+    @classmethod
+    def of(cls, whole: DictConfig) -> Composed:
+        """whole: the config with Hydra's own section."""
+        made = cls._resolved(_without_hydra(whole), {})
+        # Of several retrievers, as in `retriever=[bm25,file]`, their names: Hydra keeps none.
+        several = (
+            {"retriever": "+".join(made.plain["retriever"])} if isinstance(made.plain.get("retriever"), dict) else {}
+        )
+        chosen = {group: choice for group, choice in whole.hydra.runtime.choices.items() if "/" not in group}
+        return replace(made, choices=several | chosen)
+
+    @classmethod
+    def _resolved(cls, config: DictConfig, choices: dict[str, Any]) -> Composed:
+        from omegaconf import OmegaConf
+
+        unresolved: Any = OmegaConf.to_container(config, resolve=False)
+        texts = [value for value in canonical.flatten(unresolved).values() if isinstance(value, str) and "${" in value]
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+        return cls(config, with_metrics(plain), choices, set(_names(unresolved)), texts)
+
+    def refers_to(self, keys: Iterable[str]) -> bool:
+        """Whether other values may refer to one of these keys."""
+        return any("${" + key.partition(".")[0] in text for key in keys for text in self.interpolations)
+
+    def changed(self, values: Mapping[str, Any]) -> Composed:
+        """With other values of keys that it has; what refers to these follows."""
+        config = copy.deepcopy(self.config)
+        for key, value in values.items():  # before resolving
+            _set_in(config, key, value)
+        return self._resolved(config, self.choices)
+
+
+class Composer:
+    """Makes configs. Hydra composes once for each set of choices; plain values are set in copies.
+
+    load: overrides -> Hydra's whole config. is_group: whether a key is a config group.
+    """
+
+    def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
+        self._load, self.is_group = load, functools.cache(is_group)
+        self._composed: dict[Any, Composed] = {}
+        self._with_shared: dict[tuple[int, tuple[str, ...]], Composed] = {}
+
+    def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(resolved config, choices). Raise Hydra's exceptions.
+
+        fixed: overrides that several configs share. overrides: those of this one, which come last.
+        """
+        hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
+        composed = self._shared(hydras, [one for one in fixed if one not in hydras])
+        values = self._values([one for one in overrides if one not in hydras], composed)
+        if composed.refers_to(values):
+            composed = composed.changed(values)
+            return copy.deepcopy(composed.plain), dict(composed.choices)
+        config = copy.deepcopy(composed.plain)
+        for key, value in values.items():
+            _set_in(config, key, value)
+        return config, dict(composed.choices)
+
+    def applicable(self, overrides: Sequence[str]) -> list[str]:
+        """The overrides of a trial without the keys inside groups that its choices do not have.
+
+        So gate.threshold applies to gate=score, and not to gate=none. Raise Hydra's exceptions.
+        """
+        inner = {one for one in overrides if is_inner(one, self.is_group)}
+        if not inner:
+            return list(overrides)
+        keys = self._hydras([one for one in overrides if one not in inner and not self._sets_value(_parsed(one))]).keys
+        return [one for one in overrides if one not in inner or _key(one) in keys]
+
+    def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Key that not all swept choices have -> those that have it, as group=choice.
+
+        swept: key -> its overrides. Raise Hydra's exceptions, also for a key inside a group that no choice has.
+        """
+        first = {key: overrides[0] for key, overrides in swept.items()}
+        inner = [_key(one) for one in (*fixed, *first.values()) if is_inner(one, self.is_group)]
+        known = set(self._keys_of([*fixed, *first.values()]))
+        found: dict[str, list[str]] = {}
+        for group in filter(self.is_group, swept if inner else ()):
+            having = {one: self._keys_of([*fixed, *(first | {group: one}).values()]) for one in swept[group]}
+            known.update(*having.values())
+            for key in inner:
+                choices = [one for one, keys in having.items() if key in keys]
+                if 0 < len(choices) < len(having):
+                    found.setdefault(key, []).extend(choices)
+        if unknown := next((key for key in inner if key not in known), None):
+            raise _unknown(unknown)
+        return found
+
+    def _keys_of(self, overrides: Sequence[str]) -> list[str]:
+        return [_key(one) for one in self.applicable(overrides)]
+
+    def _hydras(self, overrides: Sequence[str]) -> Composed:
+        """As Hydra composes these overrides."""
+        place = (tuple(overrides), _environment())
+        if place not in self._composed:
+            if len(self._composed) >= MOST:
+                del self._composed[next(iter(self._composed))]
+            self._composed[place] = Composed.of(self._load(list(overrides)))
+        return self._composed[place]
+
+    def _shared(self, hydras: Sequence[str], others: Sequence[str]) -> Composed:
+        """As Hydra composes `hydras`, with the plain values of `others` set."""
+        composed = self._hydras(hydras)
+        if not others:
+            return composed
+        if (place := (id(composed), tuple(others))) not in self._with_shared:
+            self._with_shared[place] = composed.changed(self._values(others, composed))
+        return self._with_shared[place]
+
+    def _values(self, overrides: Sequence[str], composed: Composed) -> dict[str, Any]:
+        """Key -> plain value. Raise Hydra's exception for a key that the config does not have."""
+        values = {_key(one): _parsed(one).value() for one in overrides}
+        if unknown := next((key for key in values if key not in composed.keys), None):
+            raise _unknown(unknown)
+        return values
+
+    def _sets_value(self, override: Override) -> bool:
+        """Whether an override only replaces a plain value, so that Hydra need not compose again."""
+        value, key = override.value(), override.key_or_group
+        plain = isinstance(value, bool | int | float | str | None) and not {"$", "\\"} & set(str(value))
+        changes = override.type is not None and override.type.name == "CHANGE" and override.package is None
+        return plain and changes and not key.startswith("hydra") and not self.is_group(key)
+
+
+def composer(name: str, folders: Sequence[Path] = ()) -> Composer:
+    """The composer of a primary config. Without further folders of configs, whose files may change, it is kept."""
+    return _kept(name) if not folders else _composer(name, folders)
+
+
+def _composer(name: str, folders: Sequence[Path]) -> Composer:
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.core.object_type import ObjectType
+    from hydra.types import RunMode
+
+    loader = _loader(folders)
+
+    def load(overrides: list[str]) -> DictConfig:
+        whole = loader.load_configuration(name, overrides, RunMode.RUN)
+        HydraConfig.instance().set_config(whole)
+        return whole
+
+    return Composer(load, lambda key: bool(loader.get_group_options(key, ObjectType.CONFIG)))
+
+
+@functools.cache
+def _kept(name: str) -> Composer:
+    return _composer(name, ())
+
+
+def _loader(folders: Sequence[Path]) -> LeashedLoader:
+    """The loader of configs that finds ours, then those of plug-ins and of further folders."""
     from hydra._internal.utils import create_config_search_path
     from hydra.core.config_search_path import SearchPathQuery
     from hydra.errors import SearchPathException
+
+    from harness.config.leash import LeashedLoader
 
     path = create_config_search_path(str(conf_folder()))
     for folder in map(Path.absolute, folders):
         if not folder.is_dir():
             raise SearchPathException(f"Additional config directory '{folder}' not found")
         path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
-    return path
+    return LeashedLoader(path)
 
 
-def _without_hydra(whole: Any) -> Any:
-    from omegaconf import open_dict, read_write
+def _defaults(name: str, words: Sequence[str], silent: bool) -> tuple[Any, ...]:
+    """The settings of `harness.yaml`; they come first, so the command line overrides them."""
+    found = defaults(name, words)
+    if not silent and (note := found.note()):
+        print(note, file=sys.stderr)  # noqa: T201
+    return found.settings
 
-    config = copy.deepcopy(whole)
-    with read_write(config), open_dict(config):
-        del config["hydra"]
-    return config
+
+def _without_hydra(whole: DictConfig) -> DictConfig:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.masked_copy(whole, [str(key) for key in whole if key != "hydra"])
+
+
+def _unknown(key: str) -> Exception:
+    from hydra.errors import ConfigCompositionException
+
+    return ConfigCompositionException(f"Could not override '{key}'.")
+
+
+def _set_in(config: Any, key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        config = config[parent]
+    config[last] = value
+
+
+def _names(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in node.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{prefix}{key}.")
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    """The variables that configs may read."""
+    return tuple(one for one in os.environ.items() if one[0].startswith("HARNESS_") or one[0] == "MLFLOW_TRACKING_URI")
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> Override:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(text)

@@ -1,26 +1,27 @@
 """Which keys only the command line may set, since `harness.yaml` and the config of a logged run may be a stranger's.
 
-The command line is what the user types, or the call in Python. A key needs it if it decides where data or secrets go,
-what is overwritten or deleted, who reaches this machine, or which code runs. Keys that name where files are written
-may be set elsewhere as long as they stay inside the working folder.
+The command line is what the user types, or the call in Python. A key needs it if its role is `ACTS` or its name says
+that it decides where data or secrets go. Keys with the role `WRITES` may be set elsewhere as long as they stay inside
+the working folder.
 """
 
 from __future__ import annotations
 
+import functools
 from fnmatch import fnmatchcase
+from operator import or_
 from pathlib import Path
 
+from harness.config import components
+from harness.config.commands import known_keys
 from harness.config.places import is_address
+from harness.config.schema import Role
 
 # Names that say where something is sent, or which secret: of any part of any key, those of plug-ins included.
 SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",
 )  # fmt: skip
-# Keys, with all that lies below them, that run code, open this machine to others, overwrite or delete.
-ACTS = ("hydra", "plugins", "allow", "open", "output", "prune", "older_hours")
-# Folders and files that are written.
-PLACES = ("outputs", "store.path", "dataset.runtime.store", "tracking.path", "testset", "submission")
 CHOICES = {"tracking": ("mlflow", "csv", "none")}  # of a group, those that send nothing to where the user has not said
 ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # which say the same
 
@@ -32,14 +33,29 @@ def sends(key: str) -> bool:
 
 def needs_command_line(key: str) -> bool:
     """Whether only the command line may set a key, whatever its value."""
-    return sends(key) or any(key == one or key.startswith((f"{one}.", f"{one}/")) for one in ACTS)
+    return sends(key) or key.partition("/")[0].partition(".")[0] == "hydra" or Role.ACTS in _roles(key)
+
+
+def writes(key: str) -> bool:
+    """Whether a key names a file or folder that is written."""
+    return Role.WRITES in _roles(key)
 
 
 def leads_out(key: str, value: object, folder: Path) -> bool:
     """Whether a key names a place to write to that is not inside a folder: elsewhere, or in a bucket."""
-    if key not in PLACES or value is None:
+    if not isinstance(value, str) or not writes(key):
         return False
-    return is_address(value) or not (folder / str(value)).resolve().is_relative_to(folder.resolve())
+    return is_address(value) or not (folder / value).resolve().is_relative_to(folder.resolve())
+
+
+def _roles(key: str) -> Role:
+    """The roles that a key has in any command, or as an argument of any choice of its group."""
+    found = known_keys().get(key)
+    if found is None:
+        group, *_, argument = key.split(".")
+        classes = components.classes_of(group) if group in components.GROUPS else []
+        found = [keys[argument] for keys in map(components.keys_of, classes) if argument in keys]
+    return functools.reduce(or_, (one.roles for one in found), Role(0))
 
 
 def refusal(key: str, value: object, folder: Path) -> str:

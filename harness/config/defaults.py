@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import consent, manual, yaml_files
-from harness.config.folders import conf_folder
-from harness.config.keys import moved
-from retrievers.base import BadInput, did_you_mean
+from harness.config.commands import PRIMARY
+from harness.errors import BadInput, did_you_mean
 
 if TYPE_CHECKING:
     from yaml import Node
@@ -169,7 +168,7 @@ def _belongs(key: str, group: str) -> bool:
 @functools.cache
 def _manuals() -> dict[str, manual.Manual]:
     """Name of each primary config -> its manual."""
-    return {path.stem: manual.manual(path.stem) for path in sorted(conf_folder().glob("*.yaml"))}
+    return {name: manual.manual(name) for name in ("common", *PRIMARY)}
 
 
 @functools.cache
@@ -252,7 +251,7 @@ def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
         raise BadInput(f"{one.where}: {why}, not in {FILE}.")
     known_here = known_keys(folders)
     if one.key not in known_here and not is_free(one.key, folders):
-        near = moved(one.key) or did_you_mean(one.key, known_here)
+        near = did_you_mean(one.key, known_here)
         raise BadInput(f"{one.where}: no command has the key {one.key}.{near}")
 
 

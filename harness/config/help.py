@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.config import manual
 from harness.config.check import primary
+from harness.config.commands import COMMANDS
 from harness.config.defaults import Defaults, chosen, config_folders, defaults
-from harness.config.hints import MAIN_KEYS
 from harness.config.manual import Entry
 
 LEAST, MOST = 60, 100  # characters of a line
@@ -20,19 +20,24 @@ REFUSED = (("run", "task"),)  # (command, group): inherited, but of one choice a
 LONGEST = 40  # characters of a value that is shown whole
 
 
-def page(command: str, words: Sequence[str], example: str) -> str:
+def page(command: str, words: Sequence[str]) -> str:
     """The help of a command, with the values that a command line and `harness.yaml` give.
 
-    words: the command line without the command. example: a command line.
+    words: the command line without the command.
     """
     name, folders = primary(command), config_folders(words)
     own, from_file = manual.manual(name), defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
     given |= {key.lstrip("+~"): value for key, equals, value in (word.partition("=") for word in words) if equals}
     choices = chosen(name, words)
-    lines = [f"harness {command} [KEY=VALUE ...]", *_wrapped(f"{_sentence(own.about)}.", ""), "", f"Example: {example}"]
+    lines = [
+        f"harness {command} [KEY=VALUE ...]",
+        *_wrapped(f"{_sentence(own.about)}.", ""),
+        "",
+        f"Example: {COMMANDS[command].example}",
+    ]
     groups = {group: entry for group, entry in own.groups.items() if (command, group) not in REFUSED}
-    main = MAIN_KEYS.get(command, ())
+    main = COMMANDS[command].first
     plain = {key: entry for key, entry in own.keys.items() if key.partition(".")[0] not in own.groups}
     for group in (key for key in main if key in groups):
         lines += ["", *_group(group, groups[group], choices, given, folders, brief=group not in given)]

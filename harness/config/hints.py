@@ -10,22 +10,13 @@ from typing import Any
 
 from harness.config import manual
 from harness.config.check import primary
+from harness.config.commands import COMMANDS
 from harness.config.defaults import chosen, commands_with, config_folders, file_settings, is_free
-from harness.config.keys import MOVED, moved
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 
-# Flags of Hydra that take a value, and the others.
-TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path", "-p", "--package",
-               "-i", "--info", "--experimental-rerun"}  # fmt: skip
-FLAGS = TAKE_VALUES | {"-h", "--help", "--hydra-help", "--version", "--resolve", "-r", "--run", "-m", "--multirun",
-                       "-sc", "--shell-completion"}  # fmt: skip
-_FIRST = ("dataset", "retriever", "gate", "top_k", "objective", "metrics", "experiment_name")
-# Command -> the keys that its help begins with. The first is what a word without a key is taken for, if it is no group.
-MAIN_KEYS = {
-    "run": _FIRST, "sweep": (*_FIRST, "sweep", "budget", "dry_run"), "prepare": ("files", "output"),
-    "search": ("query", "dataset", "retriever"), "score": ("predictions", "dataset"), "export record": ("submission",),
-    "export": ("run",),
-}  # fmt: skip
+# Flags that take a value, and the others.
+TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-p", "--package"}
+FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multirun", "-sc", "--shell-completion"}
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -102,8 +93,6 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
-    if key in MOVED:
-        return f"{start}.{moved(key)}"
     own, choices = manual.manual(primary(command)), chosen(primary(command), words)
     if having := _having(key, own, folders):
         group, found = having
@@ -192,7 +181,7 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     groups = [group for group in own.groups if word in manual.choices(group)]
     if groups:
         return f"{word!r} has no key. Did you mean {' or '.join(f'{group}={word}' for group in groups)}?"
-    main = next(iter(MAIN_KEYS.get(command, ())), None)
+    main = next(iter(COMMANDS[command].first), None)
     if main in own.keys:
         return f"{word!r} has no key. Did you mean {shlex.quote(f'{main}={word}')}?"
     if key in own.keys or key in own.groups:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import hydra.conf
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
@@ -32,11 +30,12 @@ from omegaconf.resolvers import oc
 
 from harness.config import plugins, recipes, yaml_files
 from harness.config.canonical import flatten, leaves, nodes
+from harness.config.commands import PRIMARY, base_class, config_class
 from harness.config.folders import conf_folder
-from harness.config.keys import Key, check_value
 from harness.config.manual import is_inner
 from harness.config.references import check_size
-from retrievers.base import BadInput
+from harness.config.schema import Key, check_value, defaults
+from harness.errors import BadInput
 
 BASIC = "hydra._internal.core_plugins.basic"
 PLUGINS = {
@@ -47,26 +46,25 @@ PLUGINS = {
         "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
         "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
     ),
-    "sweeper": (f"{BASIC}_sweeper.BasicSweeper", "hydra_plugins.harness_sweeper.PlannedSweeper"),
+    "sweeper": (f"{BASIC}_sweeper.BasicSweeper",),
 }
 ONE_PROCESS = "a job of a sweep is one process"
 NUMBERS = {
     "launcher.n_jobs": Key(int, least=-1, most=1024),
-    "launcher.nodes": Key(int, 1, 1, ONE_PROCESS),
-    "launcher.tasks_per_node": Key(int, 1, 1, ONE_PROCESS),
-    "launcher.timeout_min": Key(int, 1, 525_600, "a year"),
-    "launcher.cpus_per_task": Key(int | None, 1, 65_536, "no node has as many"),
-    "launcher.mem_gb": Key(int | None, 1, 1_000_000, "no node has as much"),
-    "launcher.array_parallelism": Key(int, 1, 1_000_000, "SLURM takes no larger arrays"),
-    "launcher.signal_delay_s": Key(int, 0, 65_535, "SLURM takes no more"),
-    "launcher.max_num_timeout": Key(int, 0, 1000, "no job is restarted as often"),
-    "sweeper.trials_per_job": Key(int | None, least=1, most=100_000),
+    "launcher.nodes": Key(int, least=1, most=1, why=ONE_PROCESS),
+    "launcher.tasks_per_node": Key(int, least=1, most=1, why=ONE_PROCESS),
+    "launcher.timeout_min": Key(int, least=1, most=525_600, why="a year"),
+    "launcher.cpus_per_task": Key(int | None, least=1, most=65_536, why="no node has as many"),
+    "launcher.mem_gb": Key(int | None, least=1, most=1_000_000, why="no node has as much"),
+    "launcher.array_parallelism": Key(int, least=1, most=1_000_000, why="SLURM takes no larger arrays"),
+    "launcher.signal_delay_s": Key(int, least=0, most=65_535, why="SLURM takes no more"),
+    "launcher.max_num_timeout": Key(int, least=0, most=1000, why="no job is restarted as often"),
 }
 # Of Hydra's section, what a command line may set, what a file of --config-dir may, and what Hydra itself fills in.
-COMMAND_LINE = ("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweeper", "hydra.mode", "hydra.verbose")
-FILES = ("sweeper.params.", "sweeper.trials_per_job", "launcher.n_jobs")
+COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
+FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
-FREE = ("launcher", "sweeper", "mode", "verbose")
+FREE = ("launcher", "sweeper", "verbose")
 
 
 class Repository(ConfigRepository):
@@ -133,6 +131,10 @@ class LeashedLoader(ConfigLoaderImpl):
 
     def _load_single_config(self, default: Any, repo: Any) -> Any:
         loaded = super()._load_single_config(default, repo)
+        if default.config_path in ("common", *PRIMARY):  # its keys are in the schema
+            cls = config_class(default.config_path)
+            loaded = copy.copy(loaded)
+            loaded.config = OmegaConf.merge(defaults(cls, base_class(cls)), loaded.config)
         if loaded.provider in ("command-line", plugins.PROVIDER):  # of --config-dir
             content = OmegaConf.to_container(loaded.config, resolve=False)
             file = f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml"
@@ -142,40 +144,6 @@ class LeashedLoader(ConfigLoaderImpl):
                 loaded = copy.copy(loaded)
                 loaded.config = OmegaConf.create(recipes.own(content, self._name))
         return loaded
-
-
-def parsed_flags(words: Sequence[str]) -> Namespace:
-    """Hydra's flags among the words of a command line, and the overrides. BadInput for flags that are refused."""
-    flags = get_args_parser().parse_intermixed_args(list(words))
-    if flags.experimental_rerun is not None:
-        raise BadInput(
-            "--experimental-rerun is refused: the file that it opens can run code. `harness reproduce` repeats a run."
-        )
-    if flags.config_path is not None or flags.config_name is not None:
-        raise BadInput(
-            "--config-path and --config-name are refused: every command has a config of its own. "
-            "Your own recipes and choices go into a folder: --config-dir=FOLDER."
-        )
-    if flags.resolve and not (flags.cfg or flags.help):
-        raise BadInput("--resolve goes with a flag that shows the config: add --cfg job.")
-    modes = {
-        "--run": flags.run,
-        "--multirun": flags.multirun,
-        "--cfg": flags.cfg,
-        "--info": flags.info,
-        "--shell-completion": flags.shell_completion,
-    }
-    given = [name for name, value in modes.items() if value]
-    if len(given) > 1:
-        raise BadInput(f"{' and '.join(given)} exclude each other: leave out all but one.")
-    return flags
-
-
-def options_of(flags: Namespace) -> list[str]:
-    """The flags in full, without the overrides: Hydra's parser refuses an override after a flag after another."""
-    given = {name: value for name, value in vars(flags).items() if name != "overrides" and value not in (False, None)}
-    options = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
-    return [name if value is True else f"{name}={value}" for name, value in options.items()]
 
 
 def _check_override(override: Override) -> None:

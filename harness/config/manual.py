@@ -1,4 +1,4 @@
-"""What the configs say about themselves: the keys and groups of each command with their comments, read as text.
+"""What each command takes, with words about it: its keys from the schema, and the choices of its groups from `conf/`.
 
 Hydra is not needed for that, so help and the checks of `harness.yaml` take milliseconds.
 """
@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.config import plugins, yaml_files
+from harness.config.commands import config_class
 from harness.config.folders import conf_folder
-from retrievers.base import BadInput
+from harness.config.schema import FROM_GROUP, IF_GROUP, keys
+from harness.errors import BadInput
 
 if TYPE_CHECKING:
     from yaml import Node
@@ -37,7 +39,8 @@ class Page:
     """One file of configs.
 
     about: its first comment. keys: dotted key -> entry, of every leaf. groups: those of its defaults list, with their
-    choices. bases: the other configs of that list. package: whether its keys are those of the whole config.
+    choices. bases: the other configs of that list. package: whether its keys are those of the whole config. targets:
+    the names of the classes in it.
     """
 
     about: str
@@ -45,6 +48,7 @@ class Page:
     groups: dict[str, Entry]
     bases: tuple[str, ...]
     package: bool
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,29 @@ def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
 
 def manual(name: str) -> Manual:
     """The manual of the command whose primary config has this name."""
+    cls, of_groups = config_class(name), dict(_groups_of(name))
+    own = {key: Entry(one.written, one.help) for key, one in keys(cls).items()}
+    if (task := of_groups.get("task")) and (path := choices("task").get(task.value)):
+        own |= read(path).keys
+    reads_runs = "metric" in own and "experiment_name" in own
+    gone = [key for key, one in own.items() if one.value in (FROM_GROUP, IF_GROUP)]
+    gone += ["objective"] if reads_runs else []
+    return Manual(cls.__doc__ or "", {key: one for key, one in own.items() if key not in gone}, of_groups)
+
+
+def _groups_of(name: str) -> dict[str, Entry]:
+    """The groups of a primary config, those of the configs that it builds on first."""
     page = read(conf_folder() / f"{name}.yaml")
-    keys: dict[str, Entry] = {}
-    groups: dict[str, Entry] = {}
+    inherited: dict[str, Entry] = {}
     for base in page.bases:
-        keys |= manual(base).keys
-        groups |= manual(base).groups
-    for group, entry in page.groups.items():
-        path = choices(group).get(entry.value)
-        if path and group not in RECIPES and read(path).package:  # a task: its keys are the command's own
-            keys |= read(path).keys
-    if "metric" in page.keys:  # such commands read runs, which were ranked when they were made
-        keys.pop("objective", None)
-    return Manual(page.about, keys | page.keys, groups | page.groups)
+        inherited |= _groups_of(base)
+    return inherited | page.groups
+
+
+def shipped(group: str, choice: str) -> dict[str, Any]:
+    """The content of a shipped choice."""
+    found: dict[str, Any] = yaml_files.load(conf_folder() / group / f"{choice}.yaml")
+    return found
 
 
 def choices(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
@@ -109,6 +123,15 @@ def keys_of(group: str, choice: str, folders: Sequence[Path] = (), above: Sequen
     return found | (page.keys if page.package else {f"{group}.{key}": entry for key, entry in page.keys.items()})
 
 
+def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
+    """The names of the classes in a choice and in those that it builds on; [] for an unknown choice."""
+    if (path := choices(group, folders).get(choice)) is None:
+        return []
+    page = read(path)
+    found = [one for base in page.bases for one in targets(group, base.partition("@")[0], folders)]
+    return [*found, *page.targets]
+
+
 def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
     """The keys that any choice of a group brings."""
     found: dict[str, Entry] = {}
@@ -125,7 +148,8 @@ def read(path: Path) -> Page:
     text = yaml_files.text_of(path)
     lines = text.splitlines()
     first = [line.lstrip("# ") for line in _leading_comments(lines) if line != GLOBAL]
-    page = Page(" ".join(first), {}, {}, (), text.startswith(GLOBAL))
+    named = tuple(re.findall(r"^ *_target_: *([\w./]+)", text, re.M))
+    page = Page(" ".join(first), {}, {}, (), text.startswith(GLOBAL), named)
     with yaml_files.refusing(path):
         root: Node | None = yaml.compose(text, yaml.SafeLoader)
         if root is None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harness.config import plugins
 from harness.config.check import OTHERS
 from harness.config.hints import unknown_key
-from retrievers.base import BadInput, Failed, did_you_mean
+from harness.errors import BadInput, Failed, did_you_mean
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # as a path
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

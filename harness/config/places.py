@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 KEY = "store.path"
 SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"

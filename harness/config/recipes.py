@@ -14,7 +14,7 @@ from typing import Any
 from harness.config import consent, manual, places, yaml_files
 from harness.config.canonical import flatten
 from harness.config.defaults import Setting, known_keys
-from retrievers.base import BadInput, did_you_mean
+from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import host_of
 
 GROUP = "experiment"
@@ -64,7 +64,7 @@ def name_senders(content: Any, file: str) -> None:
     found = [
         key
         for key, value in values.items()
-        if (consent.sends(key) and value not in (None, {})) or (key in consent.PLACES and places.is_address(value))
+        if (consent.sends(key) and value not in (None, {})) or (consent.writes(key) and places.is_address(value))
     ]
     if found:
         named = [key + (f" ({host})" if (host := host_of(str(values[key]))) else "") for key in found]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 MOST = 1_000_000  # characters that a key may stand for
 REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # not those of a resolver, whose names have a colon

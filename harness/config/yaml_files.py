@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from retrievers.base import BadInput
+from harness.errors import BadInput
 
 # Beside YAMLError: of dates and numbers that do not exist, of deep nesting, and of tags such as `!!bool x`.
 UNREAD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)

@@ -7,8 +7,10 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from harness.config.commands import ChunkKeys
+from harness.config.schema import ReadPath, WritePath
 from harness.corpus.chunking import Chunking
 from harness.corpus.extraction import READERS
 from harness.corpus.files import SourceFile, find_files
@@ -44,10 +46,10 @@ class Chunked(SpanLabelled):
     def __init__(
         self,
         *,
-        store: str,
-        files: list[str] | str | None = None,
-        testset: str | None = None,
-        chunk: Mapping[str, Any] | None = None,
+        store: WritePath,
+        files: list[ReadPath] | ReadPath | None = None,
+        testset: ReadPath | None = None,
+        chunk: Annotated[Mapping[str, Any], ChunkKeys] | None = None,
         unreadable: Unreadable = "stop",
     ) -> None:
         if (files is None) != (testset is None):

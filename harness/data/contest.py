@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.config.schema import ReadPath
 from harness.data.files import field, json_lines, optional_text, unique_rows
 from harness.data.labels import qrels_of, read_label
 from harness.data.source import Streamed, locate, turns
@@ -29,10 +30,10 @@ class Contest:
     def __init__(
         self,
         *,
-        path: str | None = None,
-        documents: str | None = None,
-        queries: str | None = None,
-        qrels: str | None = None,
+        path: ReadPath | None = None,
+        documents: ReadPath | None = None,
+        queries: ReadPath | None = None,
+        qrels: ReadPath | None = None,
     ) -> None:
         self._path, self._documents, self._queries, self._qrels = path, documents, queries, qrels
 

@@ -238,7 +238,7 @@ def finite(text: str, what: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or "_" in text:  # only Python reads 1_0 as 10
-        raise BadInput(f"{where}: {what} {text!r:.60} is not a finite number.")
+        raise BadInput(f"{where}: {what:.60} {text!r:.60} is not a finite number.")
     return value
 
 

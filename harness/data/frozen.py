@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.config.schema import ReadPath
 from harness.config.text import counted
 from harness.data.checked_labels import Checked, FrozenQrels
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder
@@ -53,7 +54,7 @@ class Frozen:
 
     recorded_as = "dataset/frozen"
 
-    def __init__(self, *, path: str, documents: str | None = None) -> None:
+    def __init__(self, *, path: ReadPath, documents: ReadPath | None = None) -> None:
         self.path, self._documents = Path(path), documents
 
     @property

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.config.schema import ReadPath
 from harness.data.files import (
     DAMAGED,
     as_id,
@@ -37,7 +38,7 @@ class Squad:
 
     recorded_as = "dataset/squad"
 
-    def __init__(self, *, path: str) -> None:
+    def __init__(self, *, path: ReadPath) -> None:
         self.qrels_file = Path(path)
 
     def documents(self) -> list[Document]:
@@ -86,7 +87,9 @@ class Autorag:
 
     recorded_as = "dataset/autorag"
 
-    def __init__(self, *, path: str | None = None, corpus: str | None = None, qa: str | None = None) -> None:
+    def __init__(
+        self, *, path: ReadPath | None = None, corpus: ReadPath | None = None, qa: ReadPath | None = None
+    ) -> None:
         self._path, self._corpus, self._qa = path, corpus, qa
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.config.schema import ReadPath
 from harness.data.files import no_rows, numbered_lines, sha256_of, some
 from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
 from retrievers.base import BadInput, Document, Query, Ranking
@@ -41,7 +42,7 @@ class RunFile:
     precomputed = True
 
     def __init__(
-        self, path: str, scores: Literal["file", "rank"] = "file", missing: Literal["error", "empty"] = "error"
+        self, path: ReadPath, scores: Literal["file", "rank"] = "file", missing: Literal["error", "empty"] = "error"
     ) -> None:
         self._path, self._by_rank, self._missing = Path(path), scores == "rank", missing
         self._lists: Mapping[str, Scored] = {}

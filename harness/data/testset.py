@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.config.schema import ReadPath
 from harness.data.anchors import find_again
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
 from harness.data.files import field, json_file, json_lines, optional_text, required, unique_rows
@@ -57,7 +58,7 @@ class SpanLabelled:
     recorded_as = "dataset/testset"
     key = "dataset.path"  # the config key of the test set, for errors
 
-    def __init__(self, *, path: str, documents: str | None = None) -> None:
+    def __init__(self, *, path: ReadPath, documents: ReadPath | None = None) -> None:
         self._path, self._documents = Path(path), documents
 
     @property

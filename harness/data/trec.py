@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.config.schema import ReadPath
 from harness.data.files import (
     as_id,
     field,
@@ -44,11 +45,11 @@ class Beir:
     def __init__(
         self,
         *,
-        path: str | None = None,
+        path: ReadPath | None = None,
         split: str = "test",
-        documents: str | None = None,
-        queries: str | None = None,
-        qrels: str | None = None,
+        documents: ReadPath | None = None,
+        queries: ReadPath | None = None,
+        qrels: ReadPath | None = None,
     ) -> None:
         self._path, self._split = path, split
         self._documents, self._queries, self._qrels = documents, queries, qrels
@@ -96,7 +97,7 @@ class Trec:
 
     recorded_as = "dataset/trec"
 
-    def __init__(self, *, qrels: str) -> None:
+    def __init__(self, *, qrels: ReadPath) -> None:
         self.qrels_file = Path(qrels)
 
     def documents(self) -> list[Document]:

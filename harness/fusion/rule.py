@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.config.schema import ReadPath
 from harness.data.files import field, json_file, required
 from retrievers.base import BadInput, Ranking, did_you_mean
 from retrievers.combine.fusion import LARGEST, Points, SumOfPoints, normalised, reciprocal_ranks
@@ -107,7 +108,7 @@ class FittedFusion:
     recorded_as = "fusion/fitted"
     learns = False
 
-    def __init__(self, file: str, weights: dict[str, float] | None = None) -> None:
+    def __init__(self, file: ReadPath, weights: dict[str, float] | None = None) -> None:
         self.rule = read_rule(file)
         for name, weight in (weights or {}).items():
             if weight != 1:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.config.schema import ReadPath
 from harness.data.files import some
 from harness.gates.gate import ALL, Decision
 from harness.llm.chat import ChatModel, Prompt, checked_request
@@ -51,7 +52,7 @@ class LlmGate:
     parts = ("llm",)
 
     llm: ChatModel
-    prompt: str | None = None
+    prompt: ReadPath | None = None
     request: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.config.schema import ReadPath
 from harness.data.files import field, json_file, required
 from harness.gates import calibration
 from harness.gates.gate import ALL, Decision, check_comparable, check_signal, check_source, parts_of
@@ -134,7 +135,7 @@ class FittedGate:
     recorded_as = "gate/fitted"
     learns = False
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: ReadPath) -> None:
         self.rule = _read(file)
         self.parts = (
             *parts_of([name for _, name in self.rule.features]),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from harness.config.keys import Key, check_value
+from harness.config.schema import Key, check_value
 from harness.llm import usage
 from harness.llm.reply_log import Completion, Holding, ReplyLog
 from harness.llm.structured import Schema, WrongReply, json_value, quoted
@@ -402,7 +402,9 @@ def _checked_price(price: Any) -> Price:
     if not isinstance(price, Mapping) or not set(price) <= {"input", "output"}:
         raise BadInput(f"llm.price={price!r:.60}: its keys are input and output, money per million tokens.")
     for name, value in price.items():
-        check_value(value, Key(float | None, 0, HIGHEST_PRICE, "it is per million tokens"), f"llm.price.{name}")
+        check_value(
+            value, Key(float | None, least=0, most=HIGHEST_PRICE, why="it is per million tokens"), f"llm.price.{name}"
+        )
     return Price(price.get("input"), price.get("output"))
 
 

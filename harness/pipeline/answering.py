@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.config.schema import ReadPath
 from harness.llm.chat import Chat, ChatModel
 from harness.llm.prompts import PromptText
 from harness.pipeline.writing import Task, prompt_of
@@ -37,7 +38,7 @@ class LlmAnswers:
     version = 1  # raise it when the same replies give other answers
 
     llm: ChatModel
-    prompt: str | None = None
+    prompt: ReadPath | None = None
 
     def __post_init__(self) -> None:
         self._task = Task("answer=llm", "answer", MOST, EXPECTED, _read(self.prompt), "answer.prompt")

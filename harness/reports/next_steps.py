@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from harness.config import manual
 from harness.config.check import Invocation, primary
 from harness.config.defaults import defaults
-from harness.config.hydra_app import typed
 from harness.gates.payoff import fixed_mean
 from retrievers.base import BadInput
 
@@ -191,7 +190,7 @@ class Proposals:
         return shlex.join(["harness", verb, *flag(self.invocation.config_dir), *words])
 
     def _words(self) -> list[str]:
-        words = [typed(word) for word in self.invocation.overrides]
+        words = list(self.invocation.overrides)
         return [word for word in words if word not in ONCE and word.partition("=")[0] not in ONCE]
 
 

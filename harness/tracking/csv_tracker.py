@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.config.schema import WritePath
 from harness.data.files import write_text
 from harness.data.tables import csv_text, read_columns
 from harness.tracking.file_hashes import FILE_HASHES
@@ -28,7 +29,7 @@ class CsvTracker(NoTracker):
     recorded_as = "tracking/csv"
     choice = "csv"
 
-    def __init__(self, path: str | None = None, detail: Detail = "full") -> None:
+    def __init__(self, path: WritePath | None = None, detail: Detail = "full") -> None:
         super().__init__(detail)
         self._path = path
 

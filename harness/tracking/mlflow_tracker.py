@@ -59,6 +59,7 @@ SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
 RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # whose runs rank nowhere
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
+ATTEMPTS = 5  # at a tag that several processes set at once
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
 
 
@@ -291,9 +292,17 @@ class MlflowTracker:
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
         """Add to the number of runs of an experiment that have shown their private scores; returns the new number."""
+        from mlflow.exceptions import MlflowException
+
         experiment_id = self._experiment_id(experiment)
-        seen = int(self.client.get_experiment(experiment_id).tags.get(PRIVATE_VIEWS, "0")) + count
-        self.client.set_experiment_tag(experiment_id, PRIVATE_VIEWS, str(seen))
+        for attempt in range(ATTEMPTS):
+            seen = int(self.client.get_experiment(experiment_id).tags.get(PRIVATE_VIEWS, "0")) + count
+            try:
+                self.client.set_experiment_tag(experiment_id, PRIVATE_VIEWS, str(seen))
+                break
+            except MlflowException as error:  # another process has set the tag for the first time
+                if "IntegrityError" not in str(error) or attempt == ATTEMPTS - 1:
+                    raise
         return seen
 
     @reaching

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +13,19 @@ from typing import Any
 
 from harness.config.canonical import digest, digest_texts, flatten
 from harness.config.check import Invocation
-from harness.config.components import SHARED, active_groups, build, identity, recorded_name, reusable, target_class
-from harness.config.hydra_app import typed
+from harness.config.commands import RunConfig as RunKeys
+from harness.config.commands import SweepConfig
+from harness.config.components import (
+    SHARED,
+    absolute_node,
+    active_groups,
+    build,
+    identity,
+    recorded_name,
+    reusable,
+    target_class,
+)  # fmt: skip
+from harness.config.schema import absolute_path, aside, keys, recipes
 from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text, write_text
@@ -34,11 +44,8 @@ from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
-FILE_KEYS = ("path", "documents", "queries", "qrels", "corpus", "qa", "file", "files", "testset", "note", "store")
-GROUPED = ("chunk", "runtime")  # groups of keys in a component, which may name files, too
-PROMPTED = ("query", "answer")  # groups whose `prompt` is a file
 # Keys that decide where output goes and how it looks, but no result.
-ELSEWHERE = ("outputs", "format", "store", "cluster", "tracking", "experiment_name", "run_name", "trace", "plugins")
+ELSEWHERE = aside(RunKeys)
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
 RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
@@ -58,32 +65,21 @@ CHARTED = (
     "queries/scored",
     "count/",
 )
-UNSAID = ("experiment", "sweep", "search")  # groups that only set other keys, so that they are no params
+UNSAID = recipes(SweepConfig)  # groups that are no params: they only set other keys, or choose the trials
 
 
 def absolute(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with absolute paths of its data files, so that it means the same in any folder."""
-    found = dict(config)
-    for group in ("dataset", "query", "fusion", "gate", "answer"):
-        if isinstance(node := config.get(group), Mapping):
-            found[group] = _absolute(node)
-            if group in PROMPTED and (prompt := node.get("prompt")):
-                found[group]["prompt"] = _absolute_path(prompt)
-    if "retriever" in config:
-        nodes = config["retriever"].items()
-        found["retriever"] = {name: _absolute(node) if steps.is_precomputed(node) else node for name, node in nodes}
-    return found
+    known = keys(RunKeys)
 
+    def full(value: Any, name: str) -> Any:
+        if isinstance(value, Mapping):
+            if "_target_" in value:
+                return absolute_node(value)
+            return {key: full(inner, f"{name}.{key}") for key, inner in value.items()}
+        return absolute_path(value) if name in known and known[name].reads else value
 
-def _absolute(node: Mapping[str, Any]) -> dict[str, Any]:
-    found = {k: _absolute_path(v) if k in FILE_KEYS and v else v for k, v in node.items()}
-    return found | {k: _absolute(node[k]) for k in GROUPED if isinstance(node.get(k), Mapping)}
-
-
-def _absolute_path(value: str | list[str]) -> str | list[str]:
-    if isinstance(value, list):
-        return [os.path.abspath(one) for one in value]  # noqa: PTH100
-    return os.path.abspath(value)  # noqa: PTH100
+    return {name: full(value, name) for name, value in config.items()}
 
 
 def trial_key(
@@ -246,7 +242,7 @@ def write_page(
     overrides: of the command that made the run, shown without passwords; None if they are unknown.
     """
     if overrides is not None:
-        parts = (typed(word).partition("=") for word in overrides)
+        parts = (word.partition("=") for word in overrides)
         shown = {"tracking.uri": redacted}
         overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", requirements())

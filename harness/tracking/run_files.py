@@ -11,7 +11,6 @@ from typing import Any
 
 from harness.config.canonical import digest
 from harness.config.check import Invocation
-from harness.config.hydra_app import typed
 from harness.data.dataset import Dataset
 from harness.data.files import some, write_text
 from harness.data.predictions import read_predictions
@@ -164,7 +163,7 @@ def opened(config: Mapping[str, Any], invocation: Invocation, folder: Path) -> F
 
 def scoring_words(invocation: Invocation) -> list[str]:
     """The words of a command line that say how files are scored."""
-    return [typed(word) for word in invocation.overrides if re.split("[.=]", word.lstrip("+~"))[0] in SCORING]
+    return [word for word in invocation.overrides if re.split("[.=]", word.lstrip("+~"))[0] in SCORING]
 
 
 def _is_file(word: str) -> bool:

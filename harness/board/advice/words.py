@@ -14,11 +14,11 @@ from harness.config import manual
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
 from harness.config.components import SHARED, active_groups, recorded
-from harness.config.defaults import Setting
+from harness.config.composing import compose
 from harness.config.defaults import chosen as chosen_defaults
-from harness.config.hydra_app import compose, override_of, typed
+from harness.config.overrides import as_typed
 from harness.reports.next_steps import flag
-from harness.tracking.retrieval_run import ELSEWHERE, FILE_KEYS, OPTIONAL, absolute
+from harness.tracking.retrieval_run import ELSEWHERE, OPTIONAL, absolute
 from retrievers.base import BadInput
 
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate", "llm", "answer")
@@ -84,7 +84,7 @@ def _word(key: str, value: Any) -> str:
     """An override; its value in quotation marks where it would be read as something else than this text."""
     if isinstance(value, str) and NAME.fullmatch(value) and value.lower() not in NOT_TEXTS:
         return f"{key}={value}"
-    return typed(override_of(Setting(key, value, str(value), "")))
+    return as_typed(key, value)
 
 
 def plain_value(text: str) -> int | float | str:
@@ -103,7 +103,7 @@ def of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str
     wanted = {name: params[name] for name in GROUPS if name in params}
     usual = chosen_defaults("run", flag(config_dir))
     first = {name: wanted[name] for name in FIRST if wanted[name] != usual.get(name)}
-    leaves = {key: _short(key, value) for key, value in flatten(config).items()}
+    leaves = {key: _short(value) for key, value in flatten(config).items()}
     implied = Words(first, _required(first, leaves), config_dir).composed().invocation.choices
     choices = {name: choice for name, choice in wanted.items() if name in first or choice != implied.get(name)}
     needed = _required(choices, leaves)
@@ -132,12 +132,12 @@ def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequ
     """
     found = {key: value for key, value in logged.items() if key not in now or now[key] != value}
     names = {key: key if key in now else f"+{key}" for key in found if not groups or key.partition(".")[0] in groups}
-    return {name: _short(key, found[key]) for key, name in names.items() if not key.endswith("_target_")}
+    return {name: _short(found[key]) for key, name in names.items() if not key.endswith("_target_")}
 
 
-def _short(key: str, value: Any) -> Any:
+def _short(value: Any) -> Any:
     """The path of a file as it is called from this folder, where it lies in it; other values as they are."""
-    if key.rpartition(".")[2] not in FILE_KEYS or not isinstance(value, str) or not Path(value).is_absolute():
+    if not isinstance(value, str) or not Path(value).is_absolute():
         return value
     relative = os.path.relpath(value)
     return value if relative.startswith("..") else relative

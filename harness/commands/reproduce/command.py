@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.commands.reproduce.proof import LISTED, Proof, bare_rows, rows_sha256
-from harness.config.check import Invocation, check, shipped_keys
+from harness.config.check import Invocation, check
+from harness.config.commands import config_class
 from harness.config.components import reusable, target_class
+from harness.config.schema import aside, defaults
 from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.predictions import read_predictions
@@ -117,10 +119,11 @@ def _run_config(run: LoggedRun, logged: Mapping[str, Any], command: str, config:
     try:
         if not isinstance(logged.get("retriever", {}), dict):
             raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
-        shipped = shipped_keys(command)
-        ours = {name: config.get(name, shipped[name]) for name in retrieval_run.ELSEWHERE if name in shipped}
+        cls = config_class(command)
+        shipped = defaults(cls)
+        ours = {name: config.get(name, shipped.get(name)) for name in aside(cls)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.NoTracker"}}
-        ours |= {"cluster": _here(logged)} if "cluster" in shipped else {}
+        ours |= {"cluster": _here(logged)} if "cluster" in ours else {}
         merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
         check(merged, command)
         _require_sources(run, merged)

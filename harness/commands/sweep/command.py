@@ -22,7 +22,7 @@ from harness.commands.sweep.ending import Ending
 from harness.commands.sweep.execution import Course, Execution, Forecast, finished_trials, search_counts
 from harness.commands.sweep.trials import Context, Result, sweep_lock
 from harness.config.canonical import digest
-from harness.config.check import Invocation
+from harness.config.composing import Request
 from harness.reports import terminal
 from harness.tracking import recording
 from harness.tracking.in_progress import Claim
@@ -31,18 +31,12 @@ from harness.tracking.tracker import RunRecord, Tracker
 from retrievers.base import BadInput
 
 
-def refuse_other_sweepers(config: dict[str, Any], invocation: Invocation) -> None:
-    """What Hydra calls for each job if another sweeper was chosen than the one that calls `sweep`."""
-    raise BadInput(
-        "harness sweep plans its trials itself: leave out hydra/sweeper and hydra.mode. "
-        "Hydra's own multirun, one job per trial, is `harness run -m`."
-    )
-
-
-def sweep(launcher: HydraLauncher) -> None:
+def sweep(request: Request) -> None:
     """Plan, run and sum up a sweep. Raises SystemExit(1) if a trial failed, KeyboardInterrupt after Ctrl-C."""
     began = time.perf_counter()
-    defined = define(launcher)
+    if request.flags.multirun:
+        raise BadInput("A sweep plans its trials itself: leave out --multirun.")
+    defined = define(HydraLauncher.of(request))
     if defined.settings["dry_run"]:
         show_plan(defined)
     else:

@@ -12,13 +12,15 @@ from harness.commands.sweep import plan
 from harness.commands.sweep.auto.catalogue import check_request
 from harness.commands.sweep.auto.settings import Auto
 from harness.commands.sweep.axes import Interval, axis_of
-from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.groups import cut_in_different_ways
 from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
 from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
+from harness.config.check import primary
 from harness.config.components import build
+from harness.config.composing import Composer, Request, composer, master
+from harness.config.launching import launcher_for
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.pipeline.timing import MS
 from harness.tracking import provenance
@@ -29,8 +31,6 @@ from retrievers.base import BadInput, Failed
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from hydra.core.utils import JobReturn
-    from omegaconf import DictConfig
-
 
 PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parallel
 
@@ -47,25 +47,48 @@ class JobsLost(Failed):
 class HydraLauncher:
     """What a sweep uses of Hydra.
 
-    overrides: the sweeper's params, then those of the command line.
-    compose: overrides -> whole config. is_group: whether a key is a config group. parse: texts -> overrides.
+    overrides: those of a named sweep, then those of the command line. composer: of the trials' configs.
+    parse: texts -> overrides.
     check: raises BadInput or Failed where no job could be launched.
     launch: (overrides of each job, number of the first job) -> the jobs' returns; every job calls `jobs`. JobsLost
     where jobs of a scheduler ended without a result.
-    serial: whether jobs run one after the other. trials_per_job: at most; None: the sweep decides.
+    serial: whether jobs run one after the other.
     config_dir: the folder of `--config-dir`; None without one.
     """
 
     overrides: Sequence[str]
-    compose: Callable[[list[str]], DictConfig]
-    is_group: Callable[[str], bool]
+    composer: Composer
     parse: Callable[[list[str]], list[Override]]
     check: Callable[[], None]
     launch: Callable[[list[list[str]], int], Sequence[JobReturn]]
     jobs: Jobs
     serial: bool
-    trials_per_job: int | None
     config_dir: str | None = None
+
+    @classmethod
+    def of(cls, request: Request) -> HydraLauncher:
+        """What a request asks for; within `hydras_state`. BadInput for a config that the leash refuses."""
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from omegaconf import OmegaConf
+
+        from harness.commands.sweep.submitted import Submitted
+
+        whole, loader = master(request)
+        jobs = Jobs()
+        launcher = launcher_for(whole, loader, jobs)
+        kind = type(launcher).__name__
+        submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
+        params: Any = OmegaConf.to_container(whole.hydra.sweeper.params or OmegaConf.create({}))
+        return cls(
+            overrides=[*(f"{key}={value}" for key, value in params.items()), *request.overrides],
+            composer=composer(primary(request.command), request.flags.folders),
+            parse=OverridesParser.create(config_loader=loader).parse_overrides,
+            check=submitted.check if submitted else lambda: None,
+            launch=submitted.launch if submitted else launcher.launch,
+            jobs=jobs,
+            serial=kind == "BasicLauncher",
+            config_dir=str(request.flags.config_dir) if request.flags.config_dir else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +131,8 @@ class Sweep:
     def trials_per_job(self) -> int | None:
         """At most so many trials in a job, so that a parallel launcher gets several jobs; None: no limit."""
         in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
-        return self.launcher.trials_per_job or (None if self.launcher.serial else in_parallel)
+        most: int | None = self.settings["trials_per_job"]
+        return most or (None if self.launcher.serial else in_parallel)
 
     @cached_property
     def objectives(self) -> list[Objective]:
@@ -173,7 +197,7 @@ def define(launcher: HydraLauncher) -> Sweep:
     cannot be swept. Hydra's errors are raised as they are.
     """
     fixed, swept = plan.split(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
-    composer = Composer(launcher.compose, launcher.is_group)
+    composer = launcher.composer
     planner = Planner(composer, fixed)
     some = {key: plan.some_values(override) for key, override in swept.items()}
     partial = composer.partial(fixed, some)

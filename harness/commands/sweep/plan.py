@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from harness.board.settings import overrides_in_words
 from harness.commands.sweep.axes import MOST, Values, axis_of
-from harness.commands.sweep.composer import Composer
 from harness.config import check
 from harness.config.canonical import digest
+from harness.config.commands import RunConfig as RunKeys
+from harness.config.commands import SweepConfig
 from harness.config.components import WRITTEN, build, identity
+from harness.config.composing import Composer
 from harness.config.places import full_place
+from harness.config.schema import Role, groups, keys
 from harness.config.text import counted, in_short, plural, short_number
 from harness.data.files import sha256_of
 from harness.evaluation.measures import requested
@@ -39,17 +42,6 @@ from retrievers.base import BadInput, Qrels
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
-
-
-NOT_SWEPT = (
-    *retrieval_run.ELSEWHERE,
-    "budget",
-    "dry_run",
-    "objective",
-    "objectives",
-    "search",
-    "sweep",
-)  # keys that decide no result
 
 
 @dataclass
@@ -109,7 +101,7 @@ class Planner:
         self._datasets: dict[str, DataFacts | Exception] = {}
         self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
         self._identities: dict[str, dict[str, Any]] = {}
-        self._run_keys = (*check.shipped_keys("run"), "retriever", *task_run.KEYS)
+        self._run_keys = {key.partition(".")[0] for key in (*keys(RunKeys), *groups(RunKeys))}
         self._describe = {Retrieval: self._describe_retrieval, Text: self._describe_text}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -217,12 +209,19 @@ def split(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
     for key in swept:
-        if key.partition(".")[0] in NOT_SWEPT:
+        if not _decides(key):
             raise BadInput(
                 f"{key} cannot be swept, since it decides no result. Give it one value, and put a value with a comma "
                 f"in quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
+
+
+def _decides(key: str) -> bool:
+    """Whether a key decides the result of a trial."""
+    group = groups(SweepConfig).get(key.partition(".")[0])
+    about = keys(SweepConfig).get(key) or group
+    return about is None or not about.roles & (Role.ASIDE | Role.FIXED)
 
 
 def swept_values(trial: Trial) -> dict[str, str]:

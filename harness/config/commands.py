@@ -1,0 +1,648 @@
+"""The commands and every key that they take: the one place that a new key is added to.
+
+The config of a command `a b` is composed from `conf/a_b.yaml`, which lists its groups, and from the defaults here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.config.schema import FROM_GROUP, IF_GROUP, REQUIRED, Config, Key, Node, Role, component, inner, key, keys
+
+ASIDE, FIXED, ONCE, ACTS, WRITES, LOCATES = Role.ASIDE, Role.FIXED, Role.ONCE, Role.ACTS, Role.WRITES, Role.LOCATES
+CACHE = "${oc.env:HARNESS_CACHE,${outputs}/cache}"
+NAME, NAMES = 250, "MLflow keeps no longer names"
+SEED, SEEDS = 2**32 - 1, "random generators take 32 bits"
+TESTSET = "${outputs}/testset"
+OF_DRAW = "of the draw"
+SPLIT_SEED = "seed of the split and of the bootstrap"
+RUN_ID = "... or the run with this id; its first digits will do"
+BEST = "null: what most of the runs are ranked by; the best finished run by this measure, ..."
+PARTS = "null: as the runs were ranked | all | public: the labelled queries that `metric` averages"
+PASTED = "text | json | markdown | latex | csv: the table alone, to be pasted"
+POOLED = "the folder that harness prepare wrote; null: the one that was pooled"
+RELEVANT = "grades from this one on are relevant, 1 to 3; lower ones are judged and not relevant"
+ADDRESS = "an address of this machine; 0.0.0.0 gives the whole network access, without encryption"
+Selection = Literal["all", "public"]
+Format = Literal["text", "json"]
+TableFormat = Literal["text", "json", "markdown", "latex", "csv"]
+
+
+# Groups of plain keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKeys:
+    path: str = key(CACHE, "cache of all slow results, by content: a folder, or s3://BUCKET/PREFIX", roles=WRITES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginKeys:
+    allow: tuple[str, ...] = key((), "modules that retriever=python may import; only on the command line")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryKeys:
+    text: Literal["user_turns", "last", "file", "rewrite", "expand"] = key(
+        "user_turns",
+        "user_turns: all user turns, joined | last: the last user turn | file: queries rewritten elsewhere | rewrite: "
+        "one that a language model writes | expand: all user turns, and what a language model adds",
+    )
+    file: Path | None = key(None, "for text: file: JSON lines {eval_id, standalone_query}")
+    prompt: Path | None = key(None, "for text: rewrite and expand: a file with {conversation}; null: a shipped one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneKeys:
+    unused_days: float | None = key(None, "delete entries that were not used for this many days", least=0)
+    keep_gb: float | None = key(None, "delete the longest unused until at most this many GB are left", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkKeys:
+    splitter: Literal["regex", "kiwi"] = key("regex", "what ends a sentence: regex (separator) | kiwi (Korean)")
+    separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "splitter=regex: what a sentence ends with")
+    size: int = key(400, "most units of a chunk: whole sentences; only a longer one is cut", least=1, most=10**6)
+    overlap: int = key(80, "most units that a chunk shares with the one before", least=0, most=10**6)
+    unit: Literal["characters", "morphemes", "tokens"] = key(
+        "characters", "what size and overlap count: characters | morphemes (of kiwi) | tokens (of tokenizer)"
+    )
+    tokenizer: str | None = key(None, "unit=tokens: a tokenizer.json, a folder with one, or a name on the hub")
+    note: Path | None = key(None, "file with a sentence for each title, such as: This text is about {name}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataKeys:
+    path: Path | None = key(None, "the folder")
+    documents: Path | None = key(None, "a file instead of the one in the folder, as the following ones")
+    queries: Path | None = key(None, "the queries")
+    qrels: Path | None = key(None, "the labels")
+    corpus: Path | None = key(None, "documents of dataset=autorag")
+    qa: Path | None = key(None, "queries and labels of dataset=autorag")
+    files: tuple[Path, ...] | Path | None = key(None, "text files of dataset=chunked")
+    testset: Path | None = key(None, "test set of dataset=chunked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolKeys:
+    depth: int = key(10, "the first documents of each run's list before its gate, per query", least=1, most=1000)
+    sample: int = key(5, "documents drawn from the rest of these lists, per query", least=0, most=1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeKeys:
+    controls: int = key(20, "queries with hidden controls, three requests each", least=0, most=10_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditKeys:
+    queries: int = key(40, "that are drawn in all, ten of them as a pilot; a larger number later adds some", least=1)
+    seed: int = key(0, OF_DRAW, least=0, most=SEED, why=SEEDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptKeys:
+    fact: Path | None = key(None, "asks for questions and answers; with {questions}, {text}, maybe {note}, {examples}")
+    search: Path | None = key(None, "asks for keyword queries; the same places")
+    conversation: Path | None = key(None, "asks for conversations whose last turn needs the first; the same places")
+    none: Path | None = key(None, "asks for messages without a search; with {questions}, {situation}, maybe {examples}")
+    unanswerable: Path | None = key(None, "asks for questions that the text leaves open; places as for fact")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterKeys:
+    copied: float = key(0.7, "largest share of its 4-grams of morphemes that a question may copy", least=0, most=1)
+    duplicate: float = key(0.85, "similarity from which on two questions ask the same", least=0, most=1)
+
+
+# What several commands share
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonConfig(Config):
+    outputs: Path = key("outputs", "the folder for everything that the harness writes", roles=WRITES | ASIDE | LOCATES)
+    format: str = key(
+        "text", "text | json: exactly one JSON document on standard output", roles=ASIDE | ONCE, hint=Format
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedConfig(CommonConfig):
+    """A command that reads or writes runs."""
+
+    tracking: Node = component(ASIDE | LOCATES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig(TrackedConfig):
+    """A command about the runs of one experiment; the task decides the defaults of its measures."""
+
+    task: Node | None = component()
+    metrics: tuple[str, ...] | None = key(FROM_GROUP, "measures to compute, such as [map@3,ndcg@10] | all")
+    objective: str = key(FROM_GROUP, "the measure that ranks runs, and that gates are fitted to", roles=FIXED)
+    experiment_name: str = key(
+        FROM_GROUP, "runs under one name are compared together", most=NAME, why=NAMES, roles=ASIDE | LOCATES
+    )
+    predictions: Path | None = key(IF_GROUP, "of a text task: a file")
+    references: Path | None = key(IF_GROUP, "of a text task: the file with the right ones")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingConfig(TaskConfig):
+    """A command that ranks the runs of an experiment."""
+
+    metric: str | None = key(None, BEST)
+    select_on: Selection | None = key(None, PARTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchingConfig(CommonConfig):
+    """A command that retrieves."""
+
+    dataset: Node = component()
+    cluster: Node = component(ASIDE)
+    tokenizer: Node = component()
+    encoder: Node = component()
+    index: Node = component()
+    llm: Node = component()
+    fusion: Node = component()
+    retriever: Mapping[str, Node] = component()
+    rerank: Node = component()
+    gate: Node = component()
+    top_k: int = key(3, "documents returned per query", least=1, most=100_000)
+    depth: int = key(
+        100,
+        "documents retrieved per query, before fusion, reranking, gate and cut",
+        least=1,
+        most=100_000,
+        why="each query keeps as many scores in memory",
+    )
+    plugins: PluginKeys = inner(ACTS | ASIDE)
+    store: StoreKeys = inner(ASIDE)
+
+
+# The commands
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TaskConfig, SearchingConfig):
+    """run one experiment, from documents and queries to a tracked score that can be exported"""
+
+    answer: Node = component()
+    experiment: None = component()
+    run_name: str | None = key(None, "null: what was chosen", most=NAME, why=NAMES, roles=ASIDE | ONCE)
+    query: QueryKeys
+    public: float = key(0.4, "share of the labelled queries in the public part; the rest is private", least=0, most=1)
+    select_on: Selection = key("all", "the labelled queries used to fit gates and to select runs: all | public")
+    seed: int = key(0, SPLIT_SEED, least=0, most=SEED, why=SEEDS)
+    trace: Literal["none", "errors", "all"] = key(
+        "none", "MLflow traces of: none | errors (labelled queries that score below 1) | all", roles=ASIDE | ONCE
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig(RunConfig):
+    """many trials of `run` under one parent run; retrievals that trials share are computed once"""
+
+    search: Node = component(FIXED)
+    sweep: None = component(FIXED)
+    dry_run: bool = key(False, "true: print the plan and stop", roles=FIXED | ONCE)
+    budget: str | None = key(None, "with sweep=auto: the time that it may take, such as 90s; null: 10m", roles=FIXED)
+    objectives: tuple[str, ...] | None = key(
+        None, "null: only `objective`; or a list that starts with it, as [map@3,ms_per_query]", roles=FIXED
+    )
+    trials_per_job: int | None = key(
+        None, "at most; null: no limit in one process; else 25 in a grid, 1 in a search", least=1, roles=FIXED | ASIDE
+    )
+    trace: Literal["none"] = key("none", "trials are not traced", roles=ASIDE | ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(SearchingConfig):
+    """show the top documents for one query, and the gate's signal and decision"""
+
+    query: str = key(REQUIRED, "the text to search for", roles=Role.LINES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig(CommonConfig):
+    """turn text files into documents: extract their texts, cut them into chunks, find near-duplicates"""
+
+    files: tuple[Path, ...] | Path | None = key(None, "paths with wildcards, such as 'corpus/**/*'; null: the sample's")
+    output: Path = key(
+        "${outputs}/documents", "the folder for the documents; replaced if prepared", roles=WRITES | ACTS
+    )
+    unreadable: Literal["stop", "skip"] = key(
+        "stop", "files that cannot be read: stop (all are listed) | skip (listed)"
+    )
+    chunk: ChunkKeys
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(TaskConfig):
+    """score a predictions file that was made elsewhere"""
+
+    dataset: Node = component()
+    predictions: Path = key(REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; of another task its file")
+    missing: Literal["skip", "zero"] = key(
+        "skip", "labelled queries without a prediction: skip (counted) | zero (wrong)"
+    )
+    run_name: str | None = key(None, "null: the name of the predictions file", most=NAME, why=NAMES, roles=ASIDE | ONCE)
+    public: float = key(0.4, "share of the labelled queries, or items, in the public part", least=0, most=1)
+    seed: int = key(0, SPLIT_SEED, least=0, most=SEED, why=SEEDS)
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsConfig(TrackedConfig):
+    """the runs and sweeps of an experiment, the best first; or all experiments, or the trials of a sweep"""
+
+    experiment_name: str | None = key(
+        "retrieval", "whose runs are listed; null: list all experiments", most=NAME, why=NAMES, roles=LOCATES
+    )
+    run: str | None = key(None, "the id of a sweep, or its first digits: list its trials")
+    top: int = key(20, "rows of each table, at most", least=1)
+    format: Literal["text", "json", "markdown"] = key("text", "text | json | markdown", roles=ASIDE | ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesConfig(RankingConfig):
+    """A command that compares logged runs, or files of rankings."""
+
+    dataset: Node | None = component()
+    missing: Literal["skip", "zero"] = key("skip", "of files, labelled queries without a list: skip | zero (wrong)")
+    public: float = key(0.4, "of files, the share of the labelled queries in the public part", least=0, most=1)
+    format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig(FilesConfig):
+    """which of two or more runs is better, by how much, and whether the difference is significant"""
+
+    runs: tuple[str, ...] | None = key(None, "ids of runs, or their first digits, or files that dataset= scores...")
+    top: int = key(5, "...or the best runs of the experiment, each configuration once", least=2, most=26)
+    pairs: Literal["best", "all"] = key("best", "best: the best run with each other one | all: every pair")
+    fail_if: Literal["worse"] | None = key(None, "worse: exit code 1 if BASE of runs=[BASE,NEW] is better, for CI")
+    resamples: int = key(10_000, "bootstrap samples, and sign flips", least=100, most=1_000_000)
+    seed: int = key(0, "of both", least=0, most=SEED, why=SEEDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardConfig(RankingConfig):
+    """the runs of an experiment on one page: which one to take and why, query by query"""
+
+    runs: tuple[str, ...] | None = key(
+        None, "ids of runs, or their first digits; a sweep's: its trials; null: the best"
+    )
+    output: Path = key("${outputs}/board.html", "the page to write; an earlier board is replaced", roles=WRITES | ACTS)
+    format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseConfig(RankingConfig):
+    """what to try next after a run, what it can bring at most, what it costs, and the command"""
+
+    run: str | None = key(None, RUN_ID)
+    top: int = key(5, "things to try that are listed, at most", least=1, most=100)
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerConfig(FilesConfig):
+    """how many labelled queries tell two runs apart, and the smallest difference that today's can show"""
+
+    runs: tuple[str, ...] | None = key(None, "ids of two runs or two files; null: the best, and the best that differs")
+    power: float = key(0.8, "the chance of finding the difference that is asked for", least=0.5, most=0.99)
+    alpha: float = key(0.05, "a difference is found where p is at most this", least=0.001, most=0.2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(RankingConfig):
+    """the best finished run of an experiment as a validated submission, with its provenance"""
+
+    run: str | None = key(None, RUN_ID)
+    submission: Path | None = key(None, "the file to write, never over another; null: in outputs", roles=WRITES)
+    against: Path | None = key(None, "a sample submission, which must have the same ids in the same order")
+    model: bool = key(False, "true: register the run as an MLflow model that can be served, with the alias champion")
+    model_name: str | None = key(None, "null: the experiment's name", most=NAME, why=NAMES)
+    allow: tuple[str, ...] = key((), "addresses and environment variables that its model may use", roles=ACTS)
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordConfig(TrackedConfig):
+    """enter the leaderboard's scores of a submission in the ledger and on its run"""
+
+    submission: Path = key(REQUIRED, "the submitted file; it is recognised by its content, even if it was moved")
+    public: float | None = key(None, "its score on the public leaderboard", least=-1e9, most=1e9)
+    private: float | None = key(None, "its score on the private leaderboard", least=-1e9, most=1e9)
+    scale: Literal["fraction", "percent"] = key("fraction", "how the leaderboard writes its scores, 0.81 or 81")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryConfig(TrackedConfig):
+    """all submissions, with the leaderboard's scores beside our own"""
+
+    format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceConfig(TrackedConfig):
+    """run a logged run again from its own record, and prove that it predicts the same"""
+
+    experiment_name: str = key("retrieval", "the experiment of the run", most=NAME, why=NAMES, roles=LOCATES)
+    metric: str | None = key(None, BEST)
+    select_on: Selection | None = key(None, PARTS)
+    run: str | None = key(None, RUN_ID)
+    verify_only: bool = key(False, "true: check the stored files against the run's hashes and scores; run nothing")
+    allow: tuple[str, ...] = key((), "addresses and environment variables that may be used", roles=ACTS)
+    fresh: bool = key(True, "true: compute everything again, in a temporary cache; false: use the cache")
+    data: DataKeys
+    plugins: PluginKeys = inner(ACTS | ASIDE)
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UiConfig(TrackedConfig):
+    """serve MLflow's pages of the runs on this machine"""
+
+    host: str = key("127.0.0.1", ADDRESS)
+    port: int = key(5000, "another one is taken if it is not free", least=1, most=65535)
+    experiment_name: str = key("retrieval", "its page's address is printed", most=NAME, why=NAMES, roles=LOCATES)
+    open: bool = key(False, "true: also open the page in the browser", roles=ACTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorConfig(TrackedConfig):
+    """check versions, plug-ins, tracking store, cache, disk, cluster and model hub; each problem comes with a remedy"""
+
+    dataset: Node = component()
+    cluster: Node = component(ASIDE)
+    tokenizer: Node = component()
+    encoder: Node = component()
+    index: Node = component()
+    retriever: Mapping[str, Node] | None = component()
+    plugins: PluginKeys = inner(ACTS | ASIDE)
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheConfig(CommonConfig):
+    """list the cache by size or age, and prune it; pruned entries are computed again when needed"""
+
+    sort: Literal["size", "age"] = key("size", "size | age: time since an entry was last used")
+    show: int = key(20, "entries listed; all are counted", least=1)
+    prune: PruneKeys = inner(ACTS)
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncConfig(TrackedConfig):
+    """upload the runs that were saved in the outputs folder while the tracking server was down"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSetConfig(CommonConfig):
+    """A command about a test set."""
+
+    testset: Path = key(TESTSET, "the folder of the test set", roles=WRITES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskingConfig(TestSetConfig):
+    """A command that asks a language model about a test set."""
+
+    llm: Node = component()
+    model: str | None = key(
+        None, "name of the language model; the same as llm.model. Best not one that drafted or ranked"
+    )
+    language: Literal["auto", "ko", "en"] = key("auto", "of the shipped prompts; auto: that of the documents")
+    dry_run: bool = key(False, "true: show the number of requests, the cost and the prompts; send and write nothing")
+    store: StoreKeys = inner(ASIDE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftConfig(AskingConfig):
+    """let a language model draft queries, answers and evidence from documents, and filter them"""
+
+    documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
+    limit: int | None = key(5, "documents that it is shown, drawn so that every file has its share; null: all", least=1)
+    questions: int = key(2, "queries of each kind that it may draft from a document", least=1, most=50)
+    kinds: tuple[str, ...] = key(
+        ("fact", "search", "conversation", "none", "unanswerable"), "one request for each of them and each document"
+    )
+    examples: Path | None = key(None, "real queries whose style is followed: JSON lines {eval_id, msg}, or a test set")
+    prompts: PromptKeys
+    filters: FilterKeys
+    easiness: bool = key(True, "whether BM25 searches all documents for the drafts, to flag them")
+    seed: int = key(0, "of the sample of documents, and of the examples", least=0, most=SEED, why=SEEDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolConfig(RankingConfig, TestSetConfig):
+    """collect the pairs of a query and a document that are worth a judgement, from runs on a test set"""
+
+    documents: Path | None = key(None, "the documents folder; null: the one that the pool or the test set names")
+    runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits...")
+    top: int = key(5, "...or the best finished runs of the experiment, each configuration once", least=1, most=100)
+    pool: PoolKeys
+    seed: int = key(0, OF_DRAW, least=0, most=SEED, why=SEEDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig(AskingConfig):
+    """let a language model grade the pooled pairs of a test set from 0 to 3, each with a quotation"""
+
+    documents: Path | None = key(None, POOLED)
+    judge: JudgeKeys
+    limit: int | None = key(200, "pairs that are judged now, one request each; null: all that are left", least=1)
+    prompt: Path | None = key(
+        None, "a prompt file with {query} and {document}, maybe {conversation}, {note}; null: ours"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewConfig(TestSetConfig):
+    """let people judge pooled documents, blind, on a page that this machine serves"""
+
+    documents: Path | None = key(None, POOLED)
+    reviewer: tuple[str, ...] | str | None = key(None, "who judges: a name, or several, as [kim,lee]: each gets a link")
+    sample: Literal["audit", "repair", "all", "open"] = key(
+        "audit",
+        "audit: drawn queries | repair: suspect judgements | all: unjudged | open: disagreements, to be settled",
+    )
+    audit: AuditKeys
+    via: Literal["page", "xlsx"] = key("page", "page: in the browser | xlsx: an Excel workbook for one reviewer")
+    output: Path | None = key(None, "the workbook to write, with via=xlsx", roles=WRITES | ACTS)
+    from_: Path | None = key(None, "the workbook to read, with via=xlsx: all of it is taken, or nothing")
+    host: str = key("127.0.0.1", ADDRESS)
+    port: int = key(5050, "of the page; another one is taken if it is not free", least=1, most=65535)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig(TestSetConfig):
+    """how far the model's judgements agree with people's, and people's with each other"""
+
+    relevant_from: int = key(2, RELEVANT, least=1, most=3)
+    metric: str = key("modified_map@3", "the measure for which it is said what 20 more checked queries would buy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreezeConfig(TestSetConfig):
+    """resolve all judgements of a test set, and write labels that do not change any more"""
+
+    documents: Path | None = key(None, POOLED)
+    version: int = key(1, "of the frozen test set; other judgements need another one", least=1)
+    output: Path | None = key(
+        None, "the folder of this version; null: v1 (its number) in the test set", roles=WRITES | ACTS
+    )
+    relevant_from: int = key(2, RELEVANT, least=1, most=3)
+    leave_out: bool = key(False, "true: leave out queries about which something is open, instead of refusing")
+    formats: tuple[str, ...] = key((), "also write it for other tools: contest, beir, autorag, trec")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitConfig(RunConfig):
+    """write harness.yaml: what all commands in this folder share"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    config: the class of its values; its docstring says what the command does. function: module:name, imported when it
+    is called. first: the keys that its help begins with; a word without a key is taken for the first of them. composed:
+    whether the function takes a checked config; otherwise it takes the request, of which it composes many.
+    """
+
+    config: type[Config]
+    function: str
+    example: str
+    first: tuple[str, ...] = ()
+    composed: bool = True
+
+    @property
+    def about(self) -> str:
+        return (self.config.__doc__ or "").strip()
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+
+_FIRST = ("dataset", "retriever", "gate", "top_k", "objective", "metrics", "experiment_name")
+COMMANDS = {
+    "init": Command(
+        InitConfig,
+        "harness.commands.init:init",
+        "harness init dataset=contest dataset.path=data experiment_name=first",
+    ),
+    "run": Command(
+        RunConfig,
+        "harness.commands.run:run",
+        "harness run dataset=contest dataset.path=data gate=score gate.threshold=5",
+        _FIRST,
+    ),
+    "sweep": Command(
+        SweepConfig,
+        "harness.commands.sweep.command:sweep",
+        "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
+        (*_FIRST, "sweep", "budget", "dry_run"),
+        composed=False,
+    ),
+    "prepare": Command(
+        PrepareConfig,
+        "harness.commands.prepare:prepare",
+        "harness prepare files='corpus/**/*' output=docs chunk.size=400 chunk.overlap=80",
+        ("files", "output"),
+    ),
+    "score": Command(
+        ScoreConfig,
+        "harness.commands.score:score_file",
+        "harness score predictions=submission.csv dataset=contest dataset.qrels=qrels.jsonl",
+        ("predictions", "dataset"),
+    ),
+    "search": Command(
+        SearchConfig,
+        "harness.commands.search:search",
+        "harness search query='달은 왜 모양이 변해?'",
+        ("query", "dataset", "retriever"),
+    ),
+    "runs": Command(RunsConfig, "harness.commands.runs:runs", "harness runs experiment_name=retrieval top=5"),
+    "compare": Command(
+        CompareConfig, "harness.commands.compare.command:compare", "harness compare experiment_name=retrieval top=3"
+    ),
+    "board": Command(
+        BoardConfig, "harness.commands.board:board", "harness board experiment_name=retrieval output=board.html"
+    ),
+    "advise": Command(AdviseConfig, "harness.commands.advise:advise_run", "harness advise experiment_name=retrieval"),
+    "power": Command(PowerConfig, "harness.commands.power:power", "harness power 'runs=[3f2a91bc,b07c44d2]'"),
+    "export": Command(
+        ExportConfig, "harness.commands.export.command:export", "harness export metric=modified_map@3", ("run",)
+    ),
+    "export record": Command(
+        RecordConfig,
+        "harness.commands.export.history:record",
+        "harness export record submission=best.csv public=0.81",
+        ("submission",),
+    ),
+    "export history": Command(HistoryConfig, "harness.commands.export.history:history", "harness export history"),
+    "reproduce": Command(
+        ReproduceConfig, "harness.commands.reproduce.command:reproduce", "harness reproduce experiment_name=retrieval"
+    ),
+    "testset draft": Command(
+        DraftConfig,
+        "harness.commands.testset.draft:draft",
+        "harness testset draft testset=ts documents=docs model=gpt-4o-mini limit=5 dry_run=true",
+    ),
+    "testset pool": Command(
+        PoolConfig,
+        "harness.commands.testset.pool:pool",
+        "harness testset pool testset=ts experiment_name=first top=5 pool.depth=10 pool.sample=5",
+    ),
+    "testset judge": Command(
+        JudgeConfig,
+        "harness.commands.testset.judge:judge",
+        "harness testset judge testset=ts model=gpt-4o limit=20 dry_run=true",
+    ),
+    "testset review": Command(
+        ReviewConfig, "harness.commands.testset.review:review", "harness testset review testset=ts reviewer=kim"
+    ),
+    "testset audit": Command(AuditConfig, "harness.commands.testset.audit:audit", "harness testset audit testset=ts"),
+    "testset freeze": Command(
+        FreezeConfig, "harness.commands.testset.freeze:freeze", "harness testset freeze testset=ts version=1"
+    ),
+    "ui": Command(UiConfig, "harness.commands.ui:ui", "harness ui port=5000"),
+    "doctor": Command(DoctorConfig, "harness.commands.doctor.command:doctor", "harness doctor"),
+    "doctor cache": Command(
+        CacheConfig, "harness.commands.doctor.command:cache", "harness doctor cache prune.unused_days=30"
+    ),
+    "doctor sync": Command(SyncConfig, "harness.commands.doctor.sync:sync", "harness doctor sync"),
+}
+PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()}  # by the name of their configs
+
+
+def config_class(name: str) -> type[Config]:
+    """The class of the config with a primary config's name, `common` included."""
+    return PRIMARY[name].config if name in PRIMARY else CommonConfig
+
+
+def base_class(cls: type[Config]) -> type[Config] | None:
+    """The class of the primary config that another one builds on; None for `common`."""
+    known = [command.config for command in PRIMARY.values()]
+    return next((one for one in cls.__mro__[1:] if one in known or one is CommonConfig), None)
+
+
+def known_keys() -> Mapping[str, Sequence[Key]]:
+    """Dotted name -> the plain keys of that name, of all commands."""
+    found: dict[str, list[Key]] = {}
+    for command in COMMANDS.values():
+        for name, one in keys(command.config).items():
+            found.setdefault(name, []).append(one)
+    return found

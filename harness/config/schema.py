@@ -1,0 +1,360 @@
+"""The schema of configuration: what each key of a command is, and the check of a value.
+
+Every command has one class of typed values, in `harness.config.commands`, with a field for each key. Checking, quoting,
+help, completion, what `harness.yaml` may set, what a sweep may vary, and the reference are derived from these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import math
+import os
+import types
+import typing
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from harness.errors import BadInput, did_you_mean
+
+Node = Mapping[str, Any]  # the config of one component, which `build` makes
+REQUIRED = "???"  # the default of a key that has none
+
+
+class Role(enum.Flag):
+    """What a key means to the rest of the program.
+
+    READS: it names a file or folder that is read. So does a key whose type is `Path`, unless it is written.
+    WRITES: it names a file or folder that is written.
+    LOCATES: it says where runs are logged, so commands that follow a run repeat it.
+    ASIDE: it decides where output goes or how it looks, but no result. It enters no name, param or trial key, and
+        cannot be swept.
+    FIXED: it has one value for a whole sweep.
+    ONCE: it belongs to one run alone, so proposals do not repeat it.
+    ACTS: it runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
+    LINES: a text that may have line breaks and tabs.
+    """
+
+    READS = enum.auto()
+    WRITES = enum.auto()
+    LOCATES = enum.auto()
+    ASIDE = enum.auto()
+    FIXED = enum.auto()
+    ONCE = enum.auto()
+    ACTS = enum.auto()
+    LINES = enum.auto()
+
+
+NOTHING = Role(0)
+
+# Types of the arguments of components that are paths.
+ReadPath = Annotated[str, Role.READS]
+WritePath = Annotated[str, Role.WRITES]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A plain key: its type, its default as a config has it, one line of help, bounds and roles.
+
+    least, most: of a number, the bounds; of a text, `most` is its greatest length. why: why `most` is the bound.
+    """
+
+    hint: Any
+    default: Any = REQUIRED
+    help: str = ""
+    least: float | None = None
+    most: float | None = None
+    why: str = ""
+    roles: Role = NOTHING
+
+    @property
+    def is_text(self) -> bool:
+        """Whether every value is a text, so that `experiment_name=2024` means "2024"."""
+        return all(one in (str, Path, type(None)) for one in _kinds(self.hint))
+
+    @property
+    def is_texts(self) -> bool:
+        """Whether a value may be a list of texts."""
+        return any(typing.get_origin(one) is tuple for one in _kinds(self.hint))
+
+    @property
+    def reads(self) -> bool:
+        """Whether it names files or folders that are read."""
+        inner = [one for kind in _kinds(self.hint) for one in (kind, *typing.get_args(kind))]
+        return Role.READS in self.roles or (Path in inner and Role.WRITES not in self.roles)
+
+    @property
+    def places(self) -> bool:
+        """Whether it names files or folders."""
+        return self.reads or Role.WRITES in self.roles
+
+    @property
+    def written(self) -> str:
+        """The default as a YAML file has it."""
+        plain = {None: "null", True: "true", False: "false"}
+        if isinstance(self.default, tuple):
+            return f"[{', '.join(self.default)}]"
+        return plain[self.default] if self.default is None or isinstance(self.default, bool) else str(self.default)
+
+    @property
+    def values(self) -> list[str]:
+        """The values of a key that has only some."""
+        return [str(one) for one in _choices(self.hint) if one is not None]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A config group. optional: whether no choice may be made. recipe: whether its choices only set other keys."""
+
+    roles: Role
+    optional: bool
+    recipe: bool
+
+
+# Defaults of keys that the choice of a group sets: of every choice, or of some.
+FROM_GROUP = "(from the group)"
+IF_GROUP = "(from the group, if it has it)"
+
+
+def key(
+    default: Any,
+    help: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    why: str = "",
+    roles: Role = NOTHING,
+    hint: Any = None,
+) -> Any:
+    """Declare a plain key. hint: a narrower type than the field's; other arguments as in `Key`."""
+    return dataclasses.field(metadata={"key": Key(hint, default, help, least, most, why, roles)})
+
+
+def component(roles: Role = NOTHING) -> Any:
+    """Declare a config group, whose choice is a component; with the type None, a recipe that sets other keys."""
+    return dataclasses.field(metadata={"group": roles})
+
+
+def inner(roles: Role = NOTHING) -> Any:
+    """Declare a group of plain keys. roles: of each of them, besides its own."""
+    return dataclasses.field(metadata={"inner": roles})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The checked config of a command.
+
+    document: the same as plain values; trial keys, params and `config.yaml` are made of it.
+    """
+
+    document: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """The typed values of a config that `check` accepts."""
+        return cls(document=document, **_values(cls, document))
+
+
+def keys(cls: type) -> Mapping[str, Key]:
+    """Dotted name -> plain key, of a class of configs."""
+    return _members(cls)[0]
+
+
+def groups(cls: type) -> Mapping[str, Group]:
+    """Name -> config group, of a class of configs."""
+    return _members(cls)[1]
+
+
+def aside(cls: type) -> tuple[str, ...]:
+    """The keys and groups of a class, at the top level, that decide no result."""
+    roles = {name: one.roles for name, one in keys(cls).items()} | {
+        name: one.roles for name, one in groups(cls).items()
+    }
+    return tuple(dict.fromkeys(name.partition(".")[0] for name, own in roles.items() if Role.ASIDE in own))
+
+
+def recipes(cls: type) -> tuple[str, ...]:
+    """The groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
+    return tuple(name for name, one in groups(cls).items() if one.recipe or Role.FIXED in one.roles)
+
+
+def absolute_path(value: Any) -> Any:
+    """A path, or each of a list of paths, in full; None as it is."""
+    if isinstance(value, list):
+        return [absolute_path(one) for one in value]
+    return os.path.abspath(value) if value else value  # noqa: PTH100 (patterns with wildcards stay as they are)
+
+
+def defaults(cls: type, base: type | None = None) -> dict[str, Any]:
+    """The plain keys with their defaults as a nested config. base: a class whose keys are left out."""
+    found: dict[str, Any] = {}
+    known = keys(base) if base else {}
+    for name, one in keys(cls).items():
+        if known.get(name) != one and one.default not in (FROM_GROUP, IF_GROUP):
+            *parents, last = name.split(".")
+            place = found
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            place[last] = list(one.default) if isinstance(one.default, tuple) else one.default
+    return found
+
+
+@functools.cache
+def _members(cls: type) -> tuple[dict[str, Key], dict[str, Group]]:
+    hints = typing.get_type_hints(cls)
+    plain: dict[str, Key] = {}
+    components: dict[str, Group] = {}
+    for field in dataclasses.fields(cls):
+        name, about = field.name.rstrip("_"), field.metadata  # the underscore of a word of Python's own
+        if "key" in about:
+            plain[name] = dataclasses.replace(about["key"], hint=about["key"].hint or hints[field.name])
+        elif "group" in about:
+            kinds = _kinds(hints[field.name])
+            components[name] = Group(about["group"], type(None) in kinds, kinds == (type(None),))
+        elif dataclasses.is_dataclass(group := hints[field.name]):
+            for one, found in keys(typing.cast(type, group)).items():
+                roles = found.roles | about.get("inner", NOTHING)
+                plain[f"{name}.{one}"] = dataclasses.replace(found, roles=roles)
+    return plain, components
+
+
+def _values(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Field -> value, as the constructor of the class takes it."""
+    hints = typing.get_type_hints(cls)
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        name = field.name
+        if name == "document":
+            continue
+        plain = name.rstrip("_")
+        if "key" in field.metadata:
+            found[name] = _typed(document.get(plain), hints[name])
+        elif "group" in field.metadata:
+            found[name] = document.get(plain)
+        else:
+            found[name] = hints[name](**_values(hints[name], document[name]))
+    return found
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """A value that fits a hint as Python code wants it: tuples for lists, paths for their texts."""
+    for one in _kinds(hint):
+        if typing.get_origin(one) is tuple and isinstance(value, list):
+            return tuple(_typed(inner, typing.get_args(one)[0]) for inner in value)
+        if one is Path and isinstance(value, str):
+            return Path(value)
+    return value
+
+
+def check_value(value: Any, key: Key, name: str) -> None:
+    """Raise BadInput unless `value` has the key's type and lies in its range."""
+    if value == REQUIRED:
+        raise BadInput(f"{name} is missing. Give it on the command line: {name}=...")
+    if value == "":
+        raise BadInput(f"{name} is empty. Give it a value, or leave it out.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"{name}={value} is not a finite number.")
+    if not _fits(value, key.hint):
+        choices = key.values
+        expected = f"one of {', '.join(choices)}" if choices else _type_text(key.hint)
+        shown = _number(value) if isinstance(value, int) else f"{value!r:.200}"
+        near = did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise BadInput(f"{name}={shown} is not {expected}.{near}")
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str):
+            _check_text(one, key, name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if key.least is not None and value < key.least:
+        raise BadInput(f"{name}={_number(value)} is too small: the least is {_number(key.least)}.")
+    if key.most is not None and value > key.most:
+        why = f" ({key.why})" if key.why else ""
+        raise BadInput(f"{name}={_number(value)} is too large: the most is {_number(key.most)}{why}.")
+
+
+def _check_text(text: str, key: Key, name: str) -> None:
+    """Raise BadInput for what no file, page or terminal can show: lone surrogates and control characters."""
+    for letter in text:
+        kind = unicodedata.category(letter)
+        if kind == "Cs" or (kind == "Cc" and not (Role.LINES in key.roles and letter in "\n\r\t")):
+            what = "bytes that are not UTF-8" if kind == "Cs" else f"the control character {letter!r}"
+            raise BadInput(f"{name}={text!r:.60} contains {what}. Leave it out.")
+    if key.most is not None and len(text) > key.most:
+        raise BadInput(f"{name} has {len(text):,} characters: the most is {_number(key.most)} ({key.why}).")
+
+
+def _number(value: float) -> str:
+    """A number for people: Python writes no whole number of thousands of digits."""
+    return f"{value}" if abs(value) < 10**30 else f"{'-' if value < 0 else ''}(more than 10^30)"
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the hint alone."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value (JSON types) has the hinted type; any value fits a hint that is not a JSON type."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return value in inner and not isinstance(value, bool)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if hint in (str, Path):
+        return isinstance(value, str)
+    if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
+        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    if _is_mapping(hint):
+        return isinstance(value, Mapping)  # its values are checked by whoever takes it
+    return True
+
+
+def one_spelling(value: Any, hint: Any) -> Any:
+    """A value that fits a hint, in the one spelling that such values have: 1 is 1.0 where a float is expected."""
+    for one in _kinds(hint):
+        inner = typing.get_args(one)
+        if one is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value) + 0.0  # which makes 0.0 of -0.0
+        if isinstance(value, Mapping) and _is_mapping(one) and inner:
+            return {key: one_spelling(item, inner[1]) for key, item in value.items()}
+        if isinstance(value, list) and inner and _fits(value, one):
+            return [one_spelling(item, inner[0]) for item in value]
+    return value
+
+
+def _is_mapping(hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    return inspect.isclass(origin) and issubclass(origin, Mapping)
+
+
+def _choices(hint: Any) -> list[Any]:
+    if typing.get_origin(hint) is Literal:
+        return list(typing.get_args(hint))
+    return [c for one in typing.get_args(hint) for c in _choices(one)]
+
+
+def _type_text(hint: Any) -> str:
+    names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
+    if hint is Path:
+        return "text"
+    if hint in names:
+        return names[hint]
+    if _is_mapping(hint):
+        return "a group of keys"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_type_text(one) for one in typing.get_args(hint))
+    inner = typing.get_args(hint)
+    return f"a list of {_type_text(inner[0])}" if inner else str(hint)
