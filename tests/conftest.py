@@ -18,7 +18,6 @@ from typing import Any
 import buckets
 import hypothesis
 import pytest
-from composing import shortcuts
 from filelock import FileLock
 from mlflow_server import serving
 from text_tasks import write_answers, write_corrections
@@ -128,14 +127,6 @@ def unannounced():
     """On a busy machine any stage may be slow; what a command prints does not depend on that here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.progress.SLOW_SECONDS", float("inf"))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def composed_once():
-    """Hydra composes the same words once, of files that it reads once: most of the time of a run of toy data."""
-    with pytest.MonkeyPatch.context() as patch:
-        shortcuts(patch)
         yield
 
 

@@ -190,7 +190,7 @@ class SearchingConfig(CommonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TaskConfig, SearchingConfig):
-    """run one experiment, from documents and queries to a tracked score that can be exported"""
+    """Run one experiment, from documents and queries to a tracked score that can be exported."""
 
     answer: Node = component()
     experiment: None = component()
@@ -206,7 +206,7 @@ class RunConfig(TaskConfig, SearchingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepConfig(RunConfig):
-    """many trials of `run` under one parent run; retrievals that trials share are computed once"""
+    """Run many trials of `run` under one parent run; retrievals that trials share are computed once."""
 
     search: Node = component(FIXED)
     sweep: None = component(FIXED)
@@ -223,14 +223,14 @@ class SweepConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(SearchingConfig):
-    """show the top documents for one query, and the gate's signal and decision"""
+    """Show the top documents for one query, and the gate's signal and decision."""
 
     query: str = key(REQUIRED, "the text to search for", roles=Role.LINES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig(CommonConfig):
-    """turn text files into documents: extract their texts, cut them into chunks, find near-duplicates"""
+    """Turn text files into documents: extract their texts, cut them into chunks, find near-duplicates."""
 
     files: tuple[Path, ...] | Path | None = key(None, "paths with wildcards, such as 'corpus/**/*'; null: the sample's")
     output: Path = key(
@@ -244,7 +244,7 @@ class PrepareConfig(CommonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig(TaskConfig):
-    """score a predictions file that was made elsewhere"""
+    """Score a predictions file that was made elsewhere."""
 
     dataset: Node = component()
     predictions: Path = key(REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; of another task its file")
@@ -259,7 +259,7 @@ class ScoreConfig(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RunsConfig(TrackedConfig):
-    """the runs and sweeps of an experiment, the best first; or all experiments, or the trials of a sweep"""
+    """List the runs of an experiment, the best first; or the experiments; or a sweep's trials."""
 
     experiment_name: str | None = key(
         "retrieval", "whose runs are listed; null: list all experiments", most=NAME, why=NAMES, roles=LOCATES
@@ -281,7 +281,7 @@ class FilesConfig(RankingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(FilesConfig):
-    """which of two or more runs is better, by how much, and whether the difference is significant"""
+    """Compare runs: which one is better, by how much, and how sure the queries are."""
 
     runs: tuple[str, ...] | None = key(None, "ids of runs, or their first digits, or files that dataset= scores...")
     top: int = key(5, "...or the best runs of the experiment, each configuration once", least=2, most=26)
@@ -293,7 +293,7 @@ class CompareConfig(FilesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BoardConfig(RankingConfig):
-    """the runs of an experiment on one page: which one to take and why, query by query"""
+    """Write one page of all runs: which one to take and why, query by query."""
 
     runs: tuple[str, ...] | None = key(
         None, "ids of runs, or their first digits; a sweep's: its trials; null: the best"
@@ -304,7 +304,7 @@ class BoardConfig(RankingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AdviseConfig(RankingConfig):
-    """what to try next after a run, what it can bring at most, what it costs, and the command"""
+    """List what to try next: what it can bring at most, what it costs, and the command."""
 
     run: str | None = key(None, RUN_ID)
     top: int = key(5, "things to try that are listed, at most", least=1, most=100)
@@ -313,7 +313,7 @@ class AdviseConfig(RankingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PowerConfig(FilesConfig):
-    """how many labelled queries tell two runs apart, and the smallest difference that today's can show"""
+    """Compute how many labelled queries it takes to tell two runs apart."""
 
     runs: tuple[str, ...] | None = key(None, "ids of two runs or two files; null: the best, and the best that differs")
     power: float = key(0.8, "the chance of finding the difference that is asked for", least=0.5, most=0.99)
@@ -322,7 +322,7 @@ class PowerConfig(FilesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig(RankingConfig):
-    """the best finished run of an experiment as a validated submission, with its provenance"""
+    """Write the best run of an experiment as a validated submission, with its provenance."""
 
     run: str | None = key(None, RUN_ID)
     submission: Path | None = key(None, "the file to write, never over another; null: in outputs", roles=WRITES)
@@ -335,7 +335,7 @@ class ExportConfig(RankingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordConfig(TrackedConfig):
-    """enter the leaderboard's scores of a submission in the ledger and on its run"""
+    """Record the leaderboard's scores of a submission in the ledger and on its run."""
 
     submission: Path = key(REQUIRED, "the submitted file; it is recognised by its content, even if it was moved")
     public: float | None = key(None, "its score on the public leaderboard", least=-1e9, most=1e9)
@@ -345,14 +345,14 @@ class RecordConfig(TrackedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryConfig(TrackedConfig):
-    """all submissions, with the leaderboard's scores beside our own"""
+    """List all submissions, local scores beside the leaderboard's."""
 
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceConfig(TrackedConfig):
-    """run a logged run again from its own record, and prove that it predicts the same"""
+    """Run a logged run again from its own record, and prove that it predicts the same."""
 
     experiment_name: str = key("retrieval", "the experiment of the run", most=NAME, why=NAMES, roles=LOCATES)
     metric: str | None = key(None, BEST)
@@ -368,7 +368,7 @@ class ReproduceConfig(TrackedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class UiConfig(TrackedConfig):
-    """serve MLflow's pages of the runs on this machine"""
+    """Serve MLflow's pages of the runs on this machine."""
 
     host: str = key("127.0.0.1", ADDRESS)
     port: int = key(5000, "another one is taken if it is not free", least=1, most=65535)
@@ -378,7 +378,7 @@ class UiConfig(TrackedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorConfig(TrackedConfig):
-    """check versions, plug-ins, tracking store, cache, disk, cluster and model hub; each problem comes with a remedy"""
+    """Check versions, plug-ins, tracking store, cache, disk, cluster and model hub; each problem comes with a remedy."""
 
     dataset: Node = component()
     cluster: Node = component(ASIDE)
@@ -392,7 +392,7 @@ class DoctorConfig(TrackedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CacheConfig(CommonConfig):
-    """list the cache by size or age, and prune it; pruned entries are computed again when needed"""
+    """List the cache by size or age, and prune it; pruned entries are computed again when needed."""
 
     sort: Literal["size", "age"] = key("size", "size | age: time since an entry was last used")
     show: int = key(20, "entries listed; all are counted", least=1)
@@ -402,7 +402,7 @@ class CacheConfig(CommonConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SyncConfig(TrackedConfig):
-    """upload the runs that were saved in the outputs folder while the tracking server was down"""
+    """Upload the runs that were saved in the outputs folder while the tracking server was down."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,7 +427,7 @@ class AskingConfig(TestSetConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DraftConfig(AskingConfig):
-    """let a language model draft queries, answers and evidence from documents, and filter them"""
+    """Draft a test set from documents with a language model: queries, answers and evidence."""
 
     documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
     limit: int | None = key(5, "documents that it is shown, drawn so that every file has its share; null: all", least=1)
@@ -444,7 +444,7 @@ class DraftConfig(AskingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolConfig(RankingConfig, TestSetConfig):
-    """collect the pairs of a query and a document that are worth a judgement, from runs on a test set"""
+    """Collect the pairs of a query and a document that are worth a judgement, from runs on a test set."""
 
     documents: Path | None = key(None, "the documents folder; null: the one that the pool or the test set names")
     runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits...")
@@ -455,7 +455,7 @@ class PoolConfig(RankingConfig, TestSetConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig(AskingConfig):
-    """let a language model grade the pooled pairs of a test set from 0 to 3, each with a quotation"""
+    """Grade the pooled pairs of a test set with a language model, from 0 to 3, each with a quotation."""
 
     documents: Path | None = key(None, POOLED)
     judge: JudgeKeys
@@ -467,7 +467,7 @@ class JudgeConfig(AskingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewConfig(TestSetConfig):
-    """let people judge pooled documents, blind, on a page that this machine serves"""
+    """Open a local page where reviewers judge the pooled documents blind."""
 
     documents: Path | None = key(None, POOLED)
     reviewer: tuple[str, ...] | str | None = key(None, "who judges: a name, or several, as [kim,lee]: each gets a link")
@@ -485,7 +485,7 @@ class ReviewConfig(TestSetConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(TestSetConfig):
-    """how far the model's judgements agree with people's, and people's with each other"""
+    """Measure how far the model's judgements agree with people's, and people's with each other."""
 
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
     metric: str = key("modified_map@3", "the measure for which it is said what 20 more checked queries would buy")
@@ -493,7 +493,7 @@ class AuditConfig(TestSetConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FreezeConfig(TestSetConfig):
-    """resolve all judgements of a test set, and write labels that do not change any more"""
+    """Resolve all judgements of a test set, and write labels that do not change any more."""
 
     documents: Path | None = key(None, POOLED)
     version: int = key(1, "of the frozen test set; other judgements need another one", least=1)
@@ -507,7 +507,7 @@ class FreezeConfig(TestSetConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class InitConfig(RunConfig):
-    """write harness.yaml: what all commands in this folder share"""
+    """Write harness.yaml: what all commands in this folder share."""
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ class Composed:
     """Hydra's config for a set of choices.
 
     plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all its nodes.
-    interpolations: the values that refer to other keys, as they are written.
+    interpolations: the values that refer to other keys, as they are written. whole: the config with Hydra's section.
     """
 
     config: DictConfig
@@ -202,17 +202,21 @@ class Composed:
     choices: dict[str, Any]
     keys: set[str]
     interpolations: list[str]
+    whole: DictConfig | None = None
 
     @classmethod
     def of(cls, whole: DictConfig) -> Composed:
-        """whole: the config with Hydra's own section."""
+        """whole: the config with Hydra's own section, to which values may refer, too."""
+        from hydra.core.hydra_config import HydraConfig
+
+        HydraConfig.instance().set_config(whole)
         made = cls._resolved(_without_hydra(whole), {})
         # Of several retrievers, as in `retriever=[bm25,file]`, their names: Hydra keeps none.
         several = (
             {"retriever": "+".join(made.plain["retriever"])} if isinstance(made.plain.get("retriever"), dict) else {}
         )
         chosen = {group: choice for group, choice in whole.hydra.runtime.choices.items() if "/" not in group}
-        return replace(made, choices=several | chosen)
+        return replace(made, choices=several | chosen, whole=whole)
 
     @classmethod
     def _resolved(cls, config: DictConfig, choices: dict[str, Any]) -> Composed:
@@ -232,7 +236,7 @@ class Composed:
         config = copy.deepcopy(self.config)
         for key, value in values.items():  # before resolving
             _set_in(config, key, value)
-        return self._resolved(config, self.choices)
+        return replace(self._resolved(config, self.choices), whole=self.whole)
 
 
 class Composer:
@@ -251,8 +255,12 @@ class Composer:
 
         fixed: overrides that several configs share. overrides: those of this one, which come last.
         """
+        from hydra.core.hydra_config import HydraConfig
+
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
         composed = self._shared(hydras, [one for one in fixed if one not in hydras])
+        if composed.whole is not None:
+            HydraConfig.instance().set_config(composed.whole)
         values = self._values([one for one in overrides if one not in hydras], composed)
         if composed.refers_to(values):
             composed = composed.changed(values)
@@ -331,26 +339,23 @@ class Composer:
 
 def composer(name: str, folders: Sequence[Path] = ()) -> Composer:
     """The composer of a primary config. Without further folders of configs, whose files may change, it is kept."""
-    return _kept(name) if not folders else _composer(name, folders)
+    return _composer(name, folders) if folders else _kept(name, tuple(plugins.folders()))
 
 
 def _composer(name: str, folders: Sequence[Path]) -> Composer:
-    from hydra.core.hydra_config import HydraConfig
     from hydra.core.object_type import ObjectType
     from hydra.types import RunMode
 
     loader = _loader(folders)
 
     def load(overrides: list[str]) -> DictConfig:
-        whole = loader.load_configuration(name, overrides, RunMode.RUN)
-        HydraConfig.instance().set_config(whole)
-        return whole
+        return loader.load_configuration(name, overrides, RunMode.RUN)
 
     return Composer(load, lambda key: bool(loader.get_group_options(key, ObjectType.CONFIG)))
 
 
 @functools.cache
-def _kept(name: str) -> Composer:
+def _kept(name: str, of_plugins: tuple[Path, ...]) -> Composer:
     return _composer(name, ())
 
 

@@ -50,8 +50,8 @@ def leads_out(key: str, value: object, folder: Path) -> bool:
 
 def _roles(key: str) -> Role:
     """The roles that a key has in any command, or as an argument of any choice of its group."""
-    found = known_keys().get(key)
-    if found is None:
+    found = known_keys().get(key, ())
+    if not found and "." in key:
         group, *_, argument = key.split(".")
         classes = components.classes_of(group) if group in components.GROUPS else []
         found = [keys[argument] for keys in map(components.keys_of, classes) if argument in keys]

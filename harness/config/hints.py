@@ -164,7 +164,7 @@ def _option(flag: str, words: Sequence[str], command: str) -> str:
         return f"{given}: options have no dashes here. Write {shlex.quote(f'{key}={value}')}."
     near = did_you_mean(flag, FLAGS) or did_you_mean(key, known)
     return (
-        f"{flag} is no option of `harness {command}`.{near} Write KEY=VALUE; `harness {command} --help` lists the keys."
+        f"{flag} is not an option of `harness {command}`.{near} Write KEY=VALUE; `harness {command} --help` lists the keys."
     )
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, Self
 from harness.errors import BadInput, did_you_mean
 
 Node = Mapping[str, Any]  # the config of one component, which `build` makes
+LARGEST = 10**15  # a number that a key without a bound may have; floats hold all integers up to it
 REQUIRED = "???"  # the default of a key that has none
 
 
@@ -272,9 +273,10 @@ def check_value(value: Any, key: Key, name: str) -> None:
         return
     if key.least is not None and value < key.least:
         raise BadInput(f"{name}={_number(value)} is too small: the least is {_number(key.least)}.")
-    if key.most is not None and value > key.most:
+    most = LARGEST if key.most is None else key.most
+    if value > most:
         why = f" ({key.why})" if key.why else ""
-        raise BadInput(f"{name}={_number(value)} is too large: the most is {_number(key.most)}{why}.")
+        raise BadInput(f"{name}={_number(value)} is too large: the most is {_number(most)}{why}.")
 
 
 def _check_text(text: str, key: Key, name: str) -> None:

@@ -5,7 +5,8 @@ import typing
 import pytest
 import yaml
 
-from harness.config import canonical, components, keys
+from harness.config import canonical, components, schema
+from harness.config.commands import RunConfig
 from harness.config.components import conf_folder
 from retrievers.base import AtMost, BadInput
 
@@ -36,19 +37,12 @@ def test_numbers_of_components_are_bounded(name, key, hint):
     assert not any(one in NUMBERS for one in parts(hint)), f"{name}.{key}: annotate it with AtMost"
     limits = [meta for one in parts(hint) for meta in getattr(one, "__metadata__", ()) if isinstance(meta, AtMost)]
     if limits:
-        bounds = components._keys(components._recorded_classes()[name])[key]
+        bounds = components.keys_of(components._recorded_classes()[name])[key]
         assert bounds.most == limits[0].most
         assert bounds.why
         value = int(limits[0].most) + 1
         with pytest.raises(BadInput, match=rf"{key}={value} is too large: the most is .* \(.+\)\.$"):
-            keys.check_value(value, bounds, key)
-
-
-@pytest.mark.parametrize(("name", "key"), keys.KEYS.items())
-def test_numbers_of_plain_keys_are_bounded(name, key):
-    if any(one in NUMBERS for one in parts(key.hint)):
-        assert key.least is not None
-        assert key.most is not None
+            schema.check_value(value, bounds, key)
 
 
 @pytest.mark.parametrize(("kind", "arguments"), [("fusion/weighted_sum", "weights"), ("fusion/weighted_sum", "floors")])
@@ -59,7 +53,7 @@ def test_numbers_of_mappings_are_bounded(kind, arguments):
 
 def test_a_number_of_thousands_of_digits_is_not_written_out():
     with pytest.raises(BadInput, match=r"top_k=\(more than 10\^30\) is too large"):
-        keys.check_value(10**5000, keys.KEYS["top_k"], "top_k")
+        schema.check_value(10**5000, schema.keys(RunConfig)["top_k"], "top_k")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from harness.config import canonical, check, components, keys
+from harness.config import canonical, components, schema
+from harness.config.commands import CommonConfig
 from retrievers.base import BadInput
 
 GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
@@ -54,23 +55,23 @@ def test_identity_fills_defaults_and_leaves_runtime_out():
 @pytest.mark.parametrize(
     ("value", "key", "message"),
     [
-        (0, keys.Key(int, least=1), "too small: the least is 1"),
-        (9, keys.Key(int, most=5), "too large: the most is 5"),
-        ("3", keys.Key(int), "is not a whole number"),
-        (True, keys.Key(int), "is not a whole number"),
-        (float("nan"), keys.Key(float), "not a finite number"),
-        (float("inf"), keys.Key(float | None), "not a finite number"),
-        ("jsn", keys.KEYS["format"], "one of text, json.*Did you mean 'json'"),
-        ("???", keys.Key(str), "is missing"),
-        ([1], keys.Key(list[str]), "a list of text"),
-        (None, keys.Key(str), "is not text"),
-        ({}, keys.Key(str | None), "is not text or null"),
-        ("x", keys.Key(Mapping[str, str] | None), "is not a group of keys or null"),
+        (0, schema.Key(int, least=1), "too small: the least is 1"),
+        (9, schema.Key(int, most=5), "too large: the most is 5"),
+        ("3", schema.Key(int), "is not a whole number"),
+        (True, schema.Key(int), "is not a whole number"),
+        (float("nan"), schema.Key(float), "not a finite number"),
+        (float("inf"), schema.Key(float | None), "not a finite number"),
+        ("jsn", schema.keys(CommonConfig)["format"], "one of text, json.*Did you mean 'json'"),
+        ("???", schema.Key(str), "is missing"),
+        ([1], schema.Key(list[str]), "a list of text"),
+        (None, schema.Key(str), "is not text"),
+        ({}, schema.Key(str | None), "is not text or null"),
+        ("x", schema.Key(Mapping[str, str] | None), "is not a group of keys or null"),
     ],
 )
 def test_values_are_checked_with_words(value, key, message):
     with pytest.raises(BadInput, match=rf"(?s)name.*{message}"):
-        keys.check_value(value, key, "name")
+        schema.check_value(value, key, "name")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_values_are_checked_with_words(value, key, message):
     ],
 )
 def test_a_value_has_one_spelling(value, hint, expected):
-    assert repr(keys.one_spelling(value, hint)) == expected
+    assert repr(schema.one_spelling(value, hint)) == expected
 
 
 def test_values_inside_components_have_one_spelling():
@@ -111,23 +112,6 @@ def test_values_inside_components_have_one_spelling():
 def test_parts_are_checked_against_their_constructor(node, message):
     with pytest.raises(BadInput, match=message):
         components.check_component(node, "gate")
-
-
-def test_shipped_keys_follow_the_defaults(tmp_path, monkeypatch):
-    files = {
-        "zeroth.yaml": "outputs: here\nhydra:\n  run: {dir: .}\n",
-        "task/retrieval.yaml": "# @package _global_\nmetrics: [map]\n",
-        "first.yaml": "defaults:\n  - zeroth\n  - task: retrieval\n  - gate: none\n  - _self_\ntop_k: 3\n",
-        "gate/none.yaml": "_target_: harness.gates.gate.NoGate\n",
-        "second.yaml": "defaults:\n  - first\n  - override hydra/x: y\n  - sweep: null\n  - _self_\nx: {y: 1}",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, "utf-8")
-    monkeypatch.setattr(check, "conf_folder", lambda: tmp_path)
-    first = {"outputs": "here", "metrics": ["map"], "gate": None, "top_k": 3}
-    assert check.shipped_keys("first") == first
-    assert check.shipped_keys("second") == first | {"x": {"y": 1}}
 
 
 def test_digest_is_of_canonical_json():

@@ -14,7 +14,7 @@ REVIEWED = """
 -: format metrics objective objectives experiment_name metric select_on run top runs resamples seed sort show against
 -: model model_name public private scale run_name top_k depth trace power alpha files unreadable verify_only fresh
 -: predictions references missing query dry_run budget relevant_from documents limit questions kinds language examples
--: fail_if pairs easiness version leave_out formats prompt reviewer sample via from port
+-: trials_per_job fail_if pairs easiness version leave_out formats prompt reviewer sample via from port
 answer: llm prompt
 audit: queries seed
 chunk: splitter separator size overlap unit tokenizer note
@@ -52,26 +52,29 @@ FREE = [
 ]
 
 
+PLACES = ("outputs", "store.path", "dataset.runtime.store", "tracking.path", "testset", "submission")  # are written
+
+
 def listed(key):
     """In how many of the lists a key is."""
     free = any(fnmatchcase(key, pattern) for pattern in FREE)
-    return free + (key in consent.PLACES) + consent.needs_command_line(key)
+    return free + (consent.writes(key) and not consent.needs_command_line(key)) + consent.needs_command_line(key)
 
 
 def test_every_key_of_every_command_is_reviewed():
     wrong = [key for key in defaults.known_keys() if key not in defaults._groups() and listed(key) != 1]
     assert not wrong, (
         f"{wrong}: each key must be in one list. Does it say where data or secrets go, what is overwritten or deleted, "
-        "who reaches this machine, or which code runs? Then add it to SENDS or ACTS of harness/config/consent.py. "
-        "Does it name what is written? Then to PLACES there. Else to REVIEWED in this file."
+        "who reaches this machine, or which code runs? Then give it the role ACTS, or add its name to SENDS of "
+        "harness/config/consent.py. Does it name what is written? Then the role WRITES. Else add it to REVIEWED here."
     )
 
 
 def test_nothing_is_listed_that_no_command_has():
     known = defaults.known_keys()
-    stale = [one for one in (*FREE, *consent.PLACES) if not any(fnmatchcase(key, one) for key in known)]
+    stale = [one for one in FREE if not any(fnmatchcase(key, one) for key in known)]
     assert stale == []
-    roles = [*consent.SENDS, *consent.ACTS]
+    roles = consent.SENDS
     ours = {part for key in known for part in key.split(".")}
     others = {"*endpoint", "*server", "*headers*", "*_key", "*token", "*secret*", "*password*", "hydra"}
     assert {one for one in roles if not any(fnmatchcase(part, one) for part in ours)} <= others  # of plug-ins
@@ -90,7 +93,7 @@ def test_choices_of_a_group_that_sends_are_reviewed(group):
         "tracking.uri", "tracking.entity", "llm.base_url", "llm.runtime.api_key_env", "retriever.mine.url",
         "retriever.http.runtime.headers_env.X-Steal", "retriever.mine.endpoint", "encoder.api_token",
         "cluster.runtime.address", "host", "open", "plugins.allow", "hydra/launcher", "hydra.run.dir", "output",
-        "prune", "prune.keep_gb", "older_hours",
+        "prune.keep_gb",
     ],
 )  # fmt: skip
 def test_keys_for_the_command_line(key):
@@ -102,7 +105,7 @@ def test_keys_for_any_file(key):
     assert not consent.needs_command_line(key)
 
 
-@pytest.mark.parametrize("key", consent.PLACES)
+@pytest.mark.parametrize("key", PLACES)
 @pytest.mark.parametrize("value", ["/elsewhere", "../elsewhere", "a/../../b", "link/a", "s3://theirs/a", "sqlite:/a"])
 def test_places_outside_the_folder_are_refused(tmp_path, key, value):
     (tmp_path / "folder").mkdir()

@@ -14,7 +14,7 @@ from harness.config import check, help, manual
 def shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    return lambda command, *words: help.page(command, words, "harness x")
+    return lambda command, *words: help.page(command, words)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

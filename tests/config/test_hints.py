@@ -50,7 +50,6 @@ def test_overrides_and_hydras_flags_pass():
         "top_k=1 --cfg job -m ~gate",
         "--config-dir mine experiment=x",
         "hydra.run.dir=x -c job",
-        "--info",
         "--config-d x",
     ):
         hints.check_words("run", line.split(), cli.COMMANDS)
@@ -87,9 +86,6 @@ KEYS = [
     ("run top_kk", r"Did you mean 'top_k'\?"),
     ("run port", r"It is a key of `harness testset review`, `harness ui`\."),
     ("run search.trials", r"It is a key of `harness sweep`\."),
-    ("run gate.model gate=llm", r"gate\.model is unknown here\. It is llm\.model now\.$"),
-    ("run gate.request.temperature gate=llm", r"It is llm\.request\.temperature now\.$"),
-    ("sweep gate.runtime.parallel gate=llm", r"It is llm\.runtime\.parallel now\.$"),
     ("run llm.modell", r"Did you mean 'llm\.model'\?"),
     ("run xyzzy", r"xyzzy is unknown here\. See `harness run --help`\."),
 ]

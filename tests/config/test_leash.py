@@ -98,15 +98,11 @@ def test_the_leash_goes_along_to_workers():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--experimental-rerun", "file"], "--experimental-rerun is refused"),
-        (["--experimental-r=file"], "--experimental-rerun is refused"),
-        (["--exp", "file"], "--experimental-rerun is refused"),
-        (["--config-path=pkg://antigravity"], "--config-path and --config-name are refused"),
-        (["-cp", "/tmp"], "--config-path and --config-name are refused"),
-        (["--config-name=score"], "--config-path and --config-name are refused"),
+        (["--config-path=pkg://antigravity"], "--config-path is not an option|--config-path=pkg.* is not an option"),
+        (["--config-name=score"], "is not an option"),
         (["--config-dir=nowhere"], "nowhere' not found"),
         (["--resolve"], "--resolve goes with"),
-        (["--cfg=job", "-m"], "--multirun and --cfg exclude each other"),
+        (["--cfg=job", "-m"], "--cfg and --multirun exclude each other"),
         (["hydra.searchpath=[pkg://antigravity]"], r"hydra\.searchpath is refused"),
         (["++hydra.searchpath=[foo://x]"], r"hydra\.searchpath is refused"),
         (["hydra=null"], "hydra is refused"),
@@ -123,7 +119,7 @@ def test_the_leash_goes_along_to_workers():
         (["hydra.job.chdir=true"], r"hydra\.job\.chdir is refused"),
         (["hydra.job.env_copy=[NOWHERE]"], r"hydra\.job\.env_copy is refused"),
         (["hydra.verbose=5"], r"hydra\.verbose=5 is not"),
-        (["hydra.mode=both"], "both"),
+        (["hydra.mode=both"], r"hydra\.mode is refused"),
         (["hydra.launcher=null"], r"hydra\.launcher must be one of"),
         (["hydra.launcher._target_=os.getcwd"], r"hydra\.launcher must be one of"),
         (["hydra/launcher=ray_aws"], r"hydra\.launcher must be one of|there is no such choice"),
@@ -166,7 +162,7 @@ def test_a_config_reads_variables_of_the_harness(tmp_path, monkeypatch, capsys):
 
 def test_a_named_sweep_of_ones_own_sets_what_it_varies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "folder/sweep/mine", "hydra: {sweeper: {params: {top_k: '1,2,3'}, trials_per_job: 2}}")
+    write(tmp_path, "folder/sweep/mine", "hydra: {sweeper: {params: {top_k: '1,2,3'}}}")
     words = ["--config-dir=folder", "sweep=mine", "dry_run=true", "tracking=none", "tokenizer=word"]
     assert cli.call("sweep", words) == 0
     assert "3 trials" in capsys.readouterr().out

@@ -73,7 +73,7 @@ def test_its_class_is_a_component_identified_by_name_version_and_distribution(si
 def test_help_and_hints_list_its_choices(site, tmp_path, monkeypatch):
     site()
     monkeypatch.chdir(tmp_path)
-    page = help.page("run", ["retriever=overlap"], "harness run")
+    page = help.page("run", ["retriever=overlap"])
     assert "* overlap" in page
     assert "retriever.overlap.least=1" in page
     with pytest.raises(BadInput, match=r"Choose one as retriever=NAME does: .*hybrid_lexical, .*overlap"):

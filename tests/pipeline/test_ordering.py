@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.config.hydra_app import compose
+from harness.config.composing import compose
 from harness.data.dataset import Dataset
 from harness.data.tables import read_columns
 from harness.pipeline import steps

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -10,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import cli
-from harness.config import hydra_app, leash
+from harness.config import overrides
+from harness.config.composing import Flags
+
+
+KNOWN = [overrides.lookup(name, ["dataset=contest", "gate=score"]) for name in ("run", "score", "search", "compare", "export")]
+
+
+def key_of(key):  # of several commands
+    return next(filter(None, (find(key) for find in KNOWN)), None)
 
 
 def parsed(word: str, multirun: bool = False):
-    override = OverridesParser.create().parse_override(hydra_app.quoted(word, multirun))
+    override = OverridesParser.create().parse_override(overrides.quoted(word, key_of, multirun))
     value = override.value()
     return getattr(value, "text", value)
 
@@ -56,20 +65,19 @@ def test_ids_of_runs_are_no_numbers():
 
 
 def test_commas_separate_text_values_in_a_multirun():
-    override = OverridesParser.create().parse_override(hydra_app.quoted("dataset.path=가,나 다", multirun=True))
+    override = OverridesParser.create().parse_override(overrides.quoted("dataset.path=가,나 다", overrides.lookup("run", ["dataset=contest"]), multirun=True))
     assert override.is_sweep_override()
     assert [getattr(value, "text", value) for value in override.value().list] == ["가", "나 다"]
 
 
 @pytest.mark.parametrize("word", ["--help", "-m", "--config-dir=/a b", "retriever", "~gate"])
 def test_flags_and_bare_words_stay(word):
-    assert hydra_app.quoted(word) == word
+    assert overrides.quoted(word, key_of) == word
 
 
 def test_flags_may_stand_between_overrides():
-    flags = leash.parsed_flags(["top_k=1", "--cfg", "job", "depth=5", "--reso", "--config-d", "a=b"])
-    assert flags.overrides == ["top_k=1", "depth=5"]
-    assert leash.options_of(flags) == ["--cfg=job", "--resolve", "--config-dir=a=b"]
+    flags = Flags.of(["top_k=1", "--cfg", "job", "depth=5", "--reso", "--config-d", "a=b"])
+    assert flags == Flags("job", True, None, False, Path("a=b"), ("top_k=1", "depth=5"))
 
 
 @given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))
@@ -148,7 +156,7 @@ def test_completion_installs_and_answers(tmp_path):
 
 def test_the_traceback_of_an_unknown_error_shows_no_secret(monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-0123456789")
-    monkeypatch.setattr(cli, "_function", lambda command: 1 / len(["token-0123456789"][1:]))
+    monkeypatch.setattr(cli, "_run", lambda request: 1 / len(["token-0123456789"][1:]))
     assert cli.call("doctor", []) == 1
     shown = capsys.readouterr().err
     assert "Traceback" in shown

@@ -26,7 +26,7 @@ COMPILED = {
     "_vector_kernels",
     "leash",
 }  # import numba or Hydra; imported only where used
-SERVED = {"model_code", "harness_sweeper"}  # loaded only by MLflow and Hydra
+SERVED = {"model_code"}  # loaded only by MLflow
 
 
 def modules(package):

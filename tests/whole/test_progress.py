@@ -85,7 +85,7 @@ def test_a_slow_stage_is_announced_once_and_says_how_long_it_took(looking, capsy
 
 
 def test_a_command_is_announced_by_its_name(looking, capsys, monkeypatch):
-    monkeypatch.setattr("harness.config.hydra_app.run_app", lambda *given: looking(12))
+    monkeypatch.setattr("harness.cli._run", lambda request: looking(12))
     assert cli.call("runs", []) == 0
     assert capsys.readouterr().err == "harness runs ...\nharness runs: took 12 s\n"
 
