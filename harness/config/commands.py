@@ -546,7 +546,7 @@ COMMANDS = {
     "run": Command(
         RunConfig,
         "harness.commands.run:run",
-        "harness run dataset=contest dataset.path=data gate=score gate.threshold=5",
+        "harness run dataset=contest dataset.path=data gate=auto",
         _FIRST,
     ),
     "sweep": Command(
@@ -559,13 +559,13 @@ COMMANDS = {
     "prepare": Command(
         PrepareConfig,
         "harness.commands.prepare:prepare",
-        "harness prepare files='corpus/**/*' output=docs chunk.size=400 chunk.overlap=80",
+        "harness prepare files='corpus/**/*' output=docs chunk.size=400",
         ("files", "output"),
     ),
     "score": Command(
         ScoreConfig,
         "harness.commands.score:score_file",
-        "harness score predictions=submission.csv dataset=contest dataset.qrels=qrels.jsonl",
+        "harness score predictions=my.run dataset=trec dataset.qrels=qrels.txt",
         ("predictions", "dataset"),
     ),
     "search": Command(
@@ -599,12 +599,12 @@ COMMANDS = {
     "testset draft": Command(
         DraftConfig,
         "harness.commands.testset.draft:draft",
-        "harness testset draft testset=ts documents=docs model=gpt-4o-mini limit=5 dry_run=true",
+        "harness testset draft testset=ts model=gpt-4o-mini limit=5 dry_run=true",
     ),
     "testset pool": Command(
         PoolConfig,
         "harness.commands.testset.pool:pool",
-        "harness testset pool testset=ts experiment_name=first top=5 pool.depth=10 pool.sample=5",
+        "harness testset pool testset=ts experiment_name=first top=5",
     ),
     "testset judge": Command(
         JudgeConfig,

@@ -14,8 +14,10 @@ from harness import cli
 from harness.config import overrides
 from harness.config.composing import Flags
 
-
-KNOWN = [overrides.lookup(name, ["dataset=contest", "gate=score"]) for name in ("run", "score", "search", "compare", "export")]
+KNOWN = [
+    overrides.lookup(name, ["dataset=contest", "gate=score"])
+    for name in ("run", "score", "search", "compare", "export")
+]
 
 
 def key_of(key):  # of several commands
@@ -65,7 +67,7 @@ def test_ids_of_runs_are_no_numbers():
 
 
 def test_commas_separate_text_values_in_a_multirun():
-    override = OverridesParser.create().parse_override(overrides.quoted("dataset.path=가,나 다", overrides.lookup("run", ["dataset=contest"]), multirun=True))
+    override = OverridesParser.create().parse_override(overrides.quoted("dataset.path=가,나 다", key_of, multirun=True))
     assert override.is_sweep_override()
     assert [getattr(value, "text", value) for value in override.value().list] == ["가", "나 다"]
 

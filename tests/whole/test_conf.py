@@ -10,15 +10,13 @@ import yaml
 from chat_server import ChatServer
 from search_server import DIALECTS, SearchServer
 
-from harness.cli import COMMANDS
 from harness.cluster.ray_connection import disconnect
-from harness.config import canonical, check, components, keys
-from harness.config.components import GROUPS, target_class
+from harness.config import commands, components, composing, manual, schema
+from harness.config.components import target_class
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 QUIET = ("tracking=none", "format=json")
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word")
-PREPARING = ("prepare.yaml", "dataset/chunked.yaml")
 CHOICES = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml"))]
 
 
@@ -166,16 +164,25 @@ def test_every_dataset_names_a_source_that_exists():
 
 
 def test_chunks_have_the_same_settings_wherever_they_are_made():
-    prepare, dataset = (yaml.safe_load((CONF / name).read_text("utf-8")) for name in PREPARING)
-    assert prepare["chunk"] == dataset["chunk"]
+    dataset = yaml.safe_load((CONF / "dataset" / "chunked.yaml").read_text("utf-8"))
+    assert schema.defaults(commands.ChunkKeys) == dataset["chunk"]
 
 
-@pytest.mark.parametrize("verb", [check.primary(verb) for verb in COMMANDS])
-def test_every_key_is_known_to_the_checks(verb):
-    """Every plain key of a primary config has a type in keys.KEYS, so that a wrong value gets a clear message."""
-    content = yaml.safe_load((CONF / f"{verb}.yaml").read_text("utf-8"))
-    plain = canonical.flatten({k: v for k, v in content.items() if k not in ("defaults", "hydra", *GROUPS)})
-    assert not [key for key in plain if not {key, f"{verb}.{key}"} & set(keys.KEYS)]
+@pytest.mark.parametrize("name", commands.PRIMARY)
+def test_a_primary_config_has_the_groups_of_its_class_and_no_keys(name):
+    content = yaml.safe_load((CONF / f"{name}.yaml").read_text("utf-8"))
+    known = schema.groups(commands.config_class(name))
+    assert {*manual.manual(name).groups} == {*known}
+    assert {*content} - {"defaults", "hydra"} <= {*known}
+
+
+@pytest.mark.parametrize("name", commands.PRIMARY)
+def test_a_composed_config_becomes_typed_values(name):
+    words = [f"{key}=x" for key, one in schema.keys(commands.config_class(name)).items() if one.default == "???"]
+    document, _ = composing.compose(name.replace("_", " "), words, silent=True)
+    config = commands.config_class(name).of(document)
+    assert config.outputs == Path("outputs")
+    assert config.document is document
 
 
 def test_every_yaml_says_what_it_is():

@@ -20,9 +20,12 @@ from harness.commands.sweep.courses import GridCourse, SearchCourse
 from harness.commands.sweep.definition import HydraLauncher, Sweep, define
 from harness.commands.sweep.ending import Ending
 from harness.commands.sweep.execution import Course, Execution, Forecast, finished_trials, search_counts
-from harness.commands.sweep.trials import Context, Result, sweep_lock
+from harness.commands.sweep.submitted import Submitted
+from harness.commands.sweep.trials import Context, Jobs, Result, sweep_lock
 from harness.config.canonical import digest
-from harness.config.composing import Request
+from harness.config.check import primary
+from harness.config.composing import Request, composer, master
+from harness.config.launching import launcher_for
 from harness.reports import terminal
 from harness.tracking import recording
 from harness.tracking.in_progress import Claim
@@ -36,11 +39,34 @@ def sweep(request: Request) -> None:
     began = time.perf_counter()
     if request.flags.multirun:
         raise BadInput("A sweep plans its trials itself: leave out --multirun.")
-    defined = define(HydraLauncher.of(request))
+    defined = define(launcher_of(request))
     if defined.settings["dry_run"]:
         show_plan(defined)
     else:
         run(defined, began)
+
+
+def launcher_of(request: Request) -> HydraLauncher:
+    """What a request asks of Hydra; within `hydras_state`. Raise BadInput for a config that the leash refuses."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    whole, loader = master(request)
+    jobs = Jobs()
+    launcher = launcher_for(whole, loader, jobs)
+    kind = type(launcher).__name__
+    submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
+    params: Any = OmegaConf.to_container(whole.hydra.sweeper.params or OmegaConf.create({}))
+    return HydraLauncher(
+        overrides=[*(f"{key}={value}" for key, value in params.items()), *request.overrides],
+        composer=composer(primary(request.command), request.flags.folders),
+        parse=OverridesParser.create(config_loader=loader).parse_overrides,
+        check=submitted.check if submitted else lambda: None,
+        launch=submitted.launch if submitted else launcher.launch,
+        jobs=jobs,
+        serial=kind == "BasicLauncher",
+        config_dir=str(request.flags.config_dir) if request.flags.config_dir else None,
+    )
 
 
 def show_plan(sweep: Sweep) -> None:

@@ -17,10 +17,8 @@ from harness.commands.sweep.plan import Planner, Trial
 from harness.commands.sweep.search import Grid, Objective, Search, Study
 from harness.commands.sweep.trials import COMPUTED, Jobs
 from harness.config.canonical import digest
-from harness.config.check import primary
 from harness.config.components import build
-from harness.config.composing import Composer, Request, composer, master
-from harness.config.launching import launcher_for
+from harness.config.composing import Composer
 from harness.evaluation.measures import SPAN_MEASURES
 from harness.pipeline.timing import MS
 from harness.tracking import provenance
@@ -64,31 +62,6 @@ class HydraLauncher:
     jobs: Jobs
     serial: bool
     config_dir: str | None = None
-
-    @classmethod
-    def of(cls, request: Request) -> HydraLauncher:
-        """What a request asks for; within `hydras_state`. BadInput for a config that the leash refuses."""
-        from hydra.core.override_parser.overrides_parser import OverridesParser
-        from omegaconf import OmegaConf
-
-        from harness.commands.sweep.submitted import Submitted
-
-        whole, loader = master(request)
-        jobs = Jobs()
-        launcher = launcher_for(whole, loader, jobs)
-        kind = type(launcher).__name__
-        submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
-        params: Any = OmegaConf.to_container(whole.hydra.sweeper.params or OmegaConf.create({}))
-        return cls(
-            overrides=[*(f"{key}={value}" for key, value in params.items()), *request.overrides],
-            composer=composer(primary(request.command), request.flags.folders),
-            parse=OverridesParser.create(config_loader=loader).parse_overrides,
-            check=submitted.check if submitted else lambda: None,
-            launch=submitted.launch if submitted else launcher.launch,
-            jobs=jobs,
-            serial=kind == "BasicLauncher",
-            config_dir=str(request.flags.config_dir) if request.flags.config_dir else None,
-        )
 
 
 @dataclass(frozen=True, eq=False)
