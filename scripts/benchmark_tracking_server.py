@@ -56,7 +56,7 @@ HARNESS = (sys.executable, "-c", "from harness.cli import main; main()")
 TRIALS = 200  # of a sweep
 SWEEP = (
     *("sweep", "tokenizer=whitespace,char_ngram", "gate=score", "gate.threshold=range(0,100)", "format=json"),
-    *("hydra/launcher=joblib", f"hydra.launcher.n_jobs={WORKERS}", "hydra.sweeper.trials_per_job=10"),
+    *("hydra/launcher=joblib", f"hydra.launcher.n_jobs={WORKERS}", "trials_per_job=10"),
 )
 PAUSE = 30.0  # seconds that a killed server stays away: longer than a request is repeated
 SYNCS = 3  # calls of `harness doctor sync`: the first may meet a database that is only just back

@@ -68,7 +68,7 @@ COMMANDS = {
     ),
     "sweep": Command(SWEEP, ("objective", "best"), server=True),
     "joblib": Command(
-        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweeper.trials_per_job=2"],
+        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trials_per_job=2"],
         ("objective", "best"),
         server=True,
     ),

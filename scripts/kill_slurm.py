@@ -57,7 +57,7 @@ class Campaign:
         program = [sys.executable, "-c", "from harness.cli import main; main()", "sweep"]
         with (self.folder / "sweep.log").open("a") as log:
             return subprocess.Popen(
-                [*program, *words, *launcher, "hydra.sweeper.trials_per_job=25"],
+                [*program, *words, *launcher, "trials_per_job=25"],
                 cwd=self.folder, env=self.place.environment, stdout=log, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
 

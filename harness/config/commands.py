@@ -378,7 +378,7 @@ class UiConfig(TrackedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorConfig(TrackedConfig):
-    """Check versions, plug-ins, tracking store, cache, disk, cluster and model hub; each problem comes with a remedy."""
+    """Check versions, plug-ins, store, cache, disk, cluster and hub, with a remedy for each problem."""
 
     dataset: Node = component()
     cluster: Node = component(ASIDE)

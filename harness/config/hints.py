@@ -163,7 +163,8 @@ def _option(flag: str, words: Sequence[str], command: str) -> str:
         given = flag if equals or value == "VALUE" else f"{flag} {value}"
         return f"{given}: options have no dashes here. Write {shlex.quote(f'{key}={value}')}."
     near = did_you_mean(flag, FLAGS) or did_you_mean(key, known)
-    return f"{flag} is not an option of `harness {command}`.{near} Write KEY=VALUE; `harness {command} --help` lists the keys."
+    rest = f"Write KEY=VALUE; `harness {command} --help` lists the keys."
+    return f"{flag} is not an option of `harness {command}`.{near} {rest}"
 
 
 def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> str:

@@ -43,7 +43,7 @@ def multirun(request: Request) -> None:
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=_context(loader, whole), task_function=Job(request), config=whole
     )
-    sweeper.sweep(arguments=request.overrides)
+    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add those of Hydra's section themselves
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:

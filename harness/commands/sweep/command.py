@@ -31,14 +31,11 @@ from harness.tracking import recording
 from harness.tracking.in_progress import Claim
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
-from retrievers.base import BadInput
 
 
 def sweep(request: Request) -> None:
     """Plan, run and sum up a sweep. Raises SystemExit(1) if a trial failed, KeyboardInterrupt after Ctrl-C."""
     began = time.perf_counter()
-    if request.flags.multirun:
-        raise BadInput("A sweep plans its trials itself: leave out --multirun.")
     defined = define(launcher_of(request))
     if defined.settings["dry_run"]:
         show_plan(defined)
@@ -58,7 +55,7 @@ def launcher_of(request: Request) -> HydraLauncher:
     submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
     params: Any = OmegaConf.to_container(whole.hydra.sweeper.params or OmegaConf.create({}))
     return HydraLauncher(
-        overrides=[*(f"{key}={value}" for key, value in params.items()), *request.overrides],
+        overrides=[*(f"{key}={value}" for key, value in params.items()), *whole.hydra.overrides.task],
         composer=composer(primary(request.command), request.flags.folders),
         parse=OverridesParser.create(config_loader=loader).parse_overrides,
         check=submitted.check if submitted else lambda: None,

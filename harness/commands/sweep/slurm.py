@@ -34,7 +34,7 @@ ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
     ),
     "TIMEOUT": (
         "it ran out of time",
-        "Give more time or smaller jobs: hydra.launcher.timeout_min=240 hydra.sweeper.trials_per_job=5.",
+        "Give more time or smaller jobs: hydra.launcher.timeout_min=240 trials_per_job=5.",
     ),
 }
 ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what to do
@@ -44,7 +44,7 @@ ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what 
     "feature": "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME.",
     "constraint": "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME.",
     "(gres)": "`sinfo -o %G` lists what nodes have: hydra.launcher.gres=NAME.",
-    "array": "Put more trials into a job: hydra.sweeper.trials_per_job=100.",
+    "array": "Put more trials into a job: trials_per_job=100.",
     "timelimit": "`sinfo -o '%P %l'` lists the limits: hydra.launcher.timeout_min=MINUTES.",
     "nodeconfig": "`sinfo -o '%P %c %m'` lists CPUs and MB of nodes: hydra.launcher.cpus_per_task and mem_gb.",
     "configurationsource": "Start the sweep on a machine of the cluster, or set SLURM_CONF.",

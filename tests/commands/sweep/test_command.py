@@ -320,7 +320,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(tracked, monkeypa
         (("top_k=1,2", "objectives=[modified_map@3,speed]"), "speed"),
         (("top_k=1,2", "search=tpe", "search.trials=0"), "trials=0 is too small"),
         (("search=tpe",), "nothing to search"),
-        (("top_k=1,2", "hydra/sweeper=basic"), "plans its trials itself"),
+        (("top_k=1,2", "hydra/sweeper=basic"), "hydra/sweeper is refused"),
         (("top_k=1,2", "outputs=a,b"), "outputs cannot be swept"),
         (("sweep=treshold",), "Did you mean 'threshold'"),
     ],
@@ -520,7 +520,7 @@ def test_hydras_own_multirun_and_flags_are_left_alone(harness, toy, tracked):
     assert len(runs(harness__verb="run")) == 2
     assert not runs(harness__verb="sweep")
     assert "hydra" not in yaml.safe_load(call("sweep", *TOY, "--cfg", "job").out)
-    assert "PlannedSweeper" in call("sweep", *TOY, "--cfg", "hydra").out
+    assert "BasicLauncher" in call("sweep", *TOY, "--cfg", "hydra").out
     assert "search" in call("sweep", "--help").out
     assert call("sweep", "-m", *grid, "format=json").json["trials"]["skipped"] == 2
 

@@ -20,7 +20,7 @@ from harness.tracking.mlflow_tracker import MlflowTracker
 
 pytestmark = pytest.mark.slow
 WORDS = ["retriever=hybrid_lexical", "tokenizer=word,whitespace", "gate=score", "gate.source=bm25", "experiment_name=e"]
-THRESHOLDS = ["gate.threshold=0,2,4,6", "hydra.sweeper.trials_per_job=2"]
+THRESHOLDS = ["gate.threshold=0,2,4,6", "trials_per_job=2"]
 JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 RAY = [
     "hydra/launcher=ray", "hydra.launcher.ray.init.address=local", "+hydra.launcher.ray.init.num_cpus=2",
@@ -132,7 +132,7 @@ def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allow
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(place):
     folder = place("killed")
-    words = [*WORDS, "gate.threshold=range(0,10)", "hydra.sweeper.trials_per_job=10"]
+    words = [*WORDS, "gate.threshold=range(0,10)", "trials_per_job=10"]
     child = start(folder, *words, *JOBLIB)
     try:
         os.kill(_worker_at_work(child, folder), signal.SIGKILL)

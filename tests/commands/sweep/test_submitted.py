@@ -188,7 +188,7 @@ def test_the_error_of_a_job_is_its_last_line(cluster, launch):
 def test_a_submission_that_slurm_refuses_fails(cluster, launch):
     refused = "sbatch: error: Batch job submission failed: Invalid job array specification"
     cluster.answers("sbatch", err=refused, code=1)
-    with pytest.raises(Failed, match=r"Invalid job array specification\. .*hydra\.sweeper\.trials_per_job") as raised:
+    with pytest.raises(Failed, match=r"Invalid job array specification\. .*trials_per_job") as raised:
         launch(2)
     assert not isinstance(raised.value, BadInput | JobsLost)
 
