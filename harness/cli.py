@@ -142,11 +142,6 @@ COMMANDS = {
         "list and prune what the cache keeps",
         "harness doctor cache prune.unused_days=30",
     ),
-    "doctor engine": Command(
-        "harness.commands.doctor.engine:engine",
-        "list and prune what is kept in Milvus",
-        "harness doctor engine prune=unfinished",
-    ),
     "doctor sync": Command(
         "harness.commands.doctor.sync:sync",
         "send the runs that their tracking server was not there to take",

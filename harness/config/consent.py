@@ -18,7 +18,7 @@ SENDS = (
     "*password*", "entity",
 )  # fmt: skip
 # Keys, with all that lies below them, that run code, open this machine to others, overwrite or delete.
-ACTS = ("hydra", "plugins", "allow", "open", "output", "prune", "older_hours")
+ACTS = ("hydra", "plugins", "allow", "open", "output", "prune")
 # Folders and files that are written.
 PLACES = ("outputs", "store.path", "dataset.runtime.store", "tracking.path", "testset", "submission")
 CHOICES = {"tracking": ("mlflow", "csv", "none")}  # of a group, those that send nothing to where the user has not said

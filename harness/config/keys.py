@@ -76,8 +76,6 @@ KEYS: dict[str, Key] = {
     "store.path": Key(str),
     "sort": Key(Literal["size", "age"]),
     "show": Key(int, 1, 1_000_000, "nobody reads as many lines"),
-    "doctor_engine.prune": Key(Literal["unfinished", "unknown"] | None),
-    "older_hours": Key(float, 0, 876_000, "that is a century"),
     "prune.unused_days": Key(float | None, 0, 36_500, "that is a century"),
     "prune.keep_gb": Key(float | None, 0, 1e6, "that is a petabyte"),
     "query": Key(str, lines=True),

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean
+from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
-from retrievers.dense.token_search import ENGINES
 from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest, write_whole
 
 if TYPE_CHECKING:
@@ -174,9 +173,6 @@ class Sparse:
     dtype: number format the transformer computes in; `auto` as `models.dtype_for` chooses.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available.
     batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere.
-    engine: `sparse`, an inverted index in the folder; or `milvus`: Milvus proposes documents by the weights in float32,
-        and they are scored as by `sparse`. `search` then measures `certified`, the share of queries whose documents are
-        certainly those of `sparse`.
     """
 
     model: str | None
@@ -186,7 +182,6 @@ class Sparse:
     dtype: models.Dtype = "auto"
     device: str | None = None
     batch_tokens: models.BatchTokens | None = None
-    engine: str = "sparse"
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
 
     recorded_as = "retriever/bge_m3_sparse"
@@ -198,19 +193,14 @@ class Sparse:
     def __post_init__(self) -> None:
         source = models.ModelSource(self.model, self.revision, self.path)
         compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        if self.engine not in ENGINES:
-            near = did_you_mean(str(self.engine), ENGINES)
-            raise BadInput(f"engine is {self.engine!r}: choose one of {', '.join(ENGINES)}.{near}")
         self._transformer = _Transformer(source, compute, self.max_length, "sparse_linear.pt")
-        self._index = ENGINES[self.engine]()
         self._doc_ids: DocIds | None = None
         self._asked = _Asked()
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the scores: the model's files, the number format and max_length; and an engine that proposes."""
-        made = cls(**arguments)
-        return made._transformer.identify() | ({"engine": made.engine} if made.engine != "sparse" else {})
+        """Return what decides the scores: the model's files, the number format and max_length."""
+        return cls(**arguments)._transformer.identify()
 
     def sibling(self) -> Sparse:
         """As in retrievers.sharding."""
@@ -221,10 +211,6 @@ class Sparse:
     def require_model(self) -> None:
         """BadInput where there is no such model; nothing is downloaded."""
         models.require(self._transformer.source)
-
-    def check_size(self, count: int, k: int) -> None:
-        """BadInput or Failed where the engine cannot be used, or returns fewer than k of `count` documents."""
-        self._index.check(min(k, count))
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
@@ -245,7 +231,7 @@ class Sparse:
         identity = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
         if identity != self._identity():
             raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity()}")
-        self._index.load(folder)
+        self._postings = Postings.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
@@ -259,8 +245,13 @@ class Sparse:
             nothing = np.empty((len(queries), 0))
             return self._doc_ids.ranking(queries, nothing.astype(np.int32), nothing)
         texts, text_of = _numbered([query.text for query in queries])
-        found = self._index.search(self._weights(texts), width, self.progress)
-        return self._doc_ids.ranking(queries, found.docs[text_of], found.scores[text_of], **found.measured)
+        docs, scores = np.full((len(texts), width), -1, np.int32), np.zeros((len(texts), width))
+        weights = self._weights(texts)
+        ends = np.cumsum(weights.lengths)
+        for row, start, end in zip(weights.rows, ends - weights.lengths, ends, strict=True):
+            best, values = self._postings.best(weights.tokens[start:end], weights.weights[start:end], width)
+            docs[row, : len(best)], scores[row, : len(best)] = best, values
+        return self._doc_ids.ranking(queries, docs[text_of], scores[text_of])
 
     def _weights(self, texts: list[str]) -> Weights:
         """The token weights of queries; those of the last ones are remembered, for the next shard."""
@@ -271,8 +262,7 @@ class Sparse:
         return last[1]
 
     def _identity(self) -> dict[str, Any]:
-        own = {"engine": self.engine} if self.engine != "sparse" else {}
-        return {"version": self.version, **self._transformer.identify(), **own}
+        return {"version": self.version, **self._transformer.identify()}
 
     def _build(self, documents: Sequence[Document], folder: Path) -> None:
         texts, text_of = _numbered([document.indexed_text for document in documents])
@@ -288,7 +278,7 @@ class Sparse:
                 blocks.add(batch)
         finally:
             blocks.write()
-        self._index.build(Postings.of(blocks.read(), text_of), len(documents), folder, self.progress)
+        Postings.of(blocks.read(), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
         """Token weights of the texts, batch by batch.

@@ -119,17 +119,6 @@ def _best(
     return docs, scores
 
 
-def inner_products(query: np.ndarray, vectors: np.ndarray, docs: np.ndarray) -> np.ndarray:
-    """The scores of documents (int32 [n], ascending) for one query (float32 [D]), as `ranked` has them: float64 [n]."""
-    from retrievers.dense import _vector_kernels
-
-    found, scores = np.empty((1, len(docs)), np.int32), np.empty((1, len(docs)))
-    _vector_kernels.rank(
-        _read_only(query[None]), _read_only(vectors), docs, np.array([0, len(docs)]), found, scores, 0, 1
-    )
-    return scores[0]
-
-
 def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
     """Call work(first, last) for parts of range(n), one per core, in parallel."""
     borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()

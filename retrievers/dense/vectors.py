@@ -99,16 +99,15 @@ class Flat:
         return Hits(docs, scores, {})
 
 
-class _Approximate(ABC):
-    """An index that proposes candidates, and measures its recall against Flat."""
+class Approximate(ABC):
+    """An index that proposes candidates, scores them as `Flat` does, and measures its recall against it."""
 
     version = 1
-    packages: tuple[str, ...] = ("faiss-cpu",)
+    packages: tuple[str, ...] = ()
     _limit: tuple[str, int] | None = None  # name and value of the argument that limits a query's candidates
+    _most_measured: int | None = None  # queries whose recall is measured, at most; None: all
 
     def __init__(self) -> None:
-        if find_spec("faiss") is None:
-            raise BadInput("this index needs faiss: pip install 'retrieval-harness[dense]', or use index=flat.")
         self._flat = Flat()
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
@@ -123,7 +122,7 @@ class _Approximate(ABC):
         self._propose: Propose | None = None  # opened by the first search
 
     def check_size(self, count: int, k: int) -> None:
-        """BadInput where k is more than the number of candidates."""
+        """Raise BadInput if k is more than the number of candidates."""
         width = min(k, count)
         if self._limit and width > self._limit[1]:
             name, value = self._limit
@@ -132,30 +131,43 @@ class _Approximate(ABC):
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
         """As in VectorIndex; may measure `index_recall`, the mean share of Flat's documents that were found.
 
-        Queries of zeros are left out of the mean; if there are no others, nothing is measured. BadInput where k is more
-        than the number of candidates.
+        Queries of zeros are left out of the mean; if there are no others, nothing is measured. Raise BadInput if k is
+        more than the number of candidates.
         """
         check_queries(queries, vectors)
         self.check_size(len(vectors), k)
         width = min(k, len(vectors))
         if self._propose is None:
-            self._propose = self._open(self._folder)
+            self._propose = self._open(self._folder, vectors)
         docs, scores = ranked(queries, vectors, width, BATCH, self._propose)
         if not measure:
             return Hits(docs, scores, {})
-        best = self._flat.search(queries, vectors, k).docs
-        return Hits(docs, scores, _recall(docs, best))
+        count = min(len(queries), self._most_measured or len(queries))
+        sample = np.linspace(0, len(queries) - 1, count).astype(np.int64)
+        best = self._flat.search(queries[sample], vectors, k).docs
+        return Hits(docs, scores, _recall(docs[sample], best))
 
     @abstractmethod
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         """Write what `_open` reads; there may be no vectors."""
 
     @abstractmethod
-    def _open(self, folder: Path) -> Propose:
-        """The function that finds the candidates of queries."""
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
+        """Return the function that finds the candidates of queries. vectors: those given to `_train`."""
 
 
-class HNSW(_Approximate):
+class _ByFaiss(Approximate):
+    """An index of faiss, in files of the folder."""
+
+    packages: tuple[str, ...] = ("faiss-cpu",)
+
+    def __init__(self) -> None:
+        if find_spec("faiss") is None:
+            raise BadInput("this index needs faiss: pip install 'retrieval-harness[dense]', or use index=flat.")
+        super().__init__()
+
+
+class HNSW(_ByFaiss):
     """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320).
 
     Built by one thread: with several, the graph depends on their timing.
@@ -169,9 +181,9 @@ class HNSW(_Approximate):
 
     def __init__(self, m: Links = 32, ef_construction: Count = 200, ef_search: Count = 256) -> None:
         super().__init__()
-        self._m = _count("m", m, 2, 512)
-        self._ef_construction = _count("ef_construction", ef_construction)
-        self._ef_search = _count("ef_search", ef_search)
+        self._m = checked_count("m", m, 2, 512)
+        self._ef_construction = checked_count("ef_construction", ef_construction)
+        self._ef_search = checked_count("ef_search", ef_search)
         self._limit = "ef_search", self._ef_search
 
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
@@ -187,7 +199,7 @@ class HNSW(_Approximate):
             faiss.omp_set_num_threads(threads)
         faiss.write_index(index, str(folder / "hnsw.faiss"))
 
-    def _open(self, folder: Path) -> Propose:
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
         import faiss
 
         index: Any = faiss.read_index(str(folder / "hnsw.faiss"), faiss.IO_FLAG_MMAP_IFC)
@@ -195,7 +207,7 @@ class HNSW(_Approximate):
         return lambda queries: _candidates(index.search(queries, self._ef_search)[1])
 
 
-class _Inverted(_Approximate):
+class _Inverted(_ByFaiss):
     """Vectors in lists around the centroids of spherical k-means; a query searches the lists nearest to it.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, so that there are 39 training vectors per list.
@@ -204,13 +216,13 @@ class _Inverted(_Approximate):
 
     def __init__(self, nlist: Count | None = None, nprobe: Count = 16) -> None:
         super().__init__()
-        self._nlist = None if nlist is None else _count("nlist", nlist)
-        self._nprobe = _count("nprobe", nprobe)
+        self._nlist = None if nlist is None else checked_count("nlist", nlist)
+        self._nprobe = checked_count("nprobe", nprobe)
         if nlist is not None and nprobe > nlist:
             raise BadInput(f"index.nprobe is {nprobe}, more than nlist ({nlist}): lower it.")
 
     def check_size(self, count: int, k: int) -> None:
-        """As in _Approximate; also BadInput where there are more lists than vectors."""
+        """As in Approximate; also BadInput where there are more lists than vectors."""
         super().check_size(count, k)
         if self._nlist and self._nlist > max(1, count):
             raise BadInput(
@@ -255,7 +267,7 @@ class IVFFlat(_Inverted):
         np.save(folder / "docs.npy", np.argsort(lists, kind="stable").astype(np.int32))
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
-    def _open(self, folder: Path) -> Propose:
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
         probe, docs, starts = self._prober(folder), _load(folder, "docs"), _load(folder, "starts")
 
         def propose(queries: np.ndarray) -> Candidates:
@@ -284,8 +296,8 @@ class IVFPQ(_Inverted):
         self, nlist: Count | None = None, nprobe: Count = 16, m: Count = 32, bits: Bits = 8, candidates: Count = 400
     ) -> None:
         super().__init__(nlist, nprobe)
-        self._m, self._bits = _count("m", m), _count("bits", bits, 4, 12)
-        self._candidates = _count("candidates", candidates)
+        self._m, self._bits = checked_count("m", m), checked_count("bits", bits, 4, 12)
+        self._candidates = checked_count("candidates", candidates)
         self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
@@ -312,7 +324,7 @@ class IVFPQ(_Inverted):
         index.add(vectors)
         faiss.write_index(index, str(folder / "ivf_pq.faiss"))
 
-    def _open(self, folder: Path) -> Propose:
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
         import faiss
 
         probe = self._prober(folder)
@@ -349,7 +361,7 @@ def _recall(docs: np.ndarray, best: np.ndarray) -> dict[str, float]:
     return {"index_recall": float(np.mean(shares))} if shares else {}
 
 
-def _count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int:
+def checked_count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise BadInput(f"index.{name} is {value!r}: give a whole number from {least} to {most:,}.")
     return value

@@ -28,7 +28,7 @@ filters: copied duplicate
 fusion: normalise weights weights.bm25 weights.bigram weights.dense floors k folds repeats file
 gate: threshold source signal k llm prompt request.max_tokens request.max_completion_tokens file signals sources folds
 gate: repeats embedding
-index: nlist nprobe m bits candidates ef_construction ef_search
+index: nlist nprobe m bits candidates ef_construction ef_search index_type build search
 judge: controls
 llm: model request.temperature request.max_tokens request.max_completion_tokens replies price.input price.output
 llm: runtime.timeout runtime.retries runtime.parallel
@@ -90,7 +90,7 @@ def test_choices_of_a_group_that_sends_are_reviewed(group):
         "tracking.uri", "tracking.entity", "llm.base_url", "llm.runtime.api_key_env", "retriever.mine.url",
         "retriever.http.runtime.headers_env.X-Steal", "retriever.mine.endpoint", "encoder.api_token",
         "cluster.runtime.address", "host", "open", "plugins.allow", "hydra/launcher", "hydra.run.dir", "output",
-        "prune", "prune.keep_gb", "older_hours",
+        "prune", "prune.keep_gb",
     ],
 )  # fmt: skip
 def test_keys_for_the_command_line(key):

@@ -525,36 +525,3 @@ def test_the_shipped_config_names_every_argument():
     (node,) = yaml.safe_load(path.read_text("utf-8")).values()
     check_component(node, "retriever.bge_m3_sparse")
     assert set(config_parts.arguments(node)) == set(inspect.signature(Sparse).parameters)
-
-
-# Milvus proposes
-
-
-@pytest.fixture
-def by_milvus(sparse, fresh_lite):
-    return lambda **arguments: sparse(engine="milvus", **arguments)
-
-
-def test_milvus_keeps_the_contract(by_milvus, tmp_path):
-    check_retriever(by_milvus, tmp_path)
-
-
-def test_milvus_finds_what_the_inverted_index_finds(by_milvus, indexed, tmp_path):
-    (tmp_path / "milvus").mkdir()
-    proposed = by_milvus()
-    proposed.index(CORPUS, tmp_path / "milvus")
-    queries = [Query.of(f"q{i}", text) for i, text in enumerate(TEXTS)]
-    for k in (1, 3, len(CORPUS)):
-        found = proposed.search(queries, k)
-        assert same(found, indexed.search(queries, k))
-        assert found.measured == {"certified": 1.0}
-
-
-def test_an_engine_is_part_of_the_identity_only_where_it_is_chosen(sparse):
-    plain = Sparse.identify(model=None, path=sparse()._transformer.source.path)
-    assert "engine" not in plain
-    assert Sparse.identify(model=None, path=sparse()._transformer.source.path, engine="milvus") == plain | {
-        "engine": "milvus"
-    }
-    with pytest.raises(BadInput, match=r"engine is 'milvis'.*Did you mean 'milvus'"):
-        sparse(engine="milvis")

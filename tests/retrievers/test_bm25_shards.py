@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from retrievers.base import BadInput, Document, Query
 from retrievers.lexical.bm25 import BM25
-from retrievers.lexical.bm25_formula import VARIANTS
+from retrievers.lexical.bm25_index import VARIANTS
 from retrievers.lexical.bm25_shards import Summary
 from retrievers.lexical.tokenize import CharNgram, Whitespace
 from retrievers.sharding import merged

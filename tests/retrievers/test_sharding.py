@@ -16,8 +16,8 @@ def test_ties_across_shards_go_by_id():
 
 
 def test_of_measurements_the_mean_stays():
-    parts = [Ranking((), (), np.zeros((0, 0), np.int32), np.zeros((0, 0)), {"certified": x}) for x in (1.0, 0.5)]
-    assert merged(parts, 3).measured == {"certified": 0.75}
+    parts = [Ranking((), (), np.zeros((0, 0), np.int32), np.zeros((0, 0)), {"index_recall": x}) for x in (1.0, 0.5)]
+    assert merged(parts, 3).measured == {"index_recall": 0.75}
 
 
 def test_other_queries_are_refused():
