@@ -16,10 +16,8 @@ from harness.config import components
 from harness.config.folders import conf_folder
 from retrievers.base import BadInput, Document, Failed, Query
 from retrievers.external import http_client
-from retrievers.external.http import HttpRetriever, _latency, _ReplyShape
-from retrievers.external.http_client import NoAnswer
-from retrievers.external.http_client import Reply as HttpReply
-from retrievers.external.json_shapes import Place
+from retrievers.external.http import HttpRetriever, JsonPath, _latency, _ReplyShape
+from retrievers.external.http_client import FailedAttempt, HttpReply
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word
 from retrievers.testing import DOCUMENTS, TEXTS, check_retriever
@@ -205,10 +203,10 @@ REPLIES = st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(N
 
 @given(REPLIES | st.lists(st.fixed_dictionaries({"id": VALUES, "score": VALUES})).map(lambda one: {"results": one}))
 def test_whatever_a_service_says_is_read_or_refused(content):
-    shape = _ReplyShape(Place.parse("results[*].id", "ids"), Place.parse("results[*].score", "scores"), best=True)
+    shape = _ReplyShape(JsonPath.parse("results[*].id", "ids"), JsonPath.parse("results[*].score", "scores"), best=True)
     try:
         row = shape.row(HttpReply(json.dumps(content)))
-    except NoAnswer:
+    except FailedAttempt:
         return
     assert all(isinstance(doc_id, str) and math.isfinite(score) for doc_id, score in row.scores.items())
     assert row.results == len(content["results"])
@@ -220,7 +218,11 @@ def test_whatever_a_service_says_is_read_or_refused(content):
 @pytest.mark.parametrize(
     ("hits", "arguments", "message"),
     [
-        ([("d9", 1.0)], {}, "the result 'd9' is none of the 5 documents of the corpus. Does ids=results[*].id lead to"),
+        (
+            [("d9", 1.0)],
+            {},
+            "the result 'd9' is not one of the 5 documents of the corpus. Does ids=results[*].id lead to",
+        ),
         ([(1.5, 1.0)], {}, "the id 1.5 is neither text nor a whole number. Check ids=results[*].id."),
         ([(None, 1.0)], {}, "ids=results[*].id leads nowhere: results[0] has no 'id'. The reply"),
         ([(True, 1.0)], {}, "the id True is neither text nor"),
@@ -277,7 +279,11 @@ def test_distances_are_no_scores(tmp_path):
 @pytest.mark.parametrize(
     ("fault", "message", "attempts"),
     [
-        (Reply(401, {"error": "no"}), r"HTTP 401: no\. If it needs a key, name its header .* runtime\.headers_env", 1),
+        (
+            Reply(401, {"error": "no"}),
+            r"HTTP 401: no\. If it needs a key, name its header .* runtime\.headers_env",
+            1,
+        ),
         (Reply(404, {"detail": "Not Found"}), r"HTTP 404: Not Found\.", 1),
         (Reply(429, {"message": "slow down"}, {"Retry-After": "0"}), r"HTTP 429: slow down\.", 2),
         (Reply(429, "", {"Retry-After": "86400"}), r"The endpoint asks to wait 86400 s", 1),
@@ -285,8 +291,16 @@ def test_distances_are_no_scores(tmp_path):
         (Reply(200, "<html>login</html>"), r"the reply is not JSON: <html>login</html>\.", 2),
         (Reply(200, ""), r"the reply is not JSON: \.", 2),
         (Reply(200, {"results": []}, cut=4), r"IncompleteRead", 2),
-        (Reply(200, {"code": 1100, "message": "no collection"}), r"has no 'results'.* The reply: no collection\.", 1),
-        (Reply(307, "", {"Location": "https://example.org/"}), r"redirects to https://example\.org, which is not", 1),
+        (
+            Reply(200, {"code": 1100, "message": "no collection"}),
+            r"has no 'results'.* The reply: no collection\.",
+            1,
+        ),
+        (
+            Reply(307, "", {"Location": "https://example.org/"}),
+            r"redirects to https://example\.org, which is not",
+            1,
+        ),
     ],
     ids=lambda one: getattr(one, "status", None),
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from retrievers.base import BadInput
-from retrievers.external.json_shapes import Missing, Place, filled, filled_address, names_in
+from retrievers.external.http import JsonPath, Missing, fill_address, fill_template, names_in
 
 VALUES = {"query": 'a "b" 물', "quoted_query": '"a \\"b\\" 물"', "k": 10, "vector": [0.5, -1.0]}
 
@@ -24,15 +24,15 @@ VALUES = {"query": 'a "b" 물', "quoted_query": '"a \\"b\\" 물"', "k": 10, "vec
     ],
 )  # fmt: skip
 def test_a_template_is_filled(template, expected):
-    assert filled(template, VALUES) == expected
+    assert fill_template(template, VALUES) == expected
 
 
 def test_what_a_query_says_is_no_template():
-    assert filled("{query}!", VALUES | {"query": "{k}"}) == "{k}!"
+    assert fill_template("{query}!", VALUES | {"query": "{k}"}) == "{k}!"
 
 
 def test_an_address_is_encoded():
-    address = filled_address("http://h/s?q={query}&k={k}", VALUES | {"query": "a&b=물/ ?#\ud800"})
+    address = fill_address("http://h/s?q={query}&k={k}", VALUES | {"query": "a&b=물/ ?#\ud800"})
     assert address == "http://h/s?q=a%26b%3D%EB%AC%BC%2F%20%3F%23%3F&k=10"
 
 
@@ -59,12 +59,12 @@ REPLY = {"hits": [{"id": "a", "s": {"x.y": 2}}, {"id": "b", "s": {"x.y": 1}}], "
     ],
 )
 def test_a_place_leads_to_values(place, expected):
-    assert Place.parse(place, "ids").values(REPLY) == expected
+    assert JsonPath.parse(place, "ids").values(REPLY) == expected
 
 
 def test_a_reply_may_be_a_list():
-    assert Place.parse("[*].id", "ids").values(REPLY["hits"]) == ["a", "b"]
-    assert Place.parse("$[*]", "ids").values(["a"]) == ["a"]
+    assert JsonPath.parse("[*].id", "ids").values(REPLY["hits"]) == ["a", "b"]
+    assert JsonPath.parse("$[*]", "ids").values(["a"]) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_reply_may_be_a_list():
 )
 def test_a_place_that_leads_nowhere(place, message):
     with pytest.raises(Missing) as caught:
-        Place.parse(place, "ids").values(REPLY)
+        JsonPath.parse(place, "ids").values(REPLY)
     assert str(caught.value) == message
 
 
@@ -91,4 +91,4 @@ def test_a_place_that_leads_nowhere(place, message):
 )
 def test_what_is_no_place_is_refused(text):
     with pytest.raises(BadInput, match=r"ids=.* is no place of a value for each result"):
-        Place.parse(text, "ids")
+        JsonPath.parse(text, "ids")
