@@ -54,7 +54,7 @@ class Summed(Retriever, Protocol):
         ...
 
 
-def merged(rankings: Iterable[Ranking], k: int) -> Ranking:
+def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
     """The k best documents of each query over all shards, in the order of score descending, then doc_id ascending.
 
     rankings: at least one; of the same queries in the same order, and of different documents. Memory holds a few of

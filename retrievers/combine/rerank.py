@@ -90,7 +90,7 @@ class CrossEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        folder = models.locate(self._source)
+        folder = models.locate_model(self._source)
         with models.loading(folder, "sentence_transformers"):
             import sentence_transformers
             import torch

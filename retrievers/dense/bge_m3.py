@@ -69,7 +69,7 @@ class _Transformer:
 
     @cached_property
     def folder(self) -> Path:
-        return models.locate(self.source)
+        return models.locate_model(self.source)
 
     @cached_property
     def tokenizer(self) -> Any:

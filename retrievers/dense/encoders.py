@@ -148,7 +148,7 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> SentenceTransformer:
-        folder, device = models.locate(self._source), self._compute.device_name()
+        folder, device = models.locate_model(self._source), self._compute.device_name()
         with models.loading(folder, "sentence_transformers"):
             import torch
             from sentence_transformers import SentenceTransformer

@@ -34,7 +34,7 @@ Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k <= N best of all documents: (docs int32, scores float64), as in `ranked`.
+    """The k <= N best of all documents: (docs int32, scores float64), as in `rank_candidates`.
 
     queries: float32 [Q, D]. vectors: float32 [N, D].
     longest: the greatest length of a vector.
@@ -43,7 +43,7 @@ def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> t
 
     vectors, batch = _read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
     with threadpool_limits(1, "blas"):  # our own threads: those of the matrix library would wait after every block
-        return ranked(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
+        return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 
 def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Candidates:
@@ -74,7 +74,7 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
     return Candidates(docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def ranked(
+def rank_candidates(
     queries: np.ndarray, vectors: np.ndarray, k: int, batch: int, propose: Propose
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
@@ -103,13 +103,13 @@ def ranked(
 def _best(
     pool: ThreadPoolExecutor, queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `ranked`, for queries whose candidates are known; pads score -inf."""
+    """As `rank_candidates`, for queries whose candidates are known; pads score -inf."""
     from retrievers.dense import _vector_kernels
 
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
 
     def rank(first: int, last: int) -> None:
-        _vector_kernels.rank(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
+        _vector_kernels.rank_rows(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
         # Rows come sorted by document: a stable sort leaves ties in that order.
         order = np.argsort(-scores[first:last], axis=1, kind="stable")
         docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)

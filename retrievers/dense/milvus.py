@@ -79,7 +79,7 @@ class MilvusIndex(Approximate):
     def check_size(self, count: int, k: int) -> None:
         """As in Approximate; also raise BadInput or Failed if there is no connection to Milvus."""
         super().check_size(count, k)
-        connect()
+        connect_milvus()
 
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         self._filled(vectors)
@@ -107,7 +107,7 @@ class MilvusIndex(Approximate):
 
     def _filled(self, vectors: np.ndarray) -> tuple[Milvus, str]:
         """Return the server and its collection of these vectors, which is filled unless it is there."""
-        milvus, how = connect(), [self.version, self._index_type, self._build, *vectors.shape]
+        milvus, how = connect_milvus(), [self.version, self._index_type, self._build, *vectors.shape]
         digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
         for first in range(0, len(vectors), HASHED):
             digest.update(np.ascontiguousarray(vectors[first : first + HASHED]).data)
@@ -183,7 +183,7 @@ class Milvus:
             ) from None
 
 
-def connect() -> Milvus:
+def connect_milvus() -> Milvus:
     """Return the connection of this process to the Milvus that the environment names, opened at the first call.
 
     Raise BadInput if the address or the package will not do, and Failed if nothing answers or the token is refused.

@@ -122,7 +122,7 @@ def identify(source: ModelSource, compute: Compute, max_length: int | None) -> d
     return {**fingerprint(source), "dtype": compute.dtype_name(), "max_length": max_length}
 
 
-def locate(source: ModelSource) -> Path:
+def locate_model(source: ModelSource) -> Path:
     """The folder of a model: `path` itself, or the hub's snapshot, downloaded if the cache lacks it.
 
     A cached branch is used as it is, without checking the hub for updates. BadInput, with remedies, where there is no
@@ -153,7 +153,7 @@ def here(source: ModelSource) -> Path | None:
 def require(source: ModelSource) -> None:
     """BadInput, with remedies, where there is no model. Downloads nothing: the hub only says whether it has it."""
     if source.path is not None:
-        locate(source)
+        locate_model(source)
     elif _cached(source.model or "", source.revision) is None:
         _ask_hub(source.model or "", source.revision)
 
@@ -173,8 +173,8 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
         assert source.model is not None
         if source.revision is not None and _COMMIT.fullmatch(source.revision):
             return {"model": source.model, "commit": source.revision}
-        return {"model": source.model, "commit": locate(source).name}
-    folder = locate(source)
+        return {"model": source.model, "commit": locate_model(source).name}
+    folder = locate_model(source)
     checksum = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()

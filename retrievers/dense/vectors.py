@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 
 from retrievers.base import AtMost, BadInput
-from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, ranked
+from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, rank_candidates
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
 Links = Annotated[int, AtMost(512, "every document keeps as many")]
@@ -27,7 +27,7 @@ BATCH = 64  # queries that an approximate index searches at a time
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
 
 
-class Hits(NamedTuple):
+class VectorHits(NamedTuple):
     """The result of a vector search.
 
     docs: int32 [Q, min(k, N)], rows of the vectors, ordered by descending score, then ascending document; -1 pads.
@@ -65,7 +65,7 @@ class VectorIndex(Protocol):
         """Open what `build` wrote into `folder`."""
         ...
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         """The k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger one.
 
         queries: float32 [Q, D], finite, else ValueError.
@@ -93,10 +93,10 @@ class Flat:
     def load(self, folder: Path) -> None:
         self._longest: float = json.loads((folder / "flat.json").read_text(encoding="ascii"))["longest"]
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         check_queries(queries, vectors)
         docs, scores = exact(queries, vectors, self._longest, min(k, len(vectors)))
-        return Hits(docs, scores, {})
+        return VectorHits(docs, scores, {})
 
 
 class Approximate(ABC):
@@ -128,7 +128,7 @@ class Approximate(ABC):
             name, value = self._limit
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         """As in VectorIndex; may measure `index_recall`, the mean share of Flat's documents that were found.
 
         Queries of zeros are left out of the mean; if there are no others, nothing is measured. Raise BadInput if k is
@@ -139,13 +139,13 @@ class Approximate(ABC):
         width = min(k, len(vectors))
         if self._propose is None:
             self._propose = self._open(self._folder, vectors)
-        docs, scores = ranked(queries, vectors, width, BATCH, self._propose)
+        docs, scores = rank_candidates(queries, vectors, width, BATCH, self._propose)
         if not measure:
-            return Hits(docs, scores, {})
+            return VectorHits(docs, scores, {})
         count = min(len(queries), self._most_measured or len(queries))
         sample = np.linspace(0, len(queries) - 1, count).astype(np.int64)
         best = self._flat.search(queries[sample], vectors, k).docs
-        return Hits(docs, scores, _recall(docs[sample], best))
+        return VectorHits(docs, scores, _recall(docs[sample], best))
 
     @abstractmethod
     def _train(self, vectors: np.ndarray, folder: Path) -> None:

@@ -53,7 +53,7 @@ def fill_postings(ids, offsets, starts):
 
 
 @njit(cache=True, nogil=True)
-def search(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
+def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
     Query q has the terms `terms[offsets[q]:offsets[q + 1]]`. Rows are padded with document -1 and score -inf. Of equal
@@ -91,10 +91,11 @@ def search(starts, ends, floors, docs, scores, terms, offsets, first, last, top_
                         best_docs[size], best_scores[size] = base + i, score  # no branch: often mispredicted
                         size += touched & (score > threshold)  # ties with the k-th lose: their document is larger
                     if size > room - STRIPE:
-                        size, threshold = _keep(best_docs, best_scores, size, k, scratch)
+                        threshold = _kth(best_scores, size, k, scratch)
+                        size = keep_best(best_docs, best_scores, size, k, threshold)
             sums[:] = -0.0
         if size > k:
-            size, threshold = _keep(best_docs, best_scores, size, k, scratch)
+            size = keep_best(best_docs, best_scores, size, k, _kth(best_scores, size, k, scratch))
         top_docs[q, :size], top_scores[q, :size] = best_docs[:size], best_scores[:size]
         top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
 
@@ -143,10 +144,18 @@ def _first_threshold(sums, floor, k):
 
 
 @njit(cache=True, nogil=True)
-def _keep(docs, scores, size, k, scratch):
-    """Keep the best k of `size` > k candidates, in document order; returns (k, the k-th best score)."""
+def _kth(scores, size, k, scratch):
+    """The k-th best of `scores[:size]`, which are copied to `scratch`."""
     scratch[:size] = scores[:size]
-    kth = select(scratch, size, k - 1)
+    return select(scratch, size, k - 1)
+
+
+@njit(cache=True, nogil=True)
+def keep_best(docs, scores, size, k, kth):
+    """Keep the k >= 1 best of `size` candidates in order; of those that tie with the k-th best score, the first.
+
+    Returns k.
+    """
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
@@ -156,7 +165,7 @@ def _keep(docs, scores, size, k, scratch):
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
-    return kept, kth
+    return kept
 
 
 @njit(cache=True, nogil=True)

@@ -128,7 +128,7 @@ class BM25:
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """As in Summed. Memory holds the vocabulary of the corpus and one survey."""
-        bm25_shards.summarise(surveys, folder)
+        bm25_shards.write_summary(surveys, folder)
 
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
         """As in Summed."""

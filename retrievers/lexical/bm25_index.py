@@ -20,7 +20,7 @@ import numpy as np
 
 from retrievers.base import cores
 from retrievers.lexical import bm25_shards
-from retrievers.lexical.bm25_shards import Columns, ShardTerms, Summary, mean_length
+from retrievers.lexical.bm25_shards import Columns, CorpusStatistics, ShardTerms, mean_length
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # postings scored at a time, so that no temporary array is as long as the index
@@ -131,11 +131,11 @@ class SparseEngine:
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
         """Write what is to be summed over all shards."""
-        bm25_shards.survey(tokens, np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))), folder)
+        bm25_shards.write_survey(tokens, np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))), folder)
 
     def build_shard(self, tokens: Tokens, survey: Path, summary: Path, folder: Path) -> None:
         """Write the index of a shard, weighed by the statistics of the corpus."""
-        corpus = bm25_shards.opened(summary)
+        corpus = bm25_shards.corpus_statistics(summary)
         ids, numbers = bm25_shards.by_number(tokens, corpus.numbers_of(survey))
         starts = _counted(ids, tokens.offsets, len(numbers))
         idf = _corpus_idf(corpus, self._parameters)[numbers]
@@ -186,7 +186,7 @@ class SparseEngine:
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """Open what `build_shard` wrote."""
-        corpus, numbers = bm25_shards.opened(summary), _load(folder, "terms")
+        corpus, numbers = bm25_shards.corpus_statistics(summary), _load(folder, "terms")
         idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
         self._columns = ShardTerms(numbers, self._opened(folder), corpus, idf, self._floor).columns
 
@@ -206,7 +206,9 @@ class SparseEngine:
         columns = Columns(*map(_read_only, columns))
 
         def run(first: int, last: int) -> None:
-            _bm25_kernels.search(*columns, self._docs, self._scores, places, offsets, first, last, docs, scores)
+            _bm25_kernels.search_postings(
+                *columns, self._docs, self._scores, places, offsets, first, last, docs, scores
+            )
             # Rows come sorted by document: a stable sort leaves ties in that order.
             order = np.argsort(-scores[first:last], axis=1, kind="stable")
             docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
@@ -274,7 +276,7 @@ ENGINES: dict[str, Callable[[Parameters, int | None], Engine]] = {  # of paramet
 
 
 @functools.lru_cache(maxsize=2)  # the shards that a process works on share it
-def _corpus_idf(summary: Summary, parameters: Parameters) -> np.ndarray:
+def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
     """The idf of each term of a corpus, float64 [V]: computed of all at once, so that each is as in one index."""
     return idf_of(summary.counts, summary.documents, parameters)
 

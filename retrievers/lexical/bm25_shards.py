@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     floors: np.ndarray
 
 
-def survey(tokens: Tokens, counts: np.ndarray, folder: Path) -> None:
+def write_survey(tokens: Tokens, counts: np.ndarray, folder: Path) -> None:
     """Write the survey of a shard. counts: int64 [V], documents with each term."""
     (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
     np.save(folder / "counts.npy", counts, allow_pickle=False)
@@ -52,7 +52,7 @@ def survey(tokens: Tokens, counts: np.ndarray, folder: Path) -> None:
     (folder / "survey.json").write_text(json.dumps(sizes), encoding="ascii")
 
 
-def summarise(surveys: Sequence[Path], folder: Path) -> None:
+def write_summary(surveys: Sequence[Path], folder: Path) -> None:
     """Write the summary of a corpus. surveys: of its shards, in their order; read one at a time."""
     numbers: dict[str, int] = {}
     counts = np.zeros(0, np.int64)
@@ -83,7 +83,7 @@ def _save_terms(numbers: dict[str, int], folder: Path) -> None:
     np.save(folder / "numbers.npy", found, allow_pickle=False)
 
 
-class Summary:
+class CorpusStatistics:
     """The statistics of a corpus, read from the disk as far as they are needed.
 
     documents: how many. mean_length: terms of a document in the mean. counts: int64 [V], documents with each term.
@@ -124,9 +124,9 @@ class Summary:
 
 
 @functools.lru_cache(maxsize=2)
-def opened(folder: Path) -> Summary:
+def corpus_statistics(folder: Path) -> CorpusStatistics:
     """The summary in a folder, opened once for all shards that a process works on; it must not change."""
-    return Summary(folder)
+    return CorpusStatistics(folder)
 
 
 def mean_length(terms: int, documents: int) -> float:
@@ -155,7 +155,7 @@ class ShardTerms:
     """
 
     def __init__(
-        self, numbers: np.ndarray, starts: np.ndarray, summary: Summary, idf: np.ndarray, floor: float
+        self, numbers: np.ndarray, starts: np.ndarray, summary: CorpusStatistics, idf: np.ndarray, floor: float
     ) -> None:
         self._numbers, self._starts, self._summary = numbers, starts, summary
         self._idf, self._floor = idf, floor

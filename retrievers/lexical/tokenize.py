@@ -299,7 +299,7 @@ def _words(texts: Iterable[str]) -> Iterator[list[str]]:
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 
-class _Ids(dict[str, int]):
+class _TermIds(dict[str, int]):
     """Term -> id; new terms are numbered in order of first use."""
 
     def __missing__(self, term: str) -> int:
@@ -311,7 +311,7 @@ class _Builder:
     """Collects terms, text by text, in arrays: 4 bytes per term."""
 
     def __init__(self, expand: Callable[[str], list[str]] | None = None) -> None:
-        self._ids = _Ids()
+        self._ids = _TermIds()
         self._flat = array("i")
         self._offsets = array("q", [0])
         self._expand = expand

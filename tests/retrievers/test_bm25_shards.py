@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from retrievers.base import BadInput, Document, Query
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.bm25_index import VARIANTS
-from retrievers.lexical.bm25_shards import Summary
+from retrievers.lexical.bm25_shards import CorpusStatistics
 from retrievers.lexical.tokenize import CharNgram, Whitespace
-from retrievers.sharding import merged
+from retrievers.sharding import merge_rankings
 
 
 def documents(texts):
@@ -52,7 +52,7 @@ def in_shards(shards, asked, k, folder, make):
         reader = make()
         reader.load_shard(index, summary)
         rankings.append(reader.search(queries(asked), k))
-    return merged(rankings, k)
+    return merge_rankings(rankings, k)
 
 
 def in_one(texts, asked, k, folder, make):
@@ -118,7 +118,7 @@ def test_terms_are_numbered_in_the_order_of_their_first_use(tmp_path):
         BM25(Whitespace()).survey([Document("1", text)], tmp_path / name)
     (summary := tmp_path / "summary").mkdir()
     BM25(Whitespace()).summarise([tmp_path / "one", tmp_path / "two"], summary)
-    known = Summary(summary)
+    known = CorpusStatistics(summary)
     assert known.numbers(("b", "a", "c", "d", "")).tolist() == [0, 1, 2, -1, -1]
     assert known.counts.tolist() == [1, 2, 1]
     assert known.numbers_of(tmp_path / "two").tolist() == [2, 1]

@@ -216,8 +216,8 @@ def test_an_interrupted_run_resumes(tiny, library, tmp_path, monkeypatch):
 
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
     located = []
-    locate = models.locate
-    monkeypatch.setattr(models, "locate", lambda source: located.append(source) or locate(source))
+    locate = models.locate_model
+    monkeypatch.setattr(models, "locate_model", lambda source: located.append(source) or locate(source))
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu")
     encoded(encoder, [], tmp_path)
     assert located == []

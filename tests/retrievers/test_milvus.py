@@ -18,7 +18,7 @@ from pymilvus.exceptions import MilvusException
 from retrievers.base import BadInput, Failed
 from retrievers.dense import milvus as module
 from retrievers.dense.dense import Dense
-from retrievers.dense.milvus import Milvus, MilvusIndex, connect
+from retrievers.dense.milvus import Milvus, MilvusIndex, connect_milvus
 from retrievers.dense.vectors import Flat
 from retrievers.testing import check_retriever
 
@@ -44,7 +44,7 @@ def flat(vectors, queries, k, folder):
 
 
 def collections():
-    return set(connect().client.list_collections())
+    return set(connect_milvus().client.list_collections())
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_flat_finds_what_the_exact_index_finds(build, tmp_path, case):
 
 def test_parameters_of_an_approximate_index_reach_the_server(monkeypatch, build):
     vectors, queries = random(200, 16, 1), random(20, 16, 2)
-    recalls, sent, client = [], [], connect().client
+    recalls, sent, client = [], [], connect_milvus().client
     create = client.create_index
     monkeypatch.setattr(client, "create_index", lambda name, index, **how: (sent.extend(index), create(name, index)))
     for nprobe in (1, 200):
@@ -141,12 +141,12 @@ def test_a_collection_that_is_missing_or_wrong_is_filled_again(monkeypatch, buil
     vectors, queries = random(20, 4, 1), random(2, 4, 2)
     build(vectors)
     [name] = collections()
-    spoil(connect().client, name)
+    spoil(connect_milvus().client, name)
     other = MilvusIndex()
     other.load(tmp_path)
     assert other.search(queries, vectors, 3).measured == {"index_recall": 1.0}
     assert collections() == {name}
-    assert connect().client.query(name, filter="", output_fields=["count(*)"])[0]["count(*)"] == 20
+    assert connect_milvus().client.query(name, filter="", output_fields=["count(*)"])[0]["count(*)"] == 20
 
 
 def refuse_dropping(patch):
@@ -204,7 +204,7 @@ def test_what_the_server_refuses_is_a_failure_without_secrets(monkeypatch, build
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(connect().client, method, fails)
+    monkeypatch.setattr(connect_milvus().client, method, fails)
     with pytest.raises(Failed, match=message) as caught:
         build(vectors).search(vectors[:1], vectors, 3)
     assert PASSWORD not in str(caught.value)
@@ -216,7 +216,7 @@ def test_documents_that_the_collection_lacks_are_a_failure(monkeypatch, build):
     index = build(vectors)
     index.search(vectors[:1], vectors, 1)
     [name] = collections()
-    connect().client.upsert(name, [{"id": 77, "vector": [9.0] * 4}])
+    connect_milvus().client.upsert(name, [{"id": 77, "vector": [9.0] * 4}])
     with pytest.raises(Failed, match="returned documents that rh_"):
         index.search(vectors[:1], vectors, 3)
 
@@ -261,7 +261,7 @@ def test_an_address_that_cannot_be_used_is_told_at_once(monkeypatch, tmp_path, c
     with opening() as address:
         monkeypatch.setenv("HARNESS_MILVUS_URI", address)
         with pytest.raises(BadInput if code == 2 else Failed, match=message) as caught:
-            connect()
+            connect_milvus()
     assert PASSWORD not in str(caught.value)
 
 
@@ -269,7 +269,7 @@ def test_a_token_must_fit_into_a_header(monkeypatch):
     monkeypatch.setenv("HARNESS_MILVUS_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("HARNESS_MILVUS_TOKEN", "root:비밀")
     with pytest.raises(BadInput, match="printable ASCII"):
-        connect()
+        connect_milvus()
 
 
 @pytest.mark.parametrize("package", ["pymilvus", "milvus_lite"])
@@ -279,16 +279,16 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == package else known(name))
     monkeypatch.setenv("HARNESS_MILVUS_URI", str(tmp_path / "x.db"))
     with pytest.raises(BadInput, match=rf"package {package}.*pip install -c constraints.txt -e '\.\[milvus\]'"):
-        connect()
+        connect_milvus()
 
 
 def test_pymilvus_is_imported_without_its_own_variables(lite, monkeypatch, tmp_path):
     """A path in MILVUS_URI breaks the import of pymilvus; and milvus-lite serves one process."""
     monkeypatch.setenv("HARNESS_MILVUS_URI", str(lite))
-    connect()
+    connect_milvus()
     code = (
-        "import os\nfrom retrievers.dense.milvus import connect\n"
-        "try:\n    connect()\n"
+        "import os\nfrom retrievers.dense.milvus import connect_milvus\n"
+        "try:\n    connect_milvus()\n"
         "except Exception as error:\n    print(type(error).__name__, error, os.environ['MILVUS_URI'])"
     )
     environment = os.environ | {"MILVUS_URI": "/some/path.db", "MILVUS_CONN_TIMEOUT": "soon"}
