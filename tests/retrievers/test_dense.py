@@ -1,6 +1,5 @@
 """Dense retrieval over a small encoder, against the contract of all retrievers; documents cut into passages."""
 
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -186,18 +185,6 @@ def test_a_search_needs_an_index_and_a_number_of_documents(tmp_path):
         dense.search(QUERIES, -1)
     with pytest.raises(ValueError, match="ascending"):
         dense.index(DOCUMENTS[::-1], tmp_path)
-
-
-def test_an_index_of_codes_says_what_it_needs(tmp_path):
-    with pytest.raises(BadInput, match="needs 256 documents or more, not 10"):
-        Dense(TrigramEncoder(), IVFPQ()).index(DOCUMENTS, tmp_path)
-
-
-def test_flat_runs_without_faiss(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    dense = Dense(TrigramEncoder(), Flat())
-    dense.index(DOCUMENTS, tmp_path)
-    assert dense.search(QUERIES, 1).row(1)[0][0] == "b1"
 
 
 # Passages

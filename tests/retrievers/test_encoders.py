@@ -198,22 +198,6 @@ def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
         SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(mixed(60), tmp_path)
 
 
-def test_an_interrupted_run_resumes(tiny, library, tmp_path, monkeypatch):
-    texts = mixed(60)
-    want = library(tiny["mean"], texts)
-    encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=600)
-
-    def stop(done, total, unit):
-        if done > 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        encoded(encoder, texts, tmp_path, stop)
-    shapes = spied(monkeypatch)
-    np.testing.assert_allclose(encoded(encoder, texts, tmp_path), want, atol=1e-5)
-    assert 0 < sum(count for count, _ in shapes) < 40
-
-
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
     located = []
     locate = models.locate_model
@@ -259,11 +243,6 @@ def test_bfloat16(tmp_path, library, monkeypatch):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # scaled to length 1 in float32
     assert (found * want).sum(axis=1).min() > 0.99
     assert np.abs(found - want).max() > 1e-4
-
-
-def test_float16_is_rejected_on_a_cpu(tiny, tmp_path):
-    with pytest.raises(BadInput, match="hundred times slower"):
-        SentenceEncoder(path=tiny["mean"], dtype="float16", device="cpu").encode_queries(SENTENCES, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -270,21 +270,6 @@ def test_replies_that_are_on_their_way_are_read_after_an_interruption(interrupt)
     assert sorted(kept) == [0, 1]
 
 
-def test_a_reply_that_trickles_is_given_up(monkeypatch):
-    """Each byte comes in time, the whole does not."""
-    with server(lambda asked: Reply(body={"results": [{"id": "x" * 100}]}, pause=0.05)) as service:
-        began = time.monotonic()
-        assert "no response within 0.3 s (runtime.timeout)" in reason(service.url, timeout=0.3, retries=0)
-        assert time.monotonic() - began < 4
-
-
-def test_a_reply_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(wire, "LARGEST_REPLY", 1 << 20)
-    with server(lambda asked: Reply(body="x" * (2 << 20))) as service:
-        assert "the reply is larger than 1 MB: ask for less" in reason(service.url)
-        assert len(service.asked) == 1
-
-
 @pytest.mark.parametrize(
     "stumble",
     [

@@ -191,10 +191,6 @@ def test_a_repository_without_weights_is_not_a_model(cache, serve):
 # What identifies models
 
 
-def test_a_full_commit_needs_no_file(cache):
-    assert models.fingerprint(ModelSource(NAME, COMMIT)) == {"model": NAME, "commit": COMMIT}
-
-
 def test_a_folder_is_identified_by_the_files_that_are_loaded(tmp_path):
     folder = tiny_bge_m3(tmp_path / "tiny")
     before = models.fingerprint(ModelSource(path=str(folder)))
