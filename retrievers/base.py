@@ -125,7 +125,7 @@ class Query:
 
     @classmethod
     def of(cls, query_id: str, text: str) -> Query:
-        """A query of a single user turn."""
+        """Return a query of a single user turn."""
         return cls(query_id, (Turn("user", text),))
 
     @property
@@ -161,7 +161,7 @@ class Qrels:
     unanswerable: tuple[str, ...] = ()
 
     def needs_retrieval(self, query_id: str) -> bool:
-        """Whether a labelled query needs retrieval."""
+        """Return whether a labelled query needs retrieval."""
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
 
@@ -247,7 +247,7 @@ class Ranking:
         return (self.docs >= 0).sum(axis=1)
 
     def top(self, k: int) -> Ranking:
-        """The first k documents of each row."""
+        """Return the first k documents of each row."""
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def take(self, rows: np.ndarray) -> Ranking:
@@ -258,7 +258,7 @@ class Ranking:
         return made
 
     def cut(self, lengths: np.ndarray) -> Ranking:
-        """The first lengths[q] documents of row q. lengths: int [Q], at least 0."""
+        """Return the first lengths[q] documents of row q. lengths: int [Q], at least 0."""
         top = self.top(int(lengths.max(initial=0)))
         past = np.arange(top.docs.shape[1]) >= lengths[:, None]
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
@@ -294,7 +294,7 @@ class Ranking:
         return made
 
     def row(self, i: int) -> list[tuple[str, float]]:
-        """(doc_id, score) of row i, best first."""
+        """Return (doc_id, score) of row i, best first."""
         n = int((self.docs[i] >= 0).sum())
         return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
 
@@ -310,7 +310,7 @@ class Ranking:
 
 
 def one_word(text: str) -> str:
-    """The text with its white space percent-encoded, such as %20, for formats whose fields are words."""
+    """Return the text with its white space percent-encoded, such as %20, for formats whose fields are words."""
     return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 
@@ -326,7 +326,7 @@ class DocIds:
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
-        """Write the ids of `documents` into `folder`; ValueError unless they are unique and ascending."""
+        """Write the ids of `documents` into `folder`; raise ValueError unless they are unique and ascending."""
         if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
             raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
         ids = [document.doc_id for document in documents]
@@ -341,7 +341,7 @@ class DocIds:
         return tuple(self._text[start:end] for start, end in spans)
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
-        """A Ranking whose table has only the documents that occur.
+        """Return a Ranking whose table has only the documents that occur.
 
         docs: int32 [Q, K], document numbers of the index, ordered as in Ranking.
         scores: float64 [Q, K].
@@ -357,7 +357,8 @@ class DocIds:
 
 
 def cores() -> int:
-    """Number of cores that this process may use: its share where HARNESS_CORES says so, or all that it may run on."""
+    """Return the number of cores that this process may use: its share where HARNESS_CORES says so, or all that it may
+    run on."""
     if share := os.environ.get("HARNESS_CORES"):
         if not share.isascii() or not share.isdigit() or not 0 < int(share) <= MOST_CORES:
             raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")
@@ -403,7 +404,8 @@ class Retriever(Protocol):
         ...
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load` first."""
+        """Return at most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load`
+        first."""
         ...
 
     def load(self, folder: Path) -> None:
@@ -415,11 +417,11 @@ class Fusion(Protocol):
     """Combines several rankings into one; a pure function that does not search. Class attributes as in Retriever."""
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput where an argument refers to a ranking that is not among `names`."""
+        """Raise BadInput if an argument refers to a ranking that is not among `names`."""
         ...
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """At most k documents per query. rankings: one or more, of the same queries in the same order, by name."""
+        """Return at most k documents per query. rankings: one or more by name, of the same queries in one order."""
         ...
 
 

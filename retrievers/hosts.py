@@ -25,7 +25,7 @@ def host_of(address: str) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host, without a port, is this machine."""
+    """Return whether a host, without a port, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -54,7 +54,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str, key: str) -> Address:
-        """BadInput, which shows no secret, for what is no address or has a user or a password in it."""
+        """Check an address. Raise BadInput, which shows no secret, for anything else and for a user or a password."""
         name = key.rpartition(".")[2]
         try:
             parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
@@ -73,7 +73,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
+        """Whether what is sent cannot be read on the way."""
         return self.local or self.url.startswith("https:")
 
 
@@ -91,11 +91,11 @@ class Secrets:
         register(*self.variables.values())
 
     def unset(self) -> list[str]:
-        """The variables that hold nothing."""
+        """Return the variables that hold nothing."""
         return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
 
     def headers(self) -> dict[str, str]:
-        """Header -> value, of the variables that are set. BadInput for values that no header can have."""
+        """Header -> value, of the variables that are set. Raise BadInput for values that no header can have."""
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()

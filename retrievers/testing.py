@@ -87,7 +87,7 @@ class Subject:
     k: int = 10
 
     def opened(self) -> Retriever:
-        """A new instance, on the index."""
+        """Return a new instance, on the index."""
         retriever = self.make()
         retriever.load(self.folder)
         return retriever
@@ -99,7 +99,7 @@ Rule = Callable[[Subject], None]
 def contract(
     make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], folder: Path, known_only: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """(rule, what breaks it) of every rule, on documents and queries of your own; the empty text: it is kept.
+    """Yield (rule, what breaks it) of every rule, on documents and queries of your own; the empty text: it is kept.
 
     documents: in ascending order of doc_id. folder: an empty one. known_only: whether the retriever answers no other
     queries than these, such as one whose rankings were made elsewhere.
@@ -117,7 +117,7 @@ def contract(
 def _problem(rule: Rule, subject: Subject) -> str:
     try:
         rule(subject)
-    except Exception as error:  # whatever a retriever of somebody else's raises
+    except Exception as error:  # whatever a third-party retriever raises
         return (
             str(error) if isinstance(error, AssertionError | BadInput | Failed) else f"{type(error).__name__}: {error}"
         )
@@ -199,7 +199,7 @@ _Hit = tuple[str, float]
 
 
 def _difference(first: Sequence[_Hit], second: Sequence[_Hit]) -> str:
-    """The first place where two lists differ, and what such a difference usually comes from."""
+    """Return the first place where two lists differ, and what such a difference usually comes from."""
     pairs = enumerate(zip_longest(first, second), start=1)
     place, (one, other) = next((place, hits) for place, hits in pairs if hits[0] != hits[1])
     shown = f", first at place {place}: {_hit(one)} and {_hit(other)}. "
@@ -331,7 +331,7 @@ def check_reranker(make: Callable[[], Reranker]) -> None:
 
 
 def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """The score of each pair, float64 [N]; AssertionError unless each pair is scored once, in float64."""
+    """Return the score of each pair, float64 [N]; raise AssertionError unless each pair is scored once, in float64."""
     scores, times = np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
     for places, values in reranker.score(pairs):
         assert values.dtype == np.float64
@@ -342,7 +342,7 @@ def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndar
 
 
 def same(a: Ranking, b: Ranking) -> bool:
-    """Whether two rankings have the same documents in the same order with the same scores for the same queries."""
+    """Return whether two rankings have the same queries, documents and scores in the same order."""
     if a.query_ids != b.query_ids or not np.array_equal(a.lengths, b.lengths):
         return False
     return all(a.row(i) == b.row(i) for i in range(len(a.query_ids)))
@@ -355,7 +355,7 @@ def _new_folder(tmp_path: Path, name: str) -> Path:
 
 
 def _is_cut(retriever: Any) -> bool:
-    """Whether a retriever's index can be cut into shards, with its arguments."""
+    """Return whether a retriever's index can be cut into shards, with its arguments."""
     if not getattr(retriever, "sharding", None):
         return False
     try:

@@ -56,7 +56,7 @@ class SumOfPoints(ABC):
         self._weights = _by_name("weights", weights, least=0)
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput where a weight names none of the rankings `names`, or all of them have weight 0."""
+        """Raise BadInput if a weight names none of the rankings `names`, or all of them have weight 0."""
         _check_names("weights", self._weights, names)
         if not any(self._weight(name) for name in names):
             raise BadInput(
@@ -64,7 +64,7 @@ class SumOfPoints(ABC):
             )
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """The k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
+        """Return the k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
 
         ValueError without a ranking, or where their queries differ; BadInput as from `check`.
         """
@@ -80,7 +80,7 @@ class SumOfPoints(ABC):
         return self._weights.get(name, 1.0)
 
     def _scores(self, rankings: Mapping[str, Ranking], candidates: PooledCandidates) -> np.ndarray:
-        """The weighted sum of each candidate's points: float64 [Q, C]."""
+        """Return the weighted sum of each candidate's points: float64 [Q, C]."""
         parts = np.empty((len(rankings), *candidates.docs.shape))
         for part, (name, ranking), slots in zip(parts, rankings.items(), candidates.slots, strict=True):
             points, weight = self.points(name, ranking), self._weight(name)
@@ -94,7 +94,7 @@ class SumOfPoints(ABC):
 
     @abstractmethod
     def points(self, name: str, ranking: Ranking) -> RankPoints:
-        """The points that the ranking called `name` gives."""
+        """Return the points that the ranking called `name` gives."""
 
 
 class RRF(SumOfPoints):
@@ -212,7 +212,7 @@ class CombMNZ(WeightedSum):
 
 
 def _shares(ranking: Ranking, least: float | np.ndarray) -> np.ndarray:
-    """(score - least) / (best score - least), 0 where these are equal and at pads."""
+    """Return (score - least) / (best score - least), 0 where these are equal and at pads."""
     present = ranking.docs >= 0
     span = np.max(ranking.scores, axis=1, keepdims=True, where=present, initial=-np.inf) - least
     return np.where(present, ranking.scores - least, 0.0) / np.where(span > 0, span, 1.0)
@@ -287,7 +287,8 @@ def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
 
 
 def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """(doc_ids of all rankings, ascending; each ranking's docs as indices into them, with len(doc_ids) for pads)."""
+    """Return (doc_ids of all rankings, ascending; each ranking's docs as indices into them, with len(doc_ids) for
+    pads)."""
     ids = list(chain.from_iterable(ranking.doc_ids for ranking in rankings))
     order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
     ascending = [ids[i] for i in order]
@@ -305,7 +306,8 @@ def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.nd
 
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """The candidates of rankings; computed once per set of rankings, so that trials with other weights share them."""
+    """Return the candidates of rankings; computed once per set of rankings, so that trials with other weights share
+    them."""
     doc_ids, docs = _one_table(rankings)
     joined = np.hstack(docs)
     order = np.argsort(joined, axis=1)
@@ -323,7 +325,7 @@ def pool_candidates(*rankings: Ranking) -> PooledCandidates:
 
 
 def _best(candidates: PooledCandidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best columns of each row as a Ranking's docs and scores."""
+    """Return the k best columns of each row as a Ranking's docs and scores."""
     present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)
     # Columns are sorted by document: a stable sort leaves ties in that order.
@@ -334,7 +336,7 @@ def _best(candidates: PooledCandidates, scores: np.ndarray, k: int) -> tuple[np.
 
 
 def _by_name(what: str, values: object, least: float) -> dict[str, float]:
-    """A checked mapping from ranking names to numbers of at least `least`; None is an empty mapping."""
+    """Return a checked mapping from ranking names to numbers of at least `least`; None is an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):

@@ -49,7 +49,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
 
 @njit(cache=True, nogil=True, inline="always")
 def _reaches(row, start, threshold):
-    """Whether any of STRIPE scores reaches the threshold; a fixed number of steps, for vector instructions."""
+    """Return whether any of STRIPE scores reaches the threshold; a fixed number of steps, for vector instructions."""
     above = np.int32(0)
     for i in range(np.uint64(STRIPE)):
         above += np.int32(row[np.uint64(start) + i] >= threshold)
@@ -103,7 +103,7 @@ def _narrow(query, vectors, docs, scores, size, k, slack):
 
 @njit(cache=True, nogil=True)
 def _kth(scores, size, k):
-    """The k-th best of `scores[:size]`."""
+    """Return the k-th best of `scores[:size]`."""
     return select(scores[:size].copy(), size, k - 1)
 
 

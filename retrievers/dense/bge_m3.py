@@ -125,7 +125,7 @@ class _Transformer:
         return layer.float().to(self.device)
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
-        """The states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
+        """Yield the states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
 
         done: bool [N]; batches of texts that are all done are left out. None: nothing is done.
         """
@@ -209,14 +209,14 @@ class Sparse:
         return made
 
     def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
+        """Raise BadInput if there is no such model; nothing is downloaded."""
         models.require(self._transformer.source)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
 
-        Resumes from what an interrupted call with the same documents left in `folder`. BadInput where the model returns
-        a weight that is not finite.
+        Resumes from what an interrupted call with the same documents left in `folder`. Raise BadInput if the model
+        returns a weight that is not finite.
         """
         if not (folder / "sparse.json").exists():
             DocIds.save(folder, documents)
@@ -227,7 +227,7 @@ class Sparse:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; ValueError if it was made with another model or max_length."""
+        """Memory-map the index in `folder`; raise ValueError if it was made with another model or max_length."""
         identity = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
         if identity != self._identity():
             raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity()}")
@@ -235,7 +235,7 @@ class Sparse:
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query. BadInput where the model returns a weight that is not finite."""
+        """Return at most k >= 0 documents per query; raise BadInput if a weight is not finite."""
         if self._doc_ids is None:
             raise RuntimeError("Sparse.search needs index or load first")
         if k < 0:
@@ -254,7 +254,7 @@ class Sparse:
         return self._doc_ids.ranking(queries, docs[text_of], scores[text_of])
 
     def _weights(self, texts: list[str]) -> Weights:
-        """The token weights of queries; those of the last ones are remembered, for the next shard."""
+        """Return the token weights of queries; those of the last ones are remembered, for the next shard."""
         last = self._asked.last
         if last is None or last[0] != texts:
             batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
@@ -336,11 +336,11 @@ class MultiVector:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides a pair's score: the model's files, the number format and max_length, but not depth."""
+        """Return what decides a pair's score: the model's files, the number format and max_length, but not depth."""
         return cls(**arguments)._transformer.identify()
 
     def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
+        """Raise BadInput if there is no such model; nothing is downloaded."""
         models.require(self._transformer.source)
 
     def score(
@@ -349,7 +349,7 @@ class MultiVector:
         """Yield (places in `pairs` int64 [n], scores float64 [n]), document by document, the longest first.
 
         Each query is encoded once. Each document is encoded once per group of queries whose vectors fit into memory
-        together; usually there is one group. BadInput where the model returns a score that is not finite.
+        together; usually there is one group. Raise BadInput if the model returns a score that is not finite.
         """
         done = 0
         for places in _query_groups(pairs):
@@ -369,7 +369,7 @@ class MultiVector:
                     progress(done, len(pairs), "pairs")
 
     def _vectors(self, texts: Sequence[str]) -> Iterator[tuple[int, torch.Tensor]]:
-        """(row, unit vectors float32 [tokens without cls, D]) of each text."""
+        """Yield (row, unit vectors float32 [tokens without cls, D]) of each text."""
         import torch
 
         for batch in self._transformer.batches(texts):
@@ -397,7 +397,7 @@ def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct texts in order of first use, and the index of each text among them (int64 [N])."""
+    """Return the distinct texts in order of first use, and the index of each text among them (int64 [N])."""
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), number_of

@@ -83,7 +83,8 @@ class Dense:
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
 
     def check_sharding(self) -> None:
-        """BadInput for an encoder that learns from the documents: from those of each shard, it would learn another."""
+        """Raise BadInput for an encoder that learns from the documents: from those of each shard, it would learn
+        another."""
         if getattr(self._encoder, "learns", False):
             raise BadInput(
                 f"{type(self._encoder).__name__} learns from all documents, so they cannot be encoded shard by shard: "
@@ -109,7 +110,7 @@ class Dense:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; ValueError where the vectors do not match its documents."""
+        """Memory-map the index in `folder`; raise ValueError if the vectors do not match its documents."""
         self._encoded = folder / "encoded"
         doc_ids = DocIds(folder)
         self._starts = np.arange(len(doc_ids) + 1)
@@ -120,7 +121,7 @@ class Dense:
         self._doc_ids = doc_ids
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query."""
+        """Return at most k >= 0 documents per query."""
         if self._doc_ids is None:
             raise RuntimeError("Dense.search needs index or load first")
         if k < 0:
@@ -154,7 +155,7 @@ class Dense:
 
 
 def _embeddings(folder: Path, count: int) -> np.ndarray:
-    """The vectors of `count` documents or passages, float32 [count, D], memory-mapped."""
+    """Return the vectors of `count` documents or passages, float32 [count, D], memory-mapped."""
     vectors = np.load(folder / "embeddings.npy", mmap_mode="r", allow_pickle=False)
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count or not vectors.flags.c_contiguous:
         raise ValueError(
@@ -204,12 +205,12 @@ class Passages:
             raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")
 
     def identity(self) -> dict[str, Any]:
-        """What decides the passages; {} where documents are not cut."""
+        """Return what decides the passages; {} where documents are not cut."""
         sizes = {"window": self.window, "overlap": self.overlap} if self.kind == "window" else {}
         return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
 
     def of(self, documents: Sequence[Document]) -> PassageTexts:
-        """The passages of documents, each with the document's title before it."""
+        """Return the passages of documents, each with the document's title before it."""
         texts, counts = list[str](), list[int]()
         for document in documents:
             cut = self.cut(document.text)
@@ -219,7 +220,7 @@ class Passages:
         return PassageTexts(texts, np.cumsum([0, *counts], dtype=np.int64))
 
     def cut(self, text: str) -> list[str]:
-        """The passages of a text, at least one; together they have all of it but white space at their ends."""
+        """Return the passages of a text, at least one; together they have all of it but white space at their ends."""
         if self.kind == "none":
             return [text]
         spans = sentences(text)
@@ -229,7 +230,7 @@ class Passages:
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """(start, end) of the sentences of a text, in order, without white space around them; at least one.
+    """Return (start, end) of the sentences of a text, in order, without white space around them; at least one.
 
     A sentence of less than 50 characters belongs to the next one (the last to the one before), such as a number before
     a heading; one of more than 1,000 is cut at white space, or within a word where there is none.
@@ -262,7 +263,8 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as VectorHits has them.
+    """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as VectorHits has
+    them.
 
     A document scores what its best passage does. Passages come ordered by descending score, then ascending number, so
     the first k different documents among them are the k best, in order. Queries whose first passages belong to fewer
@@ -287,7 +289,7 @@ def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: i
 
 
 def _first(documents: np.ndarray, scores: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `width` different documents of each row with their scores; rows are padded with -1 and 0.
+    """Return the first `width` different documents of each row with their scores; rows are padded with -1 and 0.
 
     documents: int32 [n, F]; -1 pads. scores: float64 [n, F].
     """

@@ -52,8 +52,8 @@ class Encoder(Protocol):
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Write folder/embeddings.npy (float32 [N, D]) and whatever encode_queries needs.
 
-        Equal texts get equal vectors. Resumes from what an interrupted call with the same texts left in `folder`.
-        BadVector where a vector is not finite.
+        Equal texts get equal vectors. Resumes from what an interrupted call with the same texts left in `folder`. Raise
+        BadVector if a vector is not finite.
 
         texts: N texts.
         folder: exists; empty, or left by an interrupted call.
@@ -62,7 +62,7 @@ class Encoder(Protocol):
         ...
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """The vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
+        """Return the vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
         ...
 
 
@@ -124,7 +124,8 @@ class SentenceEncoder:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the vectors: the model's files, the dtype on this device, max_length, prefixes, normalise."""
+        """Return what decides the vectors: the model's files, the dtype on this device, max_length, prefixes,
+        normalise."""
         encoder = cls(**arguments)
         return {
             **models.identify(encoder._source, encoder._compute, encoder.max_length),
@@ -134,7 +135,7 @@ class SentenceEncoder:
         }
 
     def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
+        """Raise BadInput if there is no such model; nothing is downloaded."""
         models.require(self._source)
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
@@ -182,7 +183,7 @@ class SentenceEncoder:
             yield from map(_fetched, waiting)
 
     def _batches(self, model: SentenceTransformer, chunk: _Chunk) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """(rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
+        """Yield (rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
         import torch
 
         features = {name: _to(value, model.device) for name, value in chunk.features.items()}
@@ -206,7 +207,7 @@ class SentenceEncoder:
     def _forward(
         self, model: SentenceTransformer, chunk: _Chunk, features: Mapping[str, Any], places: np.ndarray
     ) -> torch.Tensor:
-        """The vectors of a batch, float32 [n, D], on the device. places: consecutive indices into the chunk."""
+        """Return the vectors of a batch, float32 [n, D], on the device. places: consecutive indices into the chunk."""
         import torch
 
         width = int(chunk.lengths[places[0]])
@@ -271,7 +272,8 @@ def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """The results of `call` for each item, in order; the next ones are computed in the background while one is used."""
+    """Yield the results of `call` for each item, in order; the next ones are computed in the background while one is
+    used."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -283,7 +285,8 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Tokens after which texts are truncated: `length`, or the model's own limit; BadInput if the model takes fewer."""
+    """Tokens after which texts are truncated: `length`, or the model's own limit; raise BadInput if the model takes
+    fewer."""
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
@@ -296,7 +299,7 @@ def _length(model: SentenceTransformer, length: int | None) -> int:
 
 
 def _positions(transformer: PreTrainedModel) -> int:
-    """Number of positions that the transformer has; sys.maxsize where it has no limit."""
+    """Return the number of positions that the transformer has; sys.maxsize where it has no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
@@ -315,6 +318,6 @@ def _to(value: Any, device: torch.device) -> Any:
 
 
 def _fetched(batch: tuple[np.ndarray, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, vectors) with the vectors copied from the device."""
+    """Return (rows, vectors) with the vectors copied from the device."""
     rows, vectors = batch
     return rows, vectors.cpu().numpy()

@@ -34,7 +34,7 @@ Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k <= N best of all documents: (docs int32, scores float64), as in `rank_candidates`.
+    """Return the k <= N best of all documents: (docs int32, scores float64), as in `rank_candidates`.
 
     queries: float32 [Q, D]. vectors: float32 [N, D].
     longest: the greatest length of a vector.
@@ -47,7 +47,7 @@ def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> t
 
 
 def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Candidates:
-    """The documents that, within the rounding error of float32, may be among the k best."""
+    """Return the documents that, within the rounding error of float32, may be among the k best."""
     from retrievers.dense import _vector_kernels
 
     n, slack = len(queries), rounding(queries, longest)
@@ -77,7 +77,7 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
 def rank_candidates(
     queries: np.ndarray, vectors: np.ndarray, k: int, batch: int, propose: Propose
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
+    """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
     A row is ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
     zeros finds nothing.
@@ -126,12 +126,13 @@ def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]
 
 
 def _room(k: int) -> int:
-    """Number of candidates stored per query: several times k, so that worse ones are rarely dropped."""
+    """Return the number of candidates stored per query: several times k, so that worse ones are rarely dropped."""
     return 4 * max(k, 64)
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """How far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may overflow.
+    """Return how far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may
+    overflow.
 
     For any order of summation at most gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth
     is added for float64's own rounding; the last term is for underflow.
@@ -143,7 +144,7 @@ def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
 
 
 def greatest_length(vectors: np.ndarray) -> float:
-    """The greatest length of a vector, 0 if there are none; ValueError if a vector is not finite."""
+    """Return the greatest length of a vector, 0 if there are none; raise ValueError if a vector is not finite."""
     blocks = (vectors[base : base + DOCUMENTS].astype(np.float64) for base in range(0, len(vectors), DOCUMENTS))
     lengths = [float(np.linalg.norm(block, axis=1).max()) for block in blocks]
     if not np.isfinite(lengths).all():

@@ -104,7 +104,7 @@ class LSA:
         )
 
     def _components(self, weights: csr_matrix) -> np.ndarray:
-        """The directions, float32 [V, D], orthonormal, by ascending variance.
+        """Return the directions, float32 [V, D], orthonormal, by ascending variance.
 
         Computed from the documents' inner products: exact, and much faster than a randomised decomposition of the long
         rows.
@@ -130,7 +130,7 @@ def _prepared(text: str) -> str:
 
 
 def _project(weights: csr_matrix, components: np.ndarray) -> np.ndarray:
-    """The projections of weights [n, V] on components [V, D]: float32 [n, D], each row of length 1 or all zeros."""
+    """Return the projections of weights [n, V] on components [V, D]: float32 [n, D], rows of length 1 or all zeros."""
     vectors = np.asarray(weights @ components, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

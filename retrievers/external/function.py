@@ -54,16 +54,17 @@ class Function:
 
     @classmethod
     def identify(cls, function: str, version: str | None, cache: bool) -> dict[str, Any]:
-        """The function with the sha256 of its module's source and the version; modules that it imports do not count."""
+        """Return the function with the sha256 of its module's source and the version; modules that it imports do not
+        count."""
         sha256 = module_sha256(function.partition(":")[0], function)
         return {"function": function, "sha256": sha256, "version": version, "cache": cache}
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
-        """BadInput unless there is a function that can be called; before a run begins."""
+        """Raise BadInput unless there is a function that can be called; before a run begins."""
         self._loaded()
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Keep the ids: the function has an index of its own."""
+        """Keep the ids: the function has its own index."""
         DocIds.save(folder, documents)
         self._known = {document.doc_id for document in documents}
 
@@ -87,9 +88,9 @@ class Function:
 
 
 def check_callable(found: Any, where: str) -> None:
-    """BadInput unless it can be called as a `Search`. where: its name, for errors."""
+    """Raise BadInput unless it can be called as a `Search`. where: its name, for errors."""
     if not callable(found):
-        raise BadInput(f"{where} is a {type(found).__name__}, not a function. Write {_SIGNATURE}.")
+        raise BadInput(f"{where} is of type {type(found).__name__}, not a function. Write {_SIGNATURE}.")
     try:
         inspect.signature(found).bind([], 1)
     except TypeError as error:
@@ -105,7 +106,8 @@ def _place_of(error: Exception) -> str:
 
 
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
-    """The ranking of `answers`, a list of (doc_id, score) pairs for each query: by score, ties as they are given.
+    """Return the ranking of `answers`, a list of (doc_id, score) pairs for each query: by score, ties as they are
+    given.
 
     BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
 
@@ -125,16 +127,16 @@ def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection
 
 def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[str, float]:
     if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
-        raise BadInput(f"{where}: {_described(answer)} is no list of (doc_id, score) pairs.")
+        raise BadInput(f"{where}: {_described(answer)} is not a list of (doc_id, score) pairs.")
     if len(answer) > k:
         raise BadInput(f"{where}: {len(answer)} documents, but k is {k}. Return the best k.")
     row: dict[str, float] = {}
     for pair in answer:
         if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
-            raise BadInput(f"{where}: {_described(pair)} is no (doc_id, score) pair.")
+            raise BadInput(f"{where}: {_described(pair)} is not a (doc_id, score) pair.")
         doc_id, score = pair
         if not isinstance(doc_id, str):
-            raise BadInput(f"{where}: the doc_id {_described(doc_id)} is no text. Return ids as text: str(doc_id).")
+            raise BadInput(f"{where}: the doc_id {_described(doc_id)} is not text. Return ids as text: str(doc_id).")
         if doc_id not in known:
             raise BadInput(
                 f"{where}: the dataset has no document {_described(doc_id)}. Is the index of these documents?"
@@ -152,7 +154,7 @@ def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[st
 
 
 def _number(score: Any) -> float:
-    """The score; nan for what is no number or too large for one."""
+    """Return the score; nan for what is not a number or too large for one."""
     try:
         return float(score) if isinstance(score, numbers.Real) and not isinstance(score, bool) else math.nan
     except (OverflowError, ValueError, TypeError):
@@ -176,7 +178,7 @@ def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[s
 def _described(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # whole numbers of thousands of digits, and classes of somebody else's
+    except Exception:  # whole numbers of thousands of digits, and third-party classes
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
@@ -208,8 +210,8 @@ def _here(name: str) -> ModuleSpec | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Where a module is, installed or in the working folder; None if there is none. Nothing is imported, not even the
-    packages around it."""
+    """Return where a module is, installed or in the working folder; None if there is none. Nothing is imported, not
+    even the packages around it."""
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -224,7 +226,7 @@ def spec_of(module: str) -> ModuleSpec | None:
 
 
 def source_of(module: str, where: str) -> Path:
-    """The file of a module. BadInput if there is none. where: what names the module, for errors."""
+    """Return the file of a module. Raise BadInput if there is none. where: what names the module, for errors."""
     spec = spec_of(module)
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
         near = did_you_mean(module, [path.stem for path in Path().glob("*.py")])
@@ -241,10 +243,11 @@ def module_sha256(module: str, where: str) -> str:
 
 
 def imported_object(place: str, where: str) -> Any:
-    """The object that `module:name` names, of the module as its file is now: one that has changed is imported again.
+    """Return the object that `module:name` names, of the module as its file is now: one that has changed is imported
+    again.
 
-    No file of the working folder can stand in for an installed module. BadInput if the module cannot be imported or has
-    no such object. where: what names it, for errors.
+    No file of the working folder can stand in for an installed module. Raise BadInput if the module cannot be imported
+    or has no such object. where: what names it, for errors.
     """
     module_name, _, name = place.partition(":")
     now = module_sha256(module_name, where)

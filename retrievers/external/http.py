@@ -96,12 +96,12 @@ class HttpRetriever:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the results: the request, where its reply has them, and the declared version."""
+        """Return what decides the results: the request, where its reply has them, and the declared version."""
         decides = ("url", "ids", "scores", "body", "method", "repeats", "version", "encoder")
         return {name: arguments[name] for name in decides}
 
     def require_model(self) -> None:
-        """BadInput where an environment variable is unset, so that a run is refused before it begins."""
+        """Raise BadInput if an environment variable is unset, so that a run is refused before it begins."""
         if unset := self._client.secrets.unset():
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
@@ -110,7 +110,7 @@ class HttpRetriever:
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Keep the ids of `documents` (ascending, else ValueError): the service has an index of its own."""
+        """Keep the ids of `documents` (ascending, else ValueError): the service has its own index."""
         DocIds.save(folder, documents)
         self.load(folder)
 
@@ -120,7 +120,8 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query; none for a query without text. Failed where a query gets no result.
+        """Return at most k >= 0 documents per query; none for a query without text. Raise Failed if a query gets no
+        result.
 
         `measured` has the median and the 95th percentile of the requests' times in milliseconds, without retries.
         """
@@ -146,7 +147,7 @@ class HttpRetriever:
         return replace(Ranking.from_scores(rows, k), measured=_latency(seconds))
 
     def _requests(self, queries: Sequence[Query], k: int) -> Callable[[int], HttpRequest]:
-        """A function from the number of a query to its request."""
+        """Return a function from the number of a query to its request."""
         if queries:
             self.require_model()
         vectors: Any = None
@@ -198,7 +199,7 @@ class _ReplyShape:
     best: bool
 
     def row(self, reply: HttpReply) -> _Row:
-        """The results in a reply; FailedAttempt for good where it has not the shape."""
+        """Return the results in a reply; raise FailedAttempt for good where it has not the shape."""
         content = reply.json()
         ids = [_checked_id(value, self.ids) for value in _values(self.ids, "ids", content, reply)]
         if self.scores is None:
@@ -231,7 +232,7 @@ def _values(place: JsonPath, key: str, content: Any, reply: HttpReply) -> list[A
 
 
 def _checked_id(value: Any, place: JsonPath) -> str:
-    """The id as text; services may hold whole numbers."""
+    """Return the id as text; services may hold whole numbers."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     raise FailedAttempt(
@@ -240,7 +241,7 @@ def _checked_id(value: Any, place: JsonPath) -> str:
 
 
 def _checked_score(value: Any) -> float:
-    """The score as a number; some services write it as text."""
+    """Return the score as a number; some services write it as text."""
     try:
         score = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
@@ -251,7 +252,7 @@ def _checked_score(value: Any) -> float:
 
 
 def _check_direction(ascends: Sequence[bool | None], url: str) -> None:
-    """Failed where every reply lists its results from the lowest score to the highest: those are distances."""
+    """Raise Failed if every reply lists its results from the lowest score to the highest: those are distances."""
     known = [one for one in ascends if one is not None]
     if len(known) > 1 and all(known):
         raise Failed(
@@ -270,7 +271,7 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 def _check_request(
     address: Address, method: str, body: dict[str, Any] | None, names: set[str], encoder: Encoder | None
 ) -> None:
-    """BadInput for a request that cannot work or would log a secret."""
+    """Raise BadInput for a request that cannot work or would log a secret."""
     parts = urlsplit(address.url)
     if re.search("[{}]", parts.netloc):
         raise BadInput("url has braces in its host. Only its path and its parameters may vary.")
@@ -295,7 +296,7 @@ def _check_request(
 
 
 def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
-    """BadInput for headers that are no names, and for a way on which others could read them."""
+    """Raise BadInput for headers that are no names, and for a way on which others could read them."""
     for header, variable in variables.items():
         if not isinstance(header, str) or not _HEADER.fullmatch(header):
             raise BadInput(f"headers_env: {header!r:.60} is not the name of a header, such as Authorization.")
@@ -309,7 +310,7 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
 
 
 def names_in(template: Any) -> set[str]:
-    """The names in braces that a template contains. BadInput for a text that is another name in braces."""
+    """Return the names in braces that a template contains. Raise BadInput for a text that is another name in braces."""
     found = set()
     for text in _texts(template):
         found |= set(_NAMED.findall(text))
@@ -321,7 +322,7 @@ def names_in(template: Any) -> set[str]:
 
 
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
-    """A template with values for its names in braces.
+    """Return a template with values for its names in braces.
 
     A text that is one name alone becomes the value itself, such as a number; inside a longer text stands the value as
     text, of anything but a text as JSON.
@@ -338,7 +339,7 @@ def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def fill_address(template: str, values: Mapping[str, Any]) -> str:
-    """An address with values for its names in braces, percent-encoded."""
+    """Return an address with values for its names in braces, percent-encoded."""
     return _NAMED.sub(lambda name: quote(_as_text(values[name[1]]), safe="", errors="replace"), template)
 
 
@@ -366,7 +367,7 @@ class _Step:
     optional: bool = False
 
     def of(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
-        """(what is there, its path) for each value that the step leads to."""
+        """Yield (what is there, its path) for each value that the step leads to."""
         where = path or "the reply"
         if isinstance(self.key, str):
             if not isinstance(value, dict) or value.get(self.key) is None:
@@ -397,7 +398,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str, key: str) -> JsonPath:
-        """key: the config key, for the BadInput that a text that is no place raises."""
+        """Parse a place. Raise BadInput, which names the config key `key`, for anything else."""
         path = text.removeprefix("$").removeprefix(".")
         steps: list[_Step] = []
         end = 0
@@ -408,13 +409,13 @@ class JsonPath:
             steps.append(_Step(name or (None if index == "*" else int(index)), optional))
         if end < len(path) or not any(step.key is None for step in steps):
             raise BadInput(
-                f"{key}={text!r} is no place of a value for each result. Write the names on the way to it, with [*] "
+                f"{key}={text!r} is not a place of a value for each result. Write the names on the way to it, with [*] "
                 "for every element of a list, such as hits.hits[*]._id."
             )
         return cls(text, tuple(steps))
 
     def values(self, content: Any) -> list[Any]:
-        """What a reply has there, in its order; Missing where it ends before."""
+        """Return what a reply has there, in its order; Missing where it ends before."""
         found = [(content, "")]
         for step in self.steps:
             found = [inner for value, path in found for inner in step.of(value, path)]

@@ -103,14 +103,14 @@ class HttpReply:
     status: int = 200
 
     def json(self) -> Any:
-        """The parsed body; FailedAttempt if it is not JSON, which may pass."""
+        """Return the parsed body; raise FailedAttempt if it is not JSON, which may pass."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
             raise FailedAttempt(f"the reply is not JSON: {self.quoted()}") from None
 
     def quoted(self, text: str | None = None) -> str:
-        """The beginning of a text, or of the service's own error message, without secrets and with a full stop."""
+        """Return the beginning of a text, or of the service's error message, without secrets and with a full stop."""
         return _shortened(_error_message(self.text) if text is None else text).rstrip(".") + "."
 
 
@@ -226,7 +226,7 @@ class HttpClient:
         pool: PoolManager,
         pace: _Pace,
     ) -> Answer[_T] | None:
-        """The answer to one request, with retries; None if the work was stopped first."""
+        """Return the answer to one request, with retries; None if the work was stopped first."""
         attempt, answered = 0, pace.answered
         pace.wait()
         while not pace.stopped.is_set():
@@ -256,7 +256,7 @@ class HttpClient:
         return None
 
     def _attempt(self, request: HttpRequest, pool: PoolManager) -> HttpReply:
-        """The reply to one request. FailedAttempt for a status that is not to be read."""
+        """Return the reply to one request. Raise FailedAttempt for a status that is not to be read."""
         from urllib3.exceptions import HTTPError
 
         from retrievers.external import wire
@@ -275,7 +275,7 @@ class HttpClient:
         return reply
 
     def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
-        """The response after redirects, which may not leave the server: the secrets are for it alone."""
+        """Return the response after redirects, which may not leave the server: the secrets are for it alone."""
         from urllib3 import Timeout
 
         url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
@@ -337,7 +337,7 @@ class HttpClient:
             cause = cause.args[0]
         if isinstance(cause, ssl.SSLCertVerificationError):
             return FailedAttempt(
-                f"its certificate cannot be verified: {cause.verify_message}. If an authority of your own has issued "
+                f"its certificate cannot be verified: {cause.verify_message}. If your own authority has issued "
                 "it, name the file of that authority's certificate in the environment variable SSL_CERT_FILE.",
                 final=True,
             )
@@ -379,13 +379,13 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def shown_value(value: Any) -> str:
-    """The beginning of a value that a service has sent, without secrets."""
+    """Return the beginning of a value that a service has sent, without secrets."""
     text = redacted(repr(value)[:READ])
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _error_message(text: str) -> str:
-    """The error message of a service's JSON, wherever such services have it; else the text itself."""
+    """Return the error message of a service's JSON, wherever such services have it; else the text itself."""
     try:
         return _said(json.loads(text)) or text
     except (ValueError, RecursionError):
@@ -404,6 +404,6 @@ def _said(content: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    """The beginning of a text, cut where no secret is cut in two."""
+    """Return the beginning of a text, cut where no secret is cut in two."""
     words = redacted(" ".join(text[:READ].split()))
     return words if len(words) <= QUOTED else f"{words[:QUOTED]}…"

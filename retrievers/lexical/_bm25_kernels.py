@@ -21,7 +21,7 @@ GROUPS = 512  # groups of documents in a block; the best score of each gives the
 
 @njit(cache=True, nogil=True)
 def count_postings(ids, offsets, n_terms):
-    """Where each term's postings start, int64 [n_terms + 1]; the last entry is the number of postings."""
+    """Return where each term's postings start, int64 [n_terms + 1]; the last entry is the number of postings."""
     starts = np.zeros(n_terms + 1, np.int64)
     seen_in = np.full(n_terms, -1, np.int32)
     for doc in range(len(offsets) - 1):
@@ -128,7 +128,7 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 
 @njit(cache=True, nogil=True)
 def _first_threshold(sums, floor, k):
-    """A value just below a score that at least k documents of the block reach; -inf if none is known.
+    """Return a value just below a score that at least k documents of the block reach; -inf if none is known.
 
     The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If it is
     above 0, none of these documents is untouched. With it, most of a first block never becomes a candidate.
@@ -145,7 +145,7 @@ def _first_threshold(sums, floor, k):
 
 @njit(cache=True, nogil=True)
 def _kth(scores, size, k, scratch):
-    """The k-th best of `scores[:size]`, which are copied to `scratch`."""
+    """Return the k-th best of `scores[:size]`, which are copied to `scratch`."""
     scratch[:size] = scores[:size]
     return select(scratch, size, k - 1)
 
@@ -170,7 +170,7 @@ def keep_best(docs, scores, size, k, kth):
 
 @njit(cache=True, nogil=True)
 def select(values, size, place):
-    """The value at index `place` of `values[:size]` in descending order; reorders `values[:size]`.
+    """Return the value at index `place` of `values[:size]` in descending order; reorders `values[:size]`.
 
     Quickselect (Hoare 1961) with the middle element as pivot. It partitions into larger, equal and smaller values,
     since equal scores are common, and moves values without branches.

@@ -100,13 +100,13 @@ class BM25:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; ValueError if it was made with other parameters."""
+        """Memory-map the index in `folder`; raise ValueError if it was made with other parameters."""
         self._require(folder, self._identity)
         self._engine.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query."""
+        """Return at most k >= 0 documents per query."""
         if self._doc_ids is None:
             raise RuntimeError("BM25.search needs index or load first")
         if k < 0:
@@ -116,7 +116,7 @@ class BM25:
         return self._doc_ids.ranking(queries, *self._engine.search(tokens, width))
 
     def check_sharding(self) -> None:
-        """BadInput for engine=rank_bm25, whose index cannot be cut."""
+        """Raise BadInput for engine=rank_bm25, whose index cannot be cut."""
         if not isinstance(self._engine, SparseEngine):
             raise BadInput(
                 f"engine={self.engine} keeps one index of the whole corpus: use cluster.shard=null, or engine=sparse."
@@ -137,7 +137,7 @@ class BM25:
         (folder / "bm25.json").write_text(json.dumps(self._shard_identity), encoding="ascii")
 
     def load_shard(self, folder: Path, summary: Path) -> None:
-        """As in Summed; ValueError if the index was made with other parameters."""
+        """As in Summed; raise ValueError if the index was made with other parameters."""
         self._require(folder, self._shard_identity)
         self._shards.load_shard(folder, summary)
         self._doc_ids = DocIds(folder)
@@ -156,7 +156,7 @@ class BM25:
         return self.tokenizer([document.indexed_text for document in documents], self.progress)
 
     def _require(self, folder: Path, identity: dict[str, Any]) -> None:
-        """ValueError unless the index in a folder was made with these parameters."""
+        """Raise ValueError unless the index in a folder was made with these parameters."""
         found = json.loads((folder / "bm25.json").read_text(encoding="ascii"))
         if found != identity:
             raise ValueError(f"the index in {folder} was made with {found}, not with {identity}")

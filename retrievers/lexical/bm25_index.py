@@ -89,7 +89,7 @@ VARIANTS = {
 
 
 def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarray:
-    """The idf of each term, float64 [V]; 0 for a term that occurs in no document. counts: documents per term."""
+    """Return the idf of each term, float64 [V]; 0 for a term that occurs in no document. counts: documents per term."""
     found = np.zeros(len(counts))
     used = counts > 0
     if used.any():
@@ -277,12 +277,12 @@ ENGINES: dict[str, Callable[[Parameters, int | None], Engine]] = {  # of paramet
 
 @functools.lru_cache(maxsize=2)  # the shards that a process works on share it
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
-    """The idf of each term of a corpus, float64 [V]: computed of all at once, so that each is as in one index."""
+    """Return the idf of each term of a corpus, float64 [V], computed of all at once: each is as in one index."""
     return idf_of(summary.counts, summary.documents, parameters)
 
 
 def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
-    """Where each term's postings start, int64 [n_terms + 1]; read-only."""
+    """Return where each term's postings start, int64 [n_terms + 1]; read-only."""
     from retrievers.lexical._bm25_kernels import count_postings
 
     return _read_only(count_postings(_read_only(ids), _read_only(offsets), n_terms))

@@ -100,11 +100,11 @@ class CorpusStatistics:
         self.numbers = functools.lru_cache(KNOWN)(self._look_up)
 
     def numbers_of(self, survey: Path) -> np.ndarray:
-        """The number of each term of a survey, int32."""
+        """Return the number of each term of a survey, int32."""
         return _load(self._folder, _key((survey / "vocabulary.json").read_bytes()))
 
     def _look_up(self, terms: tuple[str, ...]) -> np.ndarray:
-        """The number of each term, int64; -1 for terms that the corpus has not."""
+        """Return the number of each term, int64; -1 for terms that the corpus has not."""
         return np.fromiter(
             (self._number(term.encode("utf-8", "surrogatepass")) for term in terms), np.int64, len(terms)
         )
@@ -125,7 +125,7 @@ class CorpusStatistics:
 
 @functools.lru_cache(maxsize=2)
 def corpus_statistics(folder: Path) -> CorpusStatistics:
-    """The summary in a folder, opened once for all shards that a process works on; it must not change."""
+    """Return the summary in a folder, opened once for all shards that a process works on; it must not change."""
     return CorpusStatistics(folder)
 
 
@@ -161,7 +161,7 @@ class ShardTerms:
         self._idf, self._floor = idf, floor
 
     def columns(self, vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
-        """(a column for each term, the place of each term's column, -1 for terms that the corpus has not).
+        """Return (a column for each term, the place of each term's column, -1 for terms that the corpus has not).
 
         A term that only other shards have has an empty column: it adds its floor.
         """

@@ -22,7 +22,7 @@ import numpy as np
 
 from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean
 
-Characters = Annotated[int, AtMost(100, "every length up to it gives terms of its own")]
+Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
 UNBROKEN = 4096  # the most characters without white space that kiwi gets at once
 
@@ -47,7 +47,7 @@ class Tokens:
     offsets: np.ndarray
 
     def __len__(self) -> int:
-        """Number of texts."""
+        """Return the number of texts."""
         return len(self.offsets) - 1
 
     @classmethod
@@ -252,14 +252,14 @@ class Kiwi:
 
 @lru_cache(maxsize=1)
 def kiwi_model(workers: int | None) -> Any:
-    """The kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
+    """Return the kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
     import kiwipiepy
 
     return kiwipiepy.Kiwi(num_workers=cores() if workers is None else workers)
 
 
 def _matching_tags(pattern: str) -> list[str]:
-    """The tags that `pattern` matches: itself, or with a trailing * all tags with that prefix."""
+    """Return the tags that `pattern` matches: itself, or with a trailing * all tags with that prefix."""
     if not isinstance(pattern, str):
         raise BadInput(f"tokenizer.tags contains {pattern!r}: give kiwi tags as text.")
     exact, prefix = pattern, pattern[:-1]
@@ -271,14 +271,15 @@ def _matching_tags(pattern: str) -> list[str]:
 
 
 def _normalised(texts: Iterable[str]) -> Iterator[str]:
-    """The texts in NFC, with U+FFFD in place of lone surrogates."""
+    """Yield the texts in NFC, with U+FFFD in place of lone surrogates."""
     for text in texts:
         composed = unicodedata.normalize("NFC", text)
         yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
 
 
 def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
-    """The texts with white space in runs that are longer than `UNBROKEN`; the places of such texts are added to `long`.
+    """Yield the texts with white space in runs that are longer than `UNBROKEN`; the places of such texts are added to
+    `long`.
 
     Others are passed on as they are.
     """
