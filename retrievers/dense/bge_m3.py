@@ -157,14 +157,8 @@ class _Asked:
 
 
 @dataclass(eq=False)
-class Sparse:
-    """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
-
-    A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
-    times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
-    over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
-    returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
-    ones.
+class _Head:
+    """What both heads have: a model and how it is computed.
 
     model: name on the Hugging Face hub.
     revision: branch, tag or commit on the hub; None: main.
@@ -182,35 +176,54 @@ class Sparse:
     dtype: models.Dtype = "auto"
     device: str | None = None
     batch_tokens: models.BatchTokens | None = None
-    progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
 
-    recorded_as = "retriever/bge_m3_sparse"
     version = 1
     packages = ("transformers",)
-    resumes = True
-    sharding = "independent"
+    head_file = ""  # name of the head's file in the model's folder
 
     def __post_init__(self) -> None:
         source = models.ModelSource(self.model, self.revision, self.path)
         compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        self._transformer = _Transformer(source, compute, self.max_length, "sparse_linear.pt")
-        self._doc_ids: DocIds | None = None
-        self._asked = _Asked()
+        self._transformer = _Transformer(source, compute, self.max_length, self.head_file)
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides the scores: the model's files, the number format and max_length."""
+        """Return what decides the scores: the model's files, the number format and max_length, but not depth."""
         return cls(**arguments)._transformer.identify()
+
+    def require_model(self) -> None:
+        """Raise BadInput if there is no such model; nothing is downloaded."""
+        models.require(self._transformer.source)
+
+
+@dataclass(eq=False)
+class Sparse(_Head):
+    """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
+
+    A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
+    times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
+    over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
+    returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
+    ones. The arguments are those of `_Head`.
+    """
+
+    progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
+
+    recorded_as = "retriever/bge_m3_sparse"
+    resumes = True
+    sharding = "independent"
+    head_file = "sparse_linear.pt"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._doc_ids: DocIds | None = None
+        self._asked = _Asked()
 
     def sibling(self) -> Sparse:
         """As in retrievers.sharding."""
         made = replace(self)
         made._transformer, made._asked = self._transformer, self._asked
         return made
-
-    def require_model(self) -> None:
-        """Raise BadInput if there is no such model; nothing is downloaded."""
-        models.require(self._transformer.source)
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
@@ -304,7 +317,7 @@ class Sparse:
 
 
 @dataclass(eq=False)
-class MultiVector:
+class MultiVector(_Head):
     """Late interaction (Khattab & Zaharia 2020, ColBERT): each query token is matched with its most similar token of
     the document.
 
@@ -312,36 +325,17 @@ class MultiVector:
     vector: W h + b, normalised, where h is the transformer's last state at that token. The paper's formula counts all
     tokens; the released model was trained without cls and with eos. Scores are comparable across queries.
 
-    depth: documents scored per query, at least 1. The other arguments are those of Sparse.
+    depth: documents scored per query, at least 1. The other arguments are those of `_Head`.
     """
 
-    model: str | None
-    revision: str | None = None
-    path: str | None = None
     depth: models.RerankDepth = 20
-    max_length: models.MaxLength = 8192
-    dtype: models.Dtype = "auto"
-    device: str | None = None
-    batch_tokens: models.BatchTokens | None = None
 
     recorded_as = "rerank/bge_m3_multi_vector"
-    version = 1
-    packages = ("transformers",)
+    head_file = "colbert_linear.pt"
 
     def __post_init__(self) -> None:
         models.check_depth(self.depth)
-        source = models.ModelSource(self.model, self.revision, self.path)
-        compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        self._transformer = _Transformer(source, compute, self.max_length, "colbert_linear.pt")
-
-    @classmethod
-    def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides a pair's score: the model's files, the number format and max_length, but not depth."""
-        return cls(**arguments)._transformer.identify()
-
-    def require_model(self) -> None:
-        """Raise BadInput if there is no such model; nothing is downloaded."""
-        models.require(self._transformer.source)
+        super().__post_init__()
 
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
