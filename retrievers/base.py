@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import operator
 import os
 import re
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -56,6 +57,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` if `name` is close to one of `known`, else the empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def is_whole(value: object, least: float, most: float = math.inf) -> TypeGuard[int]:
+    """Return whether a value is a whole number within these bounds. `True` is not one."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 _Result = TypeVar("_Result")

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Ranking, did_you_mean, remembered
+from retrievers.base import AtMost, BadInput, Ranking, did_you_mean, is_whole, remembered
 
 LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
 Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
@@ -111,7 +111,7 @@ class RRF(SumOfPoints):
 
     def __init__(self, k: Constant = 60, weights: dict[str, float] | None = None) -> None:
         super().__init__(weights)
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= LARGEST:
+        if not is_whole(k, 0, LARGEST):
             raise BadInput(f"k is {k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
         self._k = k
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean
+from retrievers.base import AtMost, BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean, is_whole
 from retrievers.dense.embeddings import BadVector
 from retrievers.dense.encoders import Encoder
 from retrievers.dense.vectors import Flat, VectorIndex
@@ -199,7 +199,7 @@ class Passages:
                 f"passages is {self.kind!r}: choose one of {', '.join(KINDS)}.{did_you_mean(str(self.kind), KINDS)}"
             )
         for name, value, least in (("window", self.window, 1), ("overlap", self.overlap, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not is_whole(value, least):
                 raise BadInput(f"{name} is {value!r}: give a number of sentences, at least {least}.")
         if self.overlap >= self.window:
             raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Threads, cores
+from retrievers.base import AtMost, BadInput, Progress, Threads, cores, is_whole
 from retrievers.dense import models
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
@@ -284,7 +284,7 @@ class UseMultilingual:
 
     def __init__(self, max_characters: MostCharacters = 8192, threads: Threads | None = None) -> None:
         for name, value in (("max_characters", max_characters), ("threads", 1 if threads is None else threads)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_whole(value, 1):
                 raise BadInput(f"{name} is {value!r}: give a whole number, at least 1.")
         self._max_characters, self._threads = max_characters, threads
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Seed
+from retrievers.base import AtMost, BadInput, Progress, Seed, is_whole
 from retrievers.lexical.tokenize import Characters
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LSA:
     def __init__(self, low: Characters = 2, high: Characters = 4, dimensions: Dimensions = 512, seed: Seed = 0) -> None:
         for name, value in (("low", low), ("high", high), ("dimensions", dimensions), ("seed", seed)):
             least = 0 if name == "seed" else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not is_whole(value, least):
                 raise BadInput(f"{name} is {value!r}: give a whole number, at least {least}.")
         if high < low:
             raise BadInput(f"high ({high}) is below low ({low}): swap them.")

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, did_you_mean, is_whole
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -108,12 +108,12 @@ def check_max_length(max_length: int | None) -> None:
 
 def check_depth(depth: int) -> None:
     """Raise BadInput unless a reranker's depth is at least 1."""
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    if not is_whole(depth, 1):
         raise BadInput(f"depth is {depth!r}: give the number of documents to rerank, at least 1, or use rerank=none.")
 
 
 def _check_tokens(name: str, value: object, least: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+    if value is not None and not is_whole(value, least):
         raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput
+from retrievers.base import AtMost, BadInput, is_whole
 from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, rank_candidates
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
@@ -363,7 +363,7 @@ def _recall(docs: np.ndarray, best: np.ndarray) -> dict[str, float]:
 
 
 def checked_count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    if not is_whole(value, least, most):
         raise BadInput(f"index.{name} is {value!r}: give a whole number from {least} to {most:,}.")
     return value
 

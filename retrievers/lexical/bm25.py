@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from retrievers.base import AtMost, BadInput, DocIds, Document, Progress, Query, Ranking, Threads, did_you_mean
+from retrievers.base import (
+    AtMost,
+    BadInput,
+    DocIds,
+    Document,
+    Progress,
+    Query,
+    Ranking,
+    Threads,
+    did_you_mean,
+    is_whole,
+)
 from retrievers.lexical import bm25_shards
 from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Engine, Parameters, SparseEngine
 from retrievers.lexical.tokenize import Tokenizer, Tokens
@@ -89,7 +100,7 @@ class BM25:
             )
         if self.engine == "rank_bm25" and self.k1 == 0:
             raise BadInput("engine=rank_bm25 divides 0 by 0 at k1=0: use engine=sparse, or k1 above 0.")
-        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        if threads is not None and not is_whole(threads, 1):
             raise BadInput(f"threads is {threads!r}: give a number of threads, at least 1, or null for all cores.")
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:

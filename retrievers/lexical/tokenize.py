@@ -20,7 +20,7 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean
+from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean, is_whole
 
 Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
@@ -130,7 +130,7 @@ class CharNgram:
 
     def __init__(self, low: Characters = 2, high: Characters = 2) -> None:
         for name, value in (("low", low), ("high", high)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_whole(value, 1):
                 raise BadInput(f"tokenizer.{name} is {value!r}: give a whole number of characters, at least 1.")
         if high < low:
             raise BadInput(f"tokenizer.high ({high}) is below tokenizer.low ({low}): swap them.")
@@ -228,7 +228,7 @@ class Kiwi:
     def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: Threads | None = None) -> None:
         if isinstance(tags, str) or not tags:
             raise BadInput(f"tokenizer.tags is {tags!r}: give a list of kiwi tags, such as [NNG, 'VV*'].")
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        if workers is not None and not is_whole(workers, 1):
             raise BadInput(f"tokenizer.workers is {workers!r}: give a number of threads, at least 1, or null for all.")
         self._tags = frozenset(chain.from_iterable(map(_matching_tags, tags)))
         self._workers = workers
