@@ -6,6 +6,7 @@ Imports only numpy and the standard library, so that every module may import thi
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import os
 import re
@@ -14,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeGuard, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -42,6 +43,11 @@ class AtMost:
 
 Threads = Annotated[int, AtMost(256, "more threads than cores only wait for each other")]
 Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
+
+
+def is_whole(value: object, least: float, most: float = math.inf) -> TypeGuard[int]:
+    """Return whether a value is a whole number within these bounds. `True` is not one."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 _Result = TypeVar("_Result")
@@ -111,7 +117,7 @@ class Query:
 
     @classmethod
     def of(cls, query_id: str, text: str) -> Query:
-        """A query of a single user turn."""
+        """Return a query of a single user turn."""
         return cls(query_id, (Turn("user", text),))
 
     @property
@@ -147,7 +153,7 @@ class Qrels:
     unanswerable: tuple[str, ...] = ()
 
     def needs_retrieval(self, query_id: str) -> bool:
-        """Whether a labelled query needs retrieval."""
+        """Return whether a labelled query needs retrieval."""
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
 
@@ -233,7 +239,7 @@ class Ranking:
         return (self.docs >= 0).sum(axis=1)
 
     def top(self, k: int) -> Ranking:
-        """The first k documents of each row."""
+        """Return the first k documents of each row."""
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def take(self, rows: np.ndarray) -> Ranking:
@@ -244,7 +250,7 @@ class Ranking:
         return made
 
     def cut(self, lengths: np.ndarray) -> Ranking:
-        """The first lengths[q] documents of row q. lengths: int [Q], at least 0."""
+        """Return the first lengths[q] documents of row q. lengths: int [Q], at least 0."""
         top = self.top(int(lengths.max(initial=0)))
         past = np.arange(top.docs.shape[1]) >= lengths[:, None]
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
@@ -280,7 +286,7 @@ class Ranking:
         return made
 
     def row(self, i: int) -> list[tuple[str, float]]:
-        """(doc_id, score) of row i, best first."""
+        """Return (doc_id, score) of row i, best first."""
         n = int((self.docs[i] >= 0).sum())
         return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
 
@@ -296,7 +302,7 @@ class Ranking:
 
 
 def one_word(text: str) -> str:
-    """The text with its white space percent-encoded, such as %20, for formats whose fields are words."""
+    """Return the text with its white space percent-encoded, such as %20, for formats whose fields are words."""
     return re.sub(r"\s", lambda space: quote(space.group()), text)
 
 
@@ -312,7 +318,7 @@ class DocIds:
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
-        """Write the ids of `documents` into `folder`; ValueError unless they are unique and ascending."""
+        """Write the ids of `documents` into `folder`; raise ValueError unless they are unique and ascending."""
         if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
             raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
         ids = [document.doc_id for document in documents]
@@ -327,7 +333,7 @@ class DocIds:
         return tuple(self._text[start:end] for start, end in spans)
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
-        """A Ranking whose table has only the documents that occur.
+        """Return a Ranking whose table has only the documents that occur.
 
         docs: int32 [Q, K], document numbers of the index, ordered as in Ranking.
         scores: float64 [Q, K].
@@ -343,7 +349,8 @@ class DocIds:
 
 
 def cores() -> int:
-    """Number of cores that this process may use: its share where HARNESS_CORES says so, or all that it may run on."""
+    """Return the number of cores that this process may use: its share where HARNESS_CORES says so, or all that it may
+    run on."""
     if share := os.environ.get("HARNESS_CORES"):
         if not share.isascii() or not share.isdigit() or not 0 < int(share) <= MOST_CORES:
             raise BadInput(f"HARNESS_CORES={share!r:.60}: give a number of cores, 1 to {MOST_CORES:,}, or unset it.")
@@ -389,7 +396,8 @@ class Retriever(Protocol):
         ...
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load` first."""
+        """Return at most k documents per query; a smaller k gives a prefix of a larger one. Needs `index` or `load`
+        first."""
         ...
 
     def load(self, folder: Path) -> None:
@@ -401,11 +409,11 @@ class Fusion(Protocol):
     """Combines several rankings into one; a pure function that does not search. Class attributes as in Retriever."""
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput where an argument refers to a ranking that is not among `names`."""
+        """Raise BadInput if an argument refers to a ranking that is not among `names`."""
         ...
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """At most k documents per query. rankings: one or more, of the same queries in the same order, by name."""
+        """Return at most k documents per query. rankings: one or more by name, of the same queries in one order."""
         ...
 
 

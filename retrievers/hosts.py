@@ -1,11 +1,17 @@
-"""Other machines that a command talks to: each is named before the first word goes there."""
+"""Other machines that a command talks to: their addresses, the secrets for them, and saying where data goes."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from retrievers.base import BadInput
+from retrievers.redaction import register
 
 NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts named so far, for the processes of a command
 
@@ -19,7 +25,7 @@ def host_of(address: str) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host, without a port, is this machine."""
+    """Return whether a host, without a port, is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -36,3 +42,72 @@ def name_host(address: str, given_by: str) -> None:
         return
     os.environ[NAMED] = " ".join([*named, host])
     print(f"Talks to {host} ({given_by})", file=sys.stderr, flush=True)  # noqa: T201
+
+
+@dataclass(frozen=True)
+class Address:
+    """An http(s) address without secrets. key: the config key that gives it. local: whether it is on this machine."""
+
+    url: str
+    key: str
+    local: bool
+
+    @classmethod
+    def of(cls, url: str, key: str) -> Address:
+        """Check an address. Raise BadInput, which shows no secret, for anything else and for a user or a password."""
+        name = key.rpartition(".")[2]
+        try:
+            parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
+            host, _ = parts.hostname, parts.port  # raises for an invalid port
+            (host or "").encode("idna")  # raises for an invalid host name
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
+            raise BadInput(f"{name} is not an http(s) address. Give one such as https://example.org/search.")
+        if "@" in parts.netloc or parts.fragment:
+            raise BadInput(
+                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; what "
+                "is secret belongs in an environment variable."
+            )
+        return cls(url, key, is_this_machine(host))
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what is sent cannot be read on the way."""
+        return self.local or self.url.startswith("https:")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Headers whose values environment variables hold. They are read for each attempt, kept nowhere, and never shown.
+
+    variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        register(*self.variables.values())
+
+    def unset(self) -> list[str]:
+        """Return the variables that hold nothing."""
+        return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
+
+    def headers(self) -> dict[str, str]:
+        """Header -> value, of the variables that are set. Raise BadInput for values that no header can have."""
+        found = {}
+        for header, name in self.variables.items():
+            value = os.environ.get(name, "").strip()
+            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # what follows a prefix is one word
+                raise BadInput(f"The key in {name} contains characters that no key has. Copy it again.")
+            if value:
+                found[header] = self.prefix + value
+        return found
+
+
+def checked_variable(name: str, key: str) -> str:
+    """The name of an environment variable. BadInput, which does not show it: it may be the secret itself."""
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
+    return name

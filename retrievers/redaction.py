@@ -44,7 +44,7 @@ def register(*variables: str) -> None:
 
 
 def redacted(text: str, shortest: int = SHORTEST) -> str:
-    """The text with [key] in place of each secret, in whatever form a service or a library may repeat it.
+    """Return the text with [key] in place of each secret, in whatever form a service or a library may repeat it.
 
     Those are: as it is; in base64, as a header has `user:password`; with the escapes of JSON, Python, HTML or an
     address; and, where it has a digit, in capitals or with line breaks and punctuation in between. A secret without a
@@ -72,7 +72,7 @@ def _secrets() -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value, and what of it may stand alone: the word after `Bearer`, the password after a user."""
+    """Yield a value, and what of it may stand alone: the word after `Bearer`, the password after a user."""
     if "://" in value:
         login = unquote(value.partition("://")[2].partition("/")[0].rpartition("@")[0])
         yield from _forms(login) if ":" in login else ()
@@ -88,7 +88,7 @@ def _encoded(text: str) -> str:
 
 
 def _decoded(word: str) -> str:
-    """The `user:password` of a Basic header's word; else the empty text."""
+    """Return the `user:password` of a Basic header's word; else the empty text."""
     try:
         login = base64.b64decode(word, validate=True).decode()
     except ValueError:
@@ -97,7 +97,7 @@ def _decoded(word: str) -> str:
 
 
 def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
-    """The text without the secrets that it has if escapes stand for themselves, or for what they mean."""
+    """Return the text without the secrets that it has if escapes stand for themselves, or for what they mean."""
     if escapes:
         secrets = [_ESCAPED.sub(_meaning, one) for one in secrets]
     meant = _ESCAPED.sub(_meaning, text) if escapes else text
@@ -121,7 +121,7 @@ def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
 
 
 def _meaning(match: re.Match[str]) -> str:
-    """The character that an escape stands for."""
+    """Return the character that an escape stands for."""
     if not match.lastindex:
         return match[0]
     value = match[match.lastindex]
@@ -131,7 +131,7 @@ def _meaning(match: re.Match[str]) -> str:
 
 
 def _spans(read: str, units: list[tuple[str, int, int]], patterns: list[str]) -> Iterator[tuple[int, int]]:
-    """Where in the text the patterns are. read: the units' characters, which the patterns are looked for in."""
+    """Yield where in the text the patterns are. read: the units' characters, which the patterns are looked for in."""
     for pattern in patterns:
         for match in re.finditer(pattern, read):
             yield units[match.start()][1], units[match.end() - 1][2]

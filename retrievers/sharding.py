@@ -54,8 +54,9 @@ class Summed(Retriever, Protocol):
         ...
 
 
-def merged(rankings: Iterable[Ranking], k: int) -> Ranking:
-    """The k best documents of each query over all shards, in the order of score descending, then doc_id ascending.
+def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
+    """Return the k best documents of each query over all shards, in the order of score descending, then doc_id
+    ascending.
 
     rankings: at least one; of the same queries in the same order, and of different documents. Memory holds a few of
         them at a time. Of what they measured, the mean.
@@ -91,13 +92,13 @@ def _merged(parts: Sequence[Ranking], k: int) -> Ranking:
 
 
 def _ascending(tables: Sequence[Sequence[str]]) -> bool:
-    """Whether all ids of a table are smaller than those of the tables after it."""
+    """Return whether all ids of a table are smaller than those of the tables after it."""
     filled = [table for table in tables if table]
     return all(one[-1] < other[0] for one, other in pairwise(filled))
 
 
 def _joined(tables: Sequence[Sequence[str]]) -> tuple[Sequence[str], list[np.ndarray]]:
-    """(all ids in ascending order, for each table its documents' places there, with -1 for the pad)."""
+    """Return (all ids in ascending order, for each table its documents' places there, with -1 for the pad)."""
     if _ascending(tables):
         ends = np.cumsum([0, *map(len, tables)]).tolist()
         table: Sequence[str] = list(chain.from_iterable(tables))

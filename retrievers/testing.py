@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from retrievers.base import BadInput, Document, Failed, Fusion, Query, Ranking, Reranker, Retriever
-from retrievers.sharding import merged
+from retrievers.sharding import merge_rankings
 
 if TYPE_CHECKING:
     from retrievers.dense.encoders import Encoder
@@ -66,16 +66,11 @@ def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
     - No document, one document, and documents without content can be indexed and searched.
     - Where it has `sharding`, shards give the ranking of the whole: bit by bit, or up to rounding if independent.
     """
-    retriever, folder = make(), _new_folder(tmp_path, "first")
-    retriever.index(DOCUMENTS, folder)
-    ranking = retriever.search(QUERIES, len(DOCUMENTS))
-    _check_queries(retriever, ranking)
-    _check_depth(retriever, ranking)
-    _check_matches(ranking)
-    _check_repeatable(make, ranking, folder, _new_folder(tmp_path, "second"))
+    subject = Subject(make, _new_folder(tmp_path, "indexed"), DOCUMENTS, QUERIES, len(DOCUMENTS))
+    for rule in (_indexed, *KNOWN_QUERIES.values(), _odd_queries, *(IN_SHARDS.values() if _is_cut(make()) else ())):
+        rule(subject)
+    _check_matches(subject.opened().search(QUERIES, len(DOCUMENTS)))
     _check_few_documents(make, tmp_path)
-    if _is_cut(retriever):
-        _check_shards(make, DOCUMENTS, QUERIES, ranking, _new_folder(tmp_path, "shards"))
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ class Subject:
     k: int = 10
 
     def opened(self) -> Retriever:
-        """A new instance, on the index."""
+        """Return a new instance, on the index."""
         retriever = self.make()
         retriever.load(self.folder)
         return retriever
@@ -104,7 +99,7 @@ Rule = Callable[[Subject], None]
 def contract(
     make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], folder: Path, known_only: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """(rule, what breaks it) of every rule, on documents and queries of your own; the empty text: it is kept.
+    """Yield (rule, what breaks it) of every rule, on documents and queries of your own; the empty text: it is kept.
 
     documents: in ascending order of doc_id. folder: an empty one. known_only: whether the retriever answers no other
     queries than these, such as one whose rankings were made elsewhere.
@@ -122,7 +117,7 @@ def contract(
 def _problem(rule: Rule, subject: Subject) -> str:
     try:
         rule(subject)
-    except Exception as error:  # whatever a retriever of somebody else's raises
+    except Exception as error:  # whatever a third-party retriever raises
         return (
             str(error) if isinstance(error, AssertionError | BadInput | Failed) else f"{type(error).__name__}: {error}"
         )
@@ -156,12 +151,6 @@ def _repeatable(subject: Subject) -> None:
     first = retriever.search(subject.queries, subject.k)
     _same(retriever.search(subject.queries, subject.k), first, "of two searches")
     _same(subject.opened().search(subject.queries, subject.k), first, "of two instances")
-
-
-def _cut(subject: Subject) -> None:
-    ranking = subject.opened().search(subject.queries, subject.k)
-    folder = _new_folder(subject.folder.parent, "shards")
-    _check_shards(subject.make, subject.documents, subject.queries, ranking, folder)
 
 
 def _rebuilt(subject: Subject) -> None:
@@ -210,7 +199,7 @@ _Hit = tuple[str, float]
 
 
 def _difference(first: Sequence[_Hit], second: Sequence[_Hit]) -> str:
-    """The first place where two lists differ, and what such a difference usually comes from."""
+    """Return the first place where two lists differ, and what such a difference usually comes from."""
     pairs = enumerate(zip_longest(first, second), start=1)
     place, (one, other) = next((place, hits) for place, hits in pairs if hits[0] != hits[1])
     shown = f", first at place {place}: {_hit(one)} and {_hit(other)}. "
@@ -225,6 +214,34 @@ def _difference(first: Sequence[_Hit], second: Sequence[_Hit]) -> str:
 
 def _hit(hit: _Hit | None) -> str:
     return f"{hit[0]!r:.60} with {hit[1]!r}" if hit else "nothing"
+
+
+def _cut(subject: Subject) -> None:
+    make, documents = subject.make, subject.documents
+    whole = subject.opened().search(subject.queries, subject.k)
+    folder = _new_folder(subject.folder.parent, "shards")
+    middle = len(documents) * 2 // 5
+    shards = [documents[:middle], documents[middle:], documents[:0]]
+    summed, retrievers = getattr(make(), "sharding", None) == "summed", [cast(Any, make()) for _ in shards]
+    indexes, surveys = (
+        [_new_folder(folder, f"{kind}-{i}") for i in range(len(shards))] for kind in ("index", "survey")
+    )
+    if summed:
+        for retriever, shard, survey in zip(retrievers, shards, surveys, strict=True):
+            retriever.survey(shard, survey)
+        retrievers[0].summarise(surveys, summary := _new_folder(folder, "summary"))
+    for i, retriever in enumerate(retrievers):
+        if summed:
+            retriever.index_shard(shards[i], surveys[i], summary, indexes[i])
+            retriever.load_shard(indexes[i], summary)
+        else:
+            retriever.index(shards[i], indexes[i])
+    found = merge_rankings((retriever.search(subject.queries, subject.k) for retriever in retrievers), subject.k)
+    for row, query_id in enumerate(whole.query_ids):
+        one, other = found.row(row), whole.row(row)
+        mine, theirs = ([score for _, score in some] for some in (one, other))
+        close = len(mine) == len(theirs) and np.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+        assert one == other if summed else close, f"shards rank otherwise for query {query_id:.60}: {one[:3]}"
 
 
 KNOWN_QUERIES: dict[str, Rule] = {
@@ -314,7 +331,7 @@ def check_reranker(make: Callable[[], Reranker]) -> None:
 
 
 def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """The score of each pair, float64 [N]; AssertionError unless each pair is scored once, in float64."""
+    """Return the score of each pair, float64 [N]; raise AssertionError unless each pair is scored once, in float64."""
     scores, times = np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
     for places, values in reranker.score(pairs):
         assert values.dtype == np.float64
@@ -325,7 +342,7 @@ def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndar
 
 
 def same(a: Ranking, b: Ranking) -> bool:
-    """Whether two rankings have the same documents in the same order with the same scores for the same queries."""
+    """Return whether two rankings have the same queries, documents and scores in the same order."""
     if a.query_ids != b.query_ids or not np.array_equal(a.lengths, b.lengths):
         return False
     return all(a.row(i) == b.row(i) for i in range(len(a.query_ids)))
@@ -337,26 +354,8 @@ def _new_folder(tmp_path: Path, name: str) -> Path:
     return folder
 
 
-def _check_queries(retriever: Retriever, ranking: Ranking) -> None:
-    assert ranking.query_ids == tuple(query.query_id for query in QUERIES), "each query has a row, in the order given"
-    assert set(ranking.doc_ids) <= set(TEXTS), "only indexed documents are returned"
-    assert retriever.search([], 5).query_ids == (), "no queries, no rows"
-    alone = [retriever.search([query], len(DOCUMENTS)).row(0) for query in QUERIES]
-    for i, row in enumerate(alone):
-        expected = [doc_id for doc_id, _ in ranking.row(i)]
-        assert [doc_id for doc_id, _ in row] == expected, "a query's documents do not depend on the other queries"
-
-
-def _check_depth(retriever: Retriever, ranking: Ranking) -> None:
-    for k in (1, 2, 5):
-        top = retriever.search(QUERIES, k)
-        assert top.docs.shape[1] <= k, f"at most {k} documents per query"
-        assert same(top, ranking.top(k)), f"the first {k} of a longer ranking"
-    assert same(retriever.search(QUERIES, 1000), ranking), "k may exceed the number of documents"
-
-
 def _is_cut(retriever: Any) -> bool:
-    """Whether a retriever's index can be cut into shards, with its arguments."""
+    """Return whether a retriever's index can be cut into shards, with its arguments."""
     if not getattr(retriever, "sharding", None):
         return False
     try:
@@ -366,34 +365,6 @@ def _is_cut(retriever: Any) -> bool:
     return True
 
 
-def _check_shards(
-    make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], whole: Ranking, folder: Path
-) -> None:
-    """whole: the ranking of one index. folder: an empty one."""
-    middle = len(documents) * 2 // 5
-    shards = [documents[:middle], documents[middle:], documents[:0]]
-    summed, retrievers = getattr(make(), "sharding", None) == "summed", [cast(Any, make()) for _ in shards]
-    indexes, surveys = (
-        [_new_folder(folder, f"{kind}-{i}") for i in range(len(shards))] for kind in ("index", "survey")
-    )
-    if summed:
-        for retriever, shard, survey in zip(retrievers, shards, surveys, strict=True):
-            retriever.survey(shard, survey)
-        retrievers[0].summarise(surveys, summary := _new_folder(folder, "summary"))
-    for i, retriever in enumerate(retrievers):
-        if summed:
-            retriever.index_shard(shards[i], surveys[i], summary, indexes[i])
-            retriever.load_shard(indexes[i], summary)
-        else:
-            retriever.index(shards[i], indexes[i])
-    found = merged((retriever.search(queries, whole.docs.shape[1]) for retriever in retrievers), whole.docs.shape[1])
-    for row, query_id in enumerate(whole.query_ids):
-        one, other = found.row(row), whole.row(row)
-        mine, theirs = ([score for _, score in some] for some in (one, other))
-        close = len(mine) == len(theirs) and np.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-        assert one == other if summed else close, f"shards rank otherwise for query {query_id:.60}: {one[:3]}"
-
-
 def _check_matches(ranking: Ranking) -> None:
     rows = {query_id: ranking.row(i) for i, query_id in enumerate(ranking.query_ids)}
     assert rows["m"][0][0] == "b1", "an English document is found by its own text"
@@ -401,16 +372,6 @@ def _check_matches(ranking: Ranking) -> None:
     equal = rows["z"][:3]
     assert [doc_id for doc_id, _ in equal] == ["d1", "d2", "d3"], "equal texts are ordered by doc_id"
     assert len({score for _, score in equal}) == 1, "equal texts tie"
-
-
-def _check_repeatable(make: MakeRetriever, ranking: Ranking, first: Path, second: Path) -> None:
-    """first: the folder of the index that gave `ranking`; second: an empty folder."""
-    reader, rebuilt = make(), make()
-    reader.load(first)
-    rebuilt.index(DOCUMENTS, second)
-    for retriever in (reader, rebuilt):
-        for _ in range(2):
-            assert same(retriever.search(QUERIES, len(DOCUMENTS)), ranking), "every search gives the same ranking"
 
 
 def _check_few_documents(make: MakeRetriever, tmp_path: Path) -> None:

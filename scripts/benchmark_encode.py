@@ -27,8 +27,7 @@ from benchmark import parser, ratio_cells, seconds
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from retrievers.dense.encoders import Encoder, SentenceEncoder
-from retrievers.dense.use_multilingual import UseMultilingual
+from retrievers.dense.encoders import Encoder, SentenceEncoder, UseMultilingual
 
 WORDS = """
 the of and a to in is that it was for on are as with his they at be this from have or by one had not but what

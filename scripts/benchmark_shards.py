@@ -58,7 +58,7 @@ def resident() -> float:
 @contextmanager
 def merging() -> Iterator[list[float]]:
     """The seconds of each call that merges rankings."""
-    found, plain = list[float](), sharded.merged
+    found, plain = list[float](), sharded.merge_rankings
 
     def timed(*arguments: Any) -> Ranking:
         began = time.perf_counter()
@@ -66,11 +66,11 @@ def merging() -> Iterator[list[float]]:
         found.append(time.perf_counter() - began)
         return result
 
-    sharded.merged = timed  # type: ignore[attr-defined]
+    sharded.merge_rankings = timed  # type: ignore[attr-defined]
     try:
         yield found
     finally:
-        sharded.merged = plain  # type: ignore[attr-defined]
+        sharded.merge_rankings = plain  # type: ignore[attr-defined]
 
 
 def one_way(source: str, shard: int | None, folder: str) -> dict[str, Any]:

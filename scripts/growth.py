@@ -30,7 +30,7 @@ from harness.data.shards import ShardWriter, fingerprint_row, open_shard
 from retrievers.base import Document, Query, Ranking
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Whitespace
-from retrievers.sharding import merged
+from retrievers.sharding import merge_rankings
 
 SHARD = 50_000  # documents
 QUERIES, DEPTH, WORDS = 200, 100, 60
@@ -127,7 +127,7 @@ def bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
             tool.load_shard(index, summary)
             return tool.search(queries(), DEPTH)
 
-        return _searched(lambda: merged((of_shard(index) for index in indexes), DEPTH))
+        return _searched(lambda: merge_rankings((of_shard(index) for index in indexes), DEPTH))
 
     return work
 
@@ -170,7 +170,7 @@ def encoder(name: str) -> Callable[[int, int, Path], Callable[[], float]]:
 
 def _encoder(name: str) -> Any:
     if name == "use_multilingual":
-        from retrievers.dense.use_multilingual import UseMultilingual
+        from retrievers.dense.encoders import UseMultilingual
 
         return UseMultilingual()
     from retrievers.dense.encoders import SentenceEncoder

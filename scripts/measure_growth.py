@@ -285,7 +285,7 @@ def merge_seconds() -> float:
     import time
 
     from retrievers.base import Ranking
-    from retrievers.sharding import merged
+    from retrievers.sharding import merge_rankings
 
     random = np.random.default_rng(0)
 
@@ -296,9 +296,9 @@ def merge_seconds() -> float:
         )
 
     shards = [lists(shard) for shard in range(8)]
-    merged(shards, DEPTH)
+    merge_rankings(shards, DEPTH)
     began = time.perf_counter()
-    merged(shards, DEPTH)
+    merge_rankings(shards, DEPTH)
     return (time.perf_counter() - began) / len(shards)
 
 

@@ -161,17 +161,6 @@ def fresh_lite(tmp_path_factory, monkeypatch):
     manager.release_server(str(path))
 
 
-@pytest.fixture(params=["lite", "server"])
-def milvus(request, monkeypatch):
-    """An engine whose address is in the environment: milvus-lite, and a server where HARNESS_TEST_MILVUS names one."""
-    server = os.environ.get("HARNESS_TEST_MILVUS")
-    if request.param == "server" and not server:
-        pytest.skip("no Milvus server: scripts/milvus_server.py pytest ... starts one")
-    address = server if request.param == "server" else request.getfixturevalue("lite")
-    monkeypatch.setenv("HARNESS_MILVUS_URI", str(address))
-    return request.param
-
-
 @pytest.fixture(scope="session")
 def unsynced():
     """Nor do databases: SQLite would wait for the disk most of the time."""

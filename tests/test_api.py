@@ -436,7 +436,7 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
         (lambda queries: [], {}, "<lambda> cannot be called with texts and k (too many positional arguments)."),
         (lambda queries, k: None, {}, "<lambda> returned None: return a list with one list of pairs for each query."),
         (lambda queries, k: [[]], {}, "<lambda> returned 1 lists for 3 queries"),
-        (finding(["d1"]), {}, "'d1' is no (doc_id, score) pair."),
+        (finding(["d1"]), {}, "'d1' is not a (doc_id, score) pair."),
         (finding([("d1", 1.0), ("d1", 0.5)]), {}, "document 'd1' is there twice."),
         (finding([("d1", float("inf"))]), {}, "document 'd1' scores inf, which is not a finite number."),
         (finding([("d9", 1.0)]), {}, "the dataset has no document 'd9'."),

@@ -19,7 +19,7 @@ from typing import Any
 from harness.config import yaml_files
 from harness.config.folders import conf_folder
 from harness.errors import BadInput, did_you_mean
-from retrievers.external.modules import open_here, spec_of
+from retrievers.external.function import open_here, spec_of
 
 GROUP = "retrieval_harness.components"
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")  # that may be added to

@@ -10,8 +10,7 @@ from harness.data.dataset import Dataset, search_queries
 from harness.data.files import as_id, finite, some
 from harness.data.predictions import predictions_of, trec_order
 from retrievers.base import BadInput, Predictions, Ranking
-from retrievers.external.function import Search, check_callable
-from retrievers.external.results import ranking_of
+from retrievers.external.function import Search, check_callable, ranking_of
 
 COLUMNS = ("query_id", "doc_id", "score")
 FORMS = (

@@ -13,7 +13,7 @@ from harness.config.schema import ReadPath
 from harness.data.files import no_rows, numbered_lines, sha256_of, some
 from harness.data.predictions import is_contest, scored_rows, trec_order, trec_scores
 from retrievers.base import BadInput, Document, Query, Ranking
-from retrievers.external.results import descending
+from retrievers.external.function import descending
 
 log = logging.getLogger(__name__)
 LISTS = "lists.json"

@@ -13,18 +13,18 @@ import numpy as np
 from harness.config.schema import ReadPath
 from harness.data.files import field, json_file, required
 from retrievers.base import BadInput, Ranking, did_you_mean
-from retrievers.combine.fusion import LARGEST, Points, SumOfPoints, normalised, reciprocal_ranks
+from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
 VERSION = 1  # of fusion.json: raise it when a rule of before would fuse otherwise
 
 
-def _returned(ranking: Ranking) -> Points:
+def _returned(ranking: Ranking) -> RankPoints:
     present = (ranking.docs >= 0).astype(np.float64)
-    return Points(present, np.zeros((len(present), 1)))
+    return RankPoints(present, np.zeros((len(present), 1)))
 
 
 # What a ranking knows of a candidate. A document that it did not return gets 0, with z_score the lowest z-score.
-FEATURES: dict[str, Callable[[Ranking], Points]] = {
+FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
     "reciprocal_rank_60": partial(reciprocal_ranks, 60),  # 1 / (60 + rank), as in `RRF`
@@ -161,12 +161,12 @@ class _Applied(SumOfPoints):
     def check(self, names: Collection[str]) -> None:
         self._rule.check(names)
 
-    def points(self, name: str, ranking: Ranking) -> Points:
+    def points(self, name: str, ranking: Ranking) -> RankPoints:
         returned, absent = np.zeros(ranking.docs.shape), np.zeros((len(ranking.docs), 1))
         for feature, weight in self._own[name]:
             points = FEATURES[feature](ranking)
             returned, absent = returned + weight * points.returned, absent + weight * points.absent
-        return Points(returned, absent)
+        return RankPoints(returned, absent)
 
 
 def _feature(row: Any, rankings: Collection[str], where: str) -> tuple[tuple[str, str], float]:

@@ -29,18 +29,16 @@ from harness.progress import watch
 from retrievers.base import BadInput, Failed, Turn
 from retrievers.external import http_client
 from retrievers.external.http_client import (
-    Address,
+    FailedAttempt,
     HttpClient,
+    HttpRequest,
     Limits,
-    NoAnswer,
     Parallel,
-    Request,
     Retries,
-    Secrets,
     Timeout,
     Unanswered,
-    checked_variable,
 )
+from retrievers.hosts import Address, Secrets, checked_variable
 from retrievers.redaction import redacted
 
 __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json_value"]
@@ -289,14 +287,14 @@ class Chat:
     def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
         """Send each request once; yields the key of each that has a further reply in the log."""
 
-        def keep(place: int, reply: http_client.Reply) -> None:
+        def keep(place: int, reply: http_client.HttpReply) -> None:
             completion = _completion(reply, round(tokens_of(asked[missing[place]][1])))
             self._log.add(missing[place], completion)
             with self._counting:
                 self.spent = self.spent.plus(completion)
 
         try:
-            requests = [Request(self._url, asked[key][1]) for key in missing]
+            requests = [HttpRequest(self._url, asked[key][1]) for key in missing]
             for answer in self._client.answers(len(missing), requests.__getitem__, keep):
                 yield missing[answer.place]
         except Unanswered as error:
@@ -344,8 +342,8 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
     return Reply(None, completions[-1].text, problem)
 
 
-def _completion(reply: http_client.Reply, expected_input: int) -> Completion:
-    """The completion in a response, or the refusal of a filter before the model; NoAnswer if it is neither."""
+def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion:
+    """The completion in a response, or the refusal of a filter before the model; FailedAttempt if it is neither."""
     try:
         content = json.loads(reply.text)
         if reply.status == 400:
@@ -360,8 +358,8 @@ def _completion(reply: http_client.Reply, expected_input: int) -> Completion:
         given, taken = counts.get("prompt_tokens"), counts.get("completion_tokens")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if reply.status == 400:
-            raise NoAnswer(f"HTTP 400: {reply.quoted()}", final=True) from None
-        raise NoAnswer(f"the reply is not a chat completion: {reply.quoted()}") from None
+            raise FailedAttempt(f"HTTP 400: {reply.quoted()}", final=True) from None
+        raise FailedAttempt(f"the reply is not a chat completion: {reply.quoted()}") from None
     text = re.sub("[\ud800-\udfff]", "\ufffd", text or str(refusal or ""))  # half characters, which no file can hold
     text = redacted(text, SHORTEST_SECRET)
     return Completion(text, finish, _tokens(given), _tokens(taken), expected_input)

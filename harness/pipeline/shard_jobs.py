@@ -24,7 +24,7 @@ from harness.pipeline.run_config import Node
 from harness.pipeline.stores import open_cache
 from harness.progress import silent, watch
 from retrievers.base import Document, Failed, Query, Ranking, Retriever
-from retrievers.sharding import Summed, merged
+from retrievers.sharding import Summed, merge_rankings
 
 KEPT = 2  # retrievers that a process keeps between jobs, with their models
 VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what is missing is computed again."
@@ -115,7 +115,7 @@ def search(job: SearchJob) -> Ranking:
     cache = open_cache(first.store)
     queries = _queries(job.queries, first.store, cache)
     with _at_work(first) as retriever:
-        return merged((_searched(retriever, one, cache, queries, job.depth) for one in job.shards), job.depth)
+        return merge_rankings((_searched(retriever, one, cache, queries, job.depth) for one in job.shards), job.depth)
 
 
 def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:

@@ -21,7 +21,7 @@ from harness.pipeline.session import queries_digest
 from harness.pipeline.shard_jobs import SearchJob, ShardJob, SummaryJob, kind
 from harness.progress import silent
 from retrievers.base import Document, Progress, Query, Ranking, Retriever
-from retrievers.sharding import merged
+from retrievers.sharding import merge_rankings
 
 PARTS = 16  # of a search, at most: so many rankings come back, whatever the number of shards
 
@@ -108,7 +108,7 @@ class Shards:
         jobs = [(SearchJob(group, name, depth), len(group)) for group in groups]
         if len(jobs) > 1 and _needs(self._node) == "model":
             self._run(shard_jobs.ask, [(jobs[0][0], len(queries))], "queries")
-        return merged(self._run(shard_jobs.search, jobs, "shards searched"), depth)
+        return merge_rankings(self._run(shard_jobs.search, jobs, "shards searched"), depth)
 
     def size(self) -> int:
         """Bytes of the index of all shards, as far as they are cached."""
@@ -145,7 +145,7 @@ class Opened:
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """At most k documents per query."""
-        return merged((retriever.search(queries, k) for retriever in self._retrievers), k)
+        return merge_rankings((retriever.search(queries, k) for retriever in self._retrievers), k)
 
 
 class _Shared:

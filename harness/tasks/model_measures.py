@@ -107,7 +107,7 @@ class _PairMeasure:
 
     @cached_property
     def _loaded(self) -> PairModel:
-        return self._load(self._found(models.locate), self._compute.device_name())
+        return self._load(self._found(models.locate_model), self._compute.device_name())
 
     def _load(self, folder: Path, device: str) -> PairModel:
         raise NotImplementedError

@@ -58,7 +58,6 @@ CHARTED = (
     "ceiling/",
     "gate/threshold",
     "index_recall/",
-    "certified/",
     "ms_per_query/",
     "latency_",
     "seconds/",

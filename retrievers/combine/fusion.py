@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Ranking, did_you_mean, remembered
+from retrievers.base import AtMost, BadInput, Ranking, did_you_mean, is_whole, remembered
 
 LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
 Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
@@ -22,7 +22,7 @@ Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
 Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
 
 
-class Candidates(NamedTuple):
+class PooledCandidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
     doc_ids: the doc_ids of all rankings, ascending.
@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
     slots: list[np.ndarray]
 
 
-class Points(NamedTuple):
+class RankPoints(NamedTuple):
     """What a ranking contributes to the documents' scores.
 
     returned: float64 [Q, K], for the documents it returned.
@@ -56,7 +56,7 @@ class SumOfPoints(ABC):
         self._weights = _by_name("weights", weights, least=0)
 
     def check(self, names: Collection[str]) -> None:
-        """BadInput where a weight names none of the rankings `names`, or all of them have weight 0."""
+        """Raise BadInput if a weight names none of the rankings `names`, or all of them have weight 0."""
         _check_names("weights", self._weights, names)
         if not any(self._weight(name) for name in names):
             raise BadInput(
@@ -64,7 +64,7 @@ class SumOfPoints(ABC):
             )
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """The k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
+        """Return the k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
 
         ValueError without a ranking, or where their queries differ; BadInput as from `check`.
         """
@@ -79,8 +79,8 @@ class SumOfPoints(ABC):
     def _weight(self, name: str) -> float:
         return self._weights.get(name, 1.0)
 
-    def _scores(self, rankings: Mapping[str, Ranking], candidates: Candidates) -> np.ndarray:
-        """The weighted sum of each candidate's points: float64 [Q, C]."""
+    def _scores(self, rankings: Mapping[str, Ranking], candidates: PooledCandidates) -> np.ndarray:
+        """Return the weighted sum of each candidate's points: float64 [Q, C]."""
         parts = np.empty((len(rankings), *candidates.docs.shape))
         for part, (name, ranking), slots in zip(parts, rankings.items(), candidates.slots, strict=True):
             points, weight = self.points(name, ranking), self._weight(name)
@@ -93,8 +93,8 @@ class SumOfPoints(ABC):
         return np.add.reduce(parts, axis=0)
 
     @abstractmethod
-    def points(self, name: str, ranking: Ranking) -> Points:
-        """The points that the ranking called `name` gives."""
+    def points(self, name: str, ranking: Ranking) -> RankPoints:
+        """Return the points that the ranking called `name` gives."""
 
 
 class RRF(SumOfPoints):
@@ -111,11 +111,11 @@ class RRF(SumOfPoints):
 
     def __init__(self, k: Constant = 60, weights: dict[str, float] | None = None) -> None:
         super().__init__(weights)
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= LARGEST:
+        if not is_whole(k, 0, LARGEST):
             raise BadInput(f"k is {k!r}: give a whole number from 0 to {LARGEST:,.0f}.")
         self._k = k
 
-    def points(self, name: str, ranking: Ranking) -> Points:
+    def points(self, name: str, ranking: Ranking) -> RankPoints:
         return reciprocal_ranks(self._k, ranking)
 
 
@@ -171,13 +171,13 @@ class WeightedSum(SumOfPoints):
                 f"Set fusion.floors.{lacking[0]}=..., or choose another fusion.normalise."
             )
 
-    def points(self, name: str, ranking: Ranking) -> Points:
+    def points(self, name: str, ranking: Ranking) -> RankPoints:
         if self._normalise == "theoretical_min_max":
             _check_floor(name, self._floors[name], ranking)
             points = _shares(ranking, self._floors[name])
         else:
             return normalised(self._normalise, ranking)
-        return Points(points, np.zeros((len(points), 1)))
+        return RankPoints(points, np.zeros((len(points), 1)))
 
 
 class CombMNZ(WeightedSum):
@@ -200,19 +200,19 @@ class CombMNZ(WeightedSum):
     ) -> None:
         super().__init__(normalise, weights, floors)
 
-    def _scores(self, rankings: Mapping[str, Ranking], candidates: Candidates) -> np.ndarray:
+    def _scores(self, rankings: Mapping[str, Ranking], candidates: PooledCandidates) -> np.ndarray:
         counts = np.zeros(candidates.docs.shape)
         for slots in candidates.slots:
             counts.ravel()[slots] += 1
         return counts * super()._scores(rankings, candidates)
 
-    def points(self, name: str, ranking: Ranking) -> Points:
+    def points(self, name: str, ranking: Ranking) -> RankPoints:
         points = super().points(name, ranking).returned
-        return Points(points, np.zeros((len(points), 1)))
+        return RankPoints(points, np.zeros((len(points), 1)))
 
 
 def _shares(ranking: Ranking, least: float | np.ndarray) -> np.ndarray:
-    """(score - least) / (best score - least), 0 where these are equal and at pads."""
+    """Return (score - least) / (best score - least), 0 where these are equal and at pads."""
     present = ranking.docs >= 0
     span = np.max(ranking.scores, axis=1, keepdims=True, where=present, initial=-np.inf) - least
     return np.where(present, ranking.scores - least, 0.0) / np.where(span > 0, span, 1.0)
@@ -260,20 +260,20 @@ _NORMALISERS: dict[str, Callable[[Ranking], np.ndarray]] = {
 }
 
 
-def normalised(name: str, ranking: Ranking) -> Points:
+def normalised(name: str, ranking: Ranking) -> RankPoints:
     """Normalised scores as in WeightedSum. name: `min_max`, `z_score`, `rank` or `distribution`."""
     points = _NORMALISERS[name](ranking)
     absent = np.zeros((len(points), 1))
     if name == "z_score":  # the lowest z-score is never above 0, so 0 is a safe initial value
         absent = np.min(points, axis=1, keepdims=True, where=ranking.docs >= 0, initial=0.0)
-    return Points(points, absent)
+    return RankPoints(points, absent)
 
 
-def reciprocal_ranks(k: int, ranking: Ranking) -> Points:
+def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
     """1 / (k + rank) as in RRF."""
     queries, depth = ranking.docs.shape
     points = 1.0 / (k + np.arange(1, depth + 1))
-    return Points(np.broadcast_to(points, (queries, depth)), np.zeros((queries, 1)))
+    return RankPoints(np.broadcast_to(points, (queries, depth)), np.zeros((queries, 1)))
 
 
 def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
@@ -287,7 +287,8 @@ def _query_ids(rankings: Mapping[str, Ranking]) -> tuple[str, ...]:
 
 
 def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """(doc_ids of all rankings, ascending; each ranking's docs as indices into them, with len(doc_ids) for pads)."""
+    """Return (doc_ids of all rankings, ascending; each ranking's docs as indices into them, with len(doc_ids) for
+    pads)."""
     ids = list(chain.from_iterable(ranking.doc_ids for ranking in rankings))
     order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
     ascending = [ids[i] for i in order]
@@ -304,8 +305,9 @@ def _one_table(rankings: Sequence[Ranking]) -> tuple[tuple[str, ...], list[np.nd
 
 
 @remembered
-def pool_candidates(*rankings: Ranking) -> Candidates:
-    """The candidates of rankings; computed once per set of rankings, so that trials with other weights share them."""
+def pool_candidates(*rankings: Ranking) -> PooledCandidates:
+    """Return the candidates of rankings; computed once per set of rankings, so that trials with other weights share
+    them."""
     doc_ids, docs = _one_table(rankings)
     joined = np.hstack(docs)
     order = np.argsort(joined, axis=1)
@@ -317,11 +319,13 @@ def pool_candidates(*rankings: Ranking) -> Candidates:
     slots = np.empty_like(columns)
     np.put_along_axis(slots, order, columns, axis=1)
     slots += np.arange(len(slots))[:, None] * joined.shape[1]
-    return Candidates(doc_ids, candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1))
+    return PooledCandidates(
+        doc_ids, candidates, np.split(slots, np.cumsum([one.shape[1] for one in docs])[:-1], axis=1)
+    )
 
 
-def _best(candidates: Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best columns of each row as a Ranking's docs and scores."""
+def _best(candidates: PooledCandidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k best columns of each row as a Ranking's docs and scores."""
     present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)
     # Columns are sorted by document: a stable sort leaves ties in that order.
@@ -332,7 +336,7 @@ def _best(candidates: Candidates, scores: np.ndarray, k: int) -> tuple[np.ndarra
 
 
 def _by_name(what: str, values: object, least: float) -> dict[str, float]:
-    """A checked mapping from ranking names to numbers of at least `least`; None is an empty mapping."""
+    """Return a checked mapping from ranking names to numbers of at least `least`; None is an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):

@@ -60,12 +60,12 @@ class CrossEncoder:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides a pair's score: the model's files, the number format and max_length, but not depth."""
+        """Return what decides a pair's score: the model's files, the number format and max_length, but not depth."""
         reranker = cls(**arguments)
         return models.identify(reranker._source, reranker._compute, reranker.max_length)
 
     def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
+        """Raise BadInput if there is no such model; nothing is downloaded."""
         models.require(self._source)
 
     def score(
@@ -73,7 +73,7 @@ class CrossEncoder:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (places in `pairs` int64 [n], scores float64 [n]), batch by batch, the longest pairs first.
 
-        BadInput where the model returns a score that is not finite.
+        Raise BadInput if the model returns a score that is not finite.
         """
         texts = [(encodable(query), encodable(document)) for query, document in pairs]
         batches = models.batches_by_length(
@@ -90,7 +90,7 @@ class CrossEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        folder = models.locate(self._source)
+        folder = models.locate_model(self._source)
         with models.loading(folder, "sentence_transformers"):
             import sentence_transformers
             import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from retrievers.lexical._bm25_kernels import select
+from retrievers.lexical._bm25_kernels import keep_best, select
 
 STRIPE = 32  # scores compared with the threshold at a time
 LANES = 16  # partial sums of a product: enough for vector instructions, and few to sum at the end
@@ -49,7 +49,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
 
 @njit(cache=True, nogil=True, inline="always")
 def _reaches(row, start, threshold):
-    """Whether any of STRIPE scores reaches the threshold; a fixed number of steps, for vector instructions."""
+    """Return whether any of STRIPE scores reaches the threshold; a fixed number of steps, for vector instructions."""
     above = np.int32(0)
     for i in range(np.uint64(STRIPE)):
         above += np.int32(row[np.uint64(start) + i] >= threshold)
@@ -65,7 +65,7 @@ def finish(slack, k, docs, scores, sizes, first, last):
 
 
 @njit(cache=True, nogil=True)
-def rank(queries, vectors, candidates, offsets, top_docs, top_scores, first, last):
+def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first, last):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
 
     Query q has the candidates `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products,
@@ -79,7 +79,7 @@ def rank(queries, vectors, candidates, offsets, top_docs, top_scores, first, las
         size = len(mine)
         _score(queries[q], vectors, mine, scores, size)
         if size > k:
-            size = _keep(mine, scores, size, k, _kth(scores, size, k))
+            size = keep_best(mine, scores, size, k, _kth(scores, size, k))
         top_docs[q, :size], top_scores[q, :size] = mine[:size], scores[:size]
         top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
 
@@ -97,13 +97,13 @@ def _narrow(query, vectors, docs, scores, size, k, slack):
     if size > len(docs) // 2:
         _score(query, vectors, docs, scores, size)
         kth = _kth(scores, size, k)
-        size, bound = _keep(docs, scores, size, k, kth), kth - slack
+        size, bound = keep_best(docs, scores, size, k, kth), kth - slack
     return size, bound
 
 
 @njit(cache=True, nogil=True)
 def _kth(scores, size, k):
-    """The k-th best of `scores[:size]`."""
+    """Return the k-th best of `scores[:size]`."""
     return select(scores[:size].copy(), size, k - 1)
 
 
@@ -114,22 +114,6 @@ def _drop(docs, scores, size, bound):
     for i in range(size):
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += scores[i] >= bound
-    return kept
-
-
-@njit(cache=True, nogil=True)
-def _keep(docs, scores, size, k, kth):
-    """Keep the k >= 1 best in order; of those that tie with the k-th best score, the first. Returns k."""
-    ties = k
-    for i in range(size):
-        ties -= scores[i] > kth
-    kept = 0
-    for i in range(size):
-        tied = (scores[i] == kth) & (ties > 0)
-        better = scores[i] > kth
-        docs[kept], scores[kept] = docs[i], scores[i]
-        kept += tied | better
-        ties -= tied
     return kept
 
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean
+from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking
 from retrievers.dense import models
 from retrievers.dense.encoders import encodable
-from retrievers.dense.token_search import ENGINES
 from retrievers.dense.token_weights import Blocks, Postings, Weights, greatest, write_whole
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class _Transformer:
 
     @cached_property
     def folder(self) -> Path:
-        return models.locate(self.source)
+        return models.locate_model(self.source)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -126,7 +125,7 @@ class _Transformer:
         return layer.float().to(self.device)
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
-        """The states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
+        """Yield the states of N texts, batch by batch, the longest first; batches depend on all texts, done or not.
 
         done: bool [N]; batches of texts that are all done are left out. None: nothing is done.
         """
@@ -158,14 +157,8 @@ class _Asked:
 
 
 @dataclass(eq=False)
-class Sparse:
-    """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
-
-    A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
-    times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
-    over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
-    returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
-    ones.
+class _Head:
+    """What both heads have: a model and how it is computed.
 
     model: name on the Hugging Face hub.
     revision: branch, tag or commit on the hub; None: main.
@@ -174,9 +167,6 @@ class Sparse:
     dtype: number format the transformer computes in; `auto` as `models.dtype_for` chooses.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available.
     batch_tokens: tokens per batch, padding included; None: 2,048 on cpu, 32,768 elsewhere.
-    engine: `sparse`, an inverted index in the folder; or `milvus`: Milvus proposes documents by the weights in float32,
-        and they are scored as by `sparse`. `search` then measures `certified`, the share of queries whose documents are
-        certainly those of `sparse`.
     """
 
     model: str | None
@@ -186,31 +176,48 @@ class Sparse:
     dtype: models.Dtype = "auto"
     device: str | None = None
     batch_tokens: models.BatchTokens | None = None
-    engine: str = "sparse"
-    progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
 
-    recorded_as = "retriever/bge_m3_sparse"
     version = 1
     packages = ("transformers",)
-    resumes = True
-    sharding = "independent"
+    head_file = ""  # name of the head's file in the model's folder
 
     def __post_init__(self) -> None:
         source = models.ModelSource(self.model, self.revision, self.path)
         compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        if self.engine not in ENGINES:
-            near = did_you_mean(str(self.engine), ENGINES)
-            raise BadInput(f"engine is {self.engine!r}: choose one of {', '.join(ENGINES)}.{near}")
-        self._transformer = _Transformer(source, compute, self.max_length, "sparse_linear.pt")
-        self._index = ENGINES[self.engine]()
-        self._doc_ids: DocIds | None = None
-        self._asked = _Asked()
+        self._transformer = _Transformer(source, compute, self.max_length, self.head_file)
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the scores: the model's files, the number format and max_length; and an engine that proposes."""
-        made = cls(**arguments)
-        return made._transformer.identify() | ({"engine": made.engine} if made.engine != "sparse" else {})
+        """Return what decides the scores: the model's files, the number format and max_length, but not depth."""
+        return cls(**arguments)._transformer.identify()
+
+    def require_model(self) -> None:
+        """Raise BadInput if there is no such model; nothing is downloaded."""
+        models.require(self._transformer.source)
+
+
+@dataclass(eq=False)
+class Sparse(_Head):
+    """Learned sparse retrieval: each token of a text has a weight; the tokens that two texts share make the score.
+
+    A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
+    times in a text has the greatest of its weights; cls, eos, pad and unk have none. A document's score is the sum,
+    over the tokens it shares with the query, of the product of both weights. A document that shares no token is never
+    returned. Equal texts score equally. Scores are only roughly comparable across queries: longer queries reach higher
+    ones. The arguments are those of `_Head`.
+    """
+
+    progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
+
+    recorded_as = "retriever/bge_m3_sparse"
+    resumes = True
+    sharding = "independent"
+    head_file = "sparse_linear.pt"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._doc_ids: DocIds | None = None
+        self._asked = _Asked()
 
     def sibling(self) -> Sparse:
         """As in retrievers.sharding."""
@@ -218,19 +225,11 @@ class Sparse:
         made._transformer, made._asked = self._transformer, self._asked
         return made
 
-    def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
-        models.require(self._transformer.source)
-
-    def check_size(self, count: int, k: int) -> None:
-        """BadInput or Failed where the engine cannot be used, or returns fewer than k of `count` documents."""
-        self._index.check(min(k, count))
-
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Index `documents` (ascending doc_id, else ValueError) in `folder`; `search` can then be called.
 
-        Resumes from what an interrupted call with the same documents left in `folder`. BadInput where the model returns
-        a weight that is not finite.
+        Resumes from what an interrupted call with the same documents left in `folder`. Raise BadInput if the model
+        returns a weight that is not finite.
         """
         if not (folder / "sparse.json").exists():
             DocIds.save(folder, documents)
@@ -241,15 +240,15 @@ class Sparse:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; ValueError if it was made with another model or max_length."""
+        """Memory-map the index in `folder`; raise ValueError if it was made with another model or max_length."""
         identity = json.loads((folder / "sparse.json").read_text(encoding="ascii"))
         if identity != self._identity():
             raise ValueError(f"the index in {folder} was made with {identity}, not with {self._identity()}")
-        self._index.load(folder)
+        self._postings = Postings.load(folder)
         self._doc_ids = DocIds(folder)
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query. BadInput where the model returns a weight that is not finite."""
+        """Return at most k >= 0 documents per query; raise BadInput if a weight is not finite."""
         if self._doc_ids is None:
             raise RuntimeError("Sparse.search needs index or load first")
         if k < 0:
@@ -259,11 +258,16 @@ class Sparse:
             nothing = np.empty((len(queries), 0))
             return self._doc_ids.ranking(queries, nothing.astype(np.int32), nothing)
         texts, text_of = _numbered([query.text for query in queries])
-        found = self._index.search(self._weights(texts), width, self.progress)
-        return self._doc_ids.ranking(queries, found.docs[text_of], found.scores[text_of], **found.measured)
+        docs, scores = np.full((len(texts), width), -1, np.int32), np.zeros((len(texts), width))
+        weights = self._weights(texts)
+        ends = np.cumsum(weights.lengths)
+        for row, start, end in zip(weights.rows, ends - weights.lengths, ends, strict=True):
+            best, values = self._postings.best(weights.tokens[start:end], weights.weights[start:end], width)
+            docs[row, : len(best)], scores[row, : len(best)] = best, values
+        return self._doc_ids.ranking(queries, docs[text_of], scores[text_of])
 
     def _weights(self, texts: list[str]) -> Weights:
-        """The token weights of queries; those of the last ones are remembered, for the next shard."""
+        """Return the token weights of queries; those of the last ones are remembered, for the next shard."""
         last = self._asked.last
         if last is None or last[0] != texts:
             batches = self._encode(texts, np.zeros(len(texts), bool), lambda row: f"the query {texts[row][:60]!r}")
@@ -271,8 +275,7 @@ class Sparse:
         return last[1]
 
     def _identity(self) -> dict[str, Any]:
-        own = {"engine": self.engine} if self.engine != "sparse" else {}
-        return {"version": self.version, **self._transformer.identify(), **own}
+        return {"version": self.version, **self._transformer.identify()}
 
     def _build(self, documents: Sequence[Document], folder: Path) -> None:
         texts, text_of = _numbered([document.indexed_text for document in documents])
@@ -288,7 +291,7 @@ class Sparse:
                 blocks.add(batch)
         finally:
             blocks.write()
-        self._index.build(Postings.of(blocks.read(), text_of), len(documents), folder, self.progress)
+        Postings.of(blocks.read(), text_of).save(folder)
 
     def _encode(self, texts: Sequence[str], done: np.ndarray, name: Callable[[int], str]) -> Iterator[Weights]:
         """Token weights of the texts, batch by batch.
@@ -314,7 +317,7 @@ class Sparse:
 
 
 @dataclass(eq=False)
-class MultiVector:
+class MultiVector(_Head):
     """Late interaction (Khattab & Zaharia 2020, ColBERT): each query token is matched with its most similar token of
     the document.
 
@@ -322,36 +325,17 @@ class MultiVector:
     vector: W h + b, normalised, where h is the transformer's last state at that token. The paper's formula counts all
     tokens; the released model was trained without cls and with eos. Scores are comparable across queries.
 
-    depth: documents scored per query, at least 1. The other arguments are those of Sparse.
+    depth: documents scored per query, at least 1. The other arguments are those of `_Head`.
     """
 
-    model: str | None
-    revision: str | None = None
-    path: str | None = None
     depth: models.RerankDepth = 20
-    max_length: models.MaxLength = 8192
-    dtype: models.Dtype = "auto"
-    device: str | None = None
-    batch_tokens: models.BatchTokens | None = None
 
     recorded_as = "rerank/bge_m3_multi_vector"
-    version = 1
-    packages = ("transformers",)
+    head_file = "colbert_linear.pt"
 
     def __post_init__(self) -> None:
         models.check_depth(self.depth)
-        source = models.ModelSource(self.model, self.revision, self.path)
-        compute = models.Compute(self.dtype, self.device, self.batch_tokens)
-        self._transformer = _Transformer(source, compute, self.max_length, "colbert_linear.pt")
-
-    @classmethod
-    def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides a pair's score: the model's files, the number format and max_length, but not depth."""
-        return cls(**arguments)._transformer.identify()
-
-    def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
-        models.require(self._transformer.source)
+        super().__post_init__()
 
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
@@ -359,7 +343,7 @@ class MultiVector:
         """Yield (places in `pairs` int64 [n], scores float64 [n]), document by document, the longest first.
 
         Each query is encoded once. Each document is encoded once per group of queries whose vectors fit into memory
-        together; usually there is one group. BadInput where the model returns a score that is not finite.
+        together; usually there is one group. Raise BadInput if the model returns a score that is not finite.
         """
         done = 0
         for places in _query_groups(pairs):
@@ -379,7 +363,7 @@ class MultiVector:
                     progress(done, len(pairs), "pairs")
 
     def _vectors(self, texts: Sequence[str]) -> Iterator[tuple[int, torch.Tensor]]:
-        """(row, unit vectors float32 [tokens without cls, D]) of each text."""
+        """Yield (row, unit vectors float32 [tokens without cls, D]) of each text."""
         import torch
 
         for batch in self._transformer.batches(texts):
@@ -407,7 +391,7 @@ def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct texts in order of first use, and the index of each text among them (int64 [N])."""
+    """Return the distinct texts in order of first use, and the index of each text among them (int64 [N])."""
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), number_of

@@ -1,18 +1,34 @@
-"""Dense retrieval: an encoder turns texts into vectors, and their inner products rank documents."""
+"""Dense retrieval: an encoder turns texts, or passages of them, into vectors, and inner products rank documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Progress, Query, Ranking
+from retrievers.base import AtMost, BadInput, DocIds, Document, Progress, Query, Ranking, did_you_mean, is_whole
 from retrievers.dense.embeddings import BadVector
 from retrievers.dense.encoders import Encoder
-from retrievers.dense.passages import Kind, Passages, Sentences, best_documents
 from retrievers.dense.vectors import Flat, VectorIndex
+
+Kind = Literal["none", "sentences", "window"]
+Sentences = Annotated[int, AtMost(1000, "a window of more sentences is the document")]
+KINDS = get_args(Kind)
+SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter ones join the next, longer ones are cut
+VERSION = 1  # raise it when the same settings cut otherwise
+FIRST = 4  # passages per wanted document that are searched for at first
+ROOM = 1 << 22  # passages found for all queries that are searched at a time
+
+# The end of a sentence: marks, closing quotes and brackets, then white space. Marks of Chinese and Japanese need no
+# white space; a period after a single Latin letter ends no sentence ("J. Smith", "e.g. this"); a line break ends one.
+# Each run of marks is tried from its beginning alone, or a long one would take the square of its length.
+_END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」』]*+(?=\s)|[。！？]++[”’」』）]*+|\n)\s*+")
+
+Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
 STARTS = "passage_starts.npy"
 
@@ -67,7 +83,8 @@ class Dense:
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
 
     def check_sharding(self) -> None:
-        """BadInput for an encoder that learns from the documents: from those of each shard, it would learn another."""
+        """Raise BadInput for an encoder that learns from the documents: from those of each shard, it would learn
+        another."""
         if getattr(self._encoder, "learns", False):
             raise BadInput(
                 f"{type(self._encoder).__name__} learns from all documents, so they cannot be encoded shard by shard: "
@@ -93,7 +110,7 @@ class Dense:
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """Memory-map the index in `folder`; ValueError where the vectors do not match its documents."""
+        """Memory-map the index in `folder`; raise ValueError if the vectors do not match its documents."""
         self._encoded = folder / "encoded"
         doc_ids = DocIds(folder)
         self._starts = np.arange(len(doc_ids) + 1)
@@ -104,7 +121,7 @@ class Dense:
         self._doc_ids = doc_ids
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query."""
+        """Return at most k >= 0 documents per query."""
         if self._doc_ids is None:
             raise RuntimeError("Dense.search needs index or load first")
         if k < 0:
@@ -138,7 +155,7 @@ class Dense:
 
 
 def _embeddings(folder: Path, count: int) -> np.ndarray:
-    """The vectors of `count` documents or passages, float32 [count, D], memory-mapped."""
+    """Return the vectors of `count` documents or passages, float32 [count, D], memory-mapped."""
     vectors = np.load(folder / "embeddings.npy", mmap_mode="r", allow_pickle=False)
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count or not vectors.flags.c_contiguous:
         raise ValueError(
@@ -150,3 +167,141 @@ def _embeddings(folder: Path, count: int) -> np.ndarray:
 
 def _bad_vector(kind: str, name: str, error: BadVector) -> BadInput:
     return BadInput(f"the vector of {kind} {name!r} {error.reason}: check its text, or use another encoder.")
+
+
+class PassageTexts(NamedTuple):
+    """The passages of N documents, P in all.
+
+    texts: P texts, document by document.
+    starts: int64 [N + 1]; document n has the passages starts[n] to starts[n + 1] - 1, at least one.
+    """
+
+    texts: list[str]
+    starts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Passages:
+    """How documents are cut into passages.
+
+    kind: `none`: a document is one passage. `sentences`: each sentence is one. `window`: runs of sentences.
+    window: sentences of a run, at least 1.
+    overlap: sentences that a run shares with the next one, less than `window`.
+    """
+
+    kind: Kind = "none"
+    window: Sentences = 3
+    overlap: Sentences = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(
+                f"passages is {self.kind!r}: choose one of {', '.join(KINDS)}.{did_you_mean(str(self.kind), KINDS)}"
+            )
+        for name, value, least in (("window", self.window, 1), ("overlap", self.overlap, 0)):
+            if not is_whole(value, least):
+                raise BadInput(f"{name} is {value!r}: give a number of sentences, at least {least}.")
+        if self.overlap >= self.window:
+            raise BadInput(f"overlap ({self.overlap}) must be less than window ({self.window}): lower it.")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the passages; {} where documents are not cut."""
+        sizes = {"window": self.window, "overlap": self.overlap} if self.kind == "window" else {}
+        return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
+
+    def of(self, documents: Sequence[Document]) -> PassageTexts:
+        """Return the passages of documents, each with the document's title before it."""
+        texts, counts = list[str](), list[int]()
+        for document in documents:
+            cut = self.cut(document.text)
+            title = f"{document.title} " if document.title else ""
+            texts += [title + passage for passage in cut]
+            counts.append(len(cut))
+        return PassageTexts(texts, np.cumsum([0, *counts], dtype=np.int64))
+
+    def cut(self, text: str) -> list[str]:
+        """Return the passages of a text, at least one; together they have all of it but white space at their ends."""
+        if self.kind == "none":
+            return [text]
+        spans = sentences(text)
+        size, step = (1, 1) if self.kind == "sentences" else (self.window, self.window - self.overlap)
+        firsts = range(0, max(1, len(spans) - size + step), step)
+        return [text[spans[i][0] : spans[min(i + size, len(spans)) - 1][1]] for i in firsts]
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Return (start, end) of the sentences of a text, in order, without white space around them; at least one.
+
+    A sentence of less than 50 characters belongs to the next one (the last to the one before), such as a number before
+    a heading; one of more than 1,000 is cut at white space, or within a word where there is none.
+    """
+    found = list[tuple[int, int]]()
+    start = 0
+    for end in [*(match.end() for match in _END.finditer(text)), len(text)]:
+        if end - start >= SHORTEST:
+            found += _cut(text, start, end)
+            start = end
+    if text[start:].strip():
+        found[-1:] = [(found[-1][0], len(text))] if found else _cut(text, start, len(text))
+    spans = [_trimmed(text, *span) for span in found]
+    return [span for span in spans if span[0] < span[1]] or [(0, 0)]
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Pieces of at most LONGEST characters."""
+    while end - start > LONGEST:
+        space = max(text.rfind(mark, start + LONGEST // 2, start + LONGEST) for mark in " \t\u3000")
+        middle = space + 1 if space >= 0 else start + LONGEST
+        yield start, middle
+        start = middle
+    yield start, end
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    inner = text[start:end]
+    return start + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
+
+
+def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as VectorHits has
+    them.
+
+    A document scores what its best passage does. Passages come ordered by descending score, then ascending number, so
+    the first k different documents among them are the k best, in order. Queries whose first passages belong to fewer
+    documents search for more, up to all.
+
+    search: exact; (queries float32 [n, D], number of passages) -> their best passages, as in `VectorHits`.
+    starts: int64 [N + 1], as in PassageTexts.
+    """
+    passages, width = int(starts[-1]), min(k, len(starts) - 1)
+    docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
+    open_rows, fetched = np.arange(len(queries) if width else 0), min(passages, FIRST * k)
+    while len(open_rows):
+        left = []
+        for rows in np.array_split(open_rows, 1 + len(open_rows) * fetched // ROOM):
+            found, values = search(queries[rows], fetched)
+            documents = np.searchsorted(starts, found, side="right").astype(np.int32) - 1
+            docs[rows], scores[rows] = _first(documents, values, width)
+            done = (docs[rows, -1] >= 0) | (found[:, -1] < 0) | (fetched == passages)
+            left.append(rows[~done])
+        open_rows, fetched = np.concatenate(left), min(passages, FIRST * fetched)
+    return docs, scores
+
+
+def _first(documents: np.ndarray, scores: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first `width` different documents of each row with their scores; rows are padded with -1 and 0.
+
+    documents: int32 [n, F]; -1 pads. scores: float64 [n, F].
+    """
+    order = np.argsort(documents, axis=1, kind="stable")
+    ordered = np.take_along_axis(documents, order, axis=1)
+    new = np.ones(documents.shape, bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.zeros(documents.shape, bool)
+    np.put_along_axis(first, order, new & (ordered >= 0), axis=1)
+    place = np.cumsum(first, axis=1) - 1
+    rows, columns = np.nonzero(first & (place < width))
+    docs, values = np.full((len(documents), width), -1, np.int32), np.zeros((len(documents), width))
+    docs[rows, place[rows, columns]] = documents[rows, columns]
+    values[rows, place[rows, columns]] = scores[rows, columns]
+    return docs, values

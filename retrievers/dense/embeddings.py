@@ -40,8 +40,8 @@ def write_embeddings(
     """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; without texts it is [0, 0].
 
     After an interruption of any kind, the next call with the same folder and texts encodes only what was not yet on
-    disk, which is the last seconds' work. Vectors found on disk are used only if their checksum is right.
-    BadVector where a vector is not finite or not as long as the others.
+    disk, which is the last seconds' work. Vectors found on disk are used only if their checksum is right. Raise
+    BadVector if a vector is not finite or not as long as the others.
 
     texts: N texts.
     folder: exists; empty, or left by an interrupted call.
@@ -77,7 +77,7 @@ def write_embeddings(
 def collect_embeddings(
     texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> np.ndarray:
-    """The vectors of Q texts, float32 [Q, D]; without texts it is [0, 0].
+    """Return the vectors of Q texts, float32 [Q, D]; without texts it is [0, 0].
 
     Arguments and errors are those of write_embeddings, but nothing is written; `progress` counts distinct queries.
     """
@@ -176,7 +176,7 @@ class _Unfinished:
 
 
 def _reserved(path: Path, shape: tuple[int, int]) -> np.memmap:
-    """A new memory-mapped float32 array; OSError where the disk has no room for it.
+    """Return a new memory-mapped float32 array; raise OSError if the disk has no room for it.
 
     Without the reservation, a full disk would kill the process in the middle of the work.
     """
@@ -188,7 +188,7 @@ def _reserved(path: Path, shape: tuple[int, int]) -> np.memmap:
 
 
 def _valid_rows(line: bytes, embeddings: np.ndarray) -> np.ndarray:
-    """The rows that a line of the journal lists; none if its checksum does not match their vectors."""
+    """Return the rows that a line of the journal lists; none if its checksum does not match their vectors."""
     try:
         entry = json.loads(line)
         rows = np.array(entry["rows"], np.int64)

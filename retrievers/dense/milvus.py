@@ -1,160 +1,273 @@
-"""Dense vectors in Milvus: the engine proposes documents, and they are scored here.
+"""Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
-Milvus finds candidates by inner products in float32, as `Flat` does; their scores are computed in float64 from the
-vectors in the cache, so that documents, order and scores are those of `Flat` wherever the result is certified.
+The server proposes documents, and they are scored here from the vectors in the cache. A collection is derived from
+these vectors and named by them, so a second run finds it. It is filled under another name and renamed when it is
+complete: a half-filled collection is never searched.
+
+Address and token come from the environment alone. No message holds the token.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import logging
+import os
+import re
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from retrievers.base import Failed, Progress
-from retrievers.dense.inner_product import greatest_length, inner_products, rounding
-from retrievers.dense.vectors import Hits, check_queries
-from retrievers.engines.collection import Contents, ensure, found_ids
-from retrievers.engines.milvus import MESSAGE, Milvus, connect
-from retrievers.engines.proposing import best, check_depth
+from retrievers.base import AtMost, BadInput, Failed, Progress
+from retrievers.dense.inner_product import Candidates, Propose
+from retrievers.dense.vectors import Approximate, checked_count
+from retrievers.hosts import name_host
+from retrievers.redaction import redacted, register
 
-INDEX = "FLAT"  # exact: only so can a result be certified
+URI, TOKEN = "HARNESS_MILVUS_URI", "HARNESS_MILVUS_TOKEN"
+register(TOKEN)
+ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
+INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
+CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for a request; to index, load or search
+SETTLING = 50  # times that a server is asked again, after 0.2 s each, while it counts fewer rows than it received
+MESSAGE = 15 << 20  # bytes of the rows in a message: servers accept 64 MB at most, some proxies 16
+MOST_CANDIDATES = 16_384  # documents that Milvus returns for a query at most
 HASHED = 1 << 16  # rows hashed at a time
 
-
-@dataclass(frozen=True)
-class _Stored:
-    """What the cache keeps of an index: neither an address nor a token. longest: the greatest length of a vector."""
-
-    collection: str
-    rows: int
-    longest: float
-
-    @classmethod
-    def read(cls, folder: Path) -> _Stored:
-        return cls(**json.loads((folder / "engine.json").read_text(encoding="ascii")))
-
-    def write(self, folder: Path) -> None:
-        (folder / "engine.json").write_text(json.dumps(asdict(self)), encoding="ascii")
+log = logging.getLogger(__name__)
 
 
-class MilvusIndex:
-    """Exact: candidates of a Milvus server or of milvus-lite, scored as `Flat` scores them.
+class MilvusIndex(Approximate):
+    """An index of a Milvus server or of milvus-lite, by inner products.
 
-    The address is in HARNESS_MILVUS_URI, a token in HARNESS_MILVUS_TOKEN. For each query k + 20 documents are asked
-    for, then twice as many as long as another document could belong among the k best, up to 16,384: `certified` is the
-    share of queries of which none can be missing. The collection is derived from the vectors in the cache: where it is
-    missing or holds others, it is filled again.
+    HARNESS_MILVUS_URI holds the address, HARNESS_MILVUS_TOKEN a token. `search` measures `index_recall` on 256 queries
+    at most. What an approximate index proposes may depend on the server's version, which is not part of the identity.
+
+    index_type: any type of the server for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
+    build: the parameters with which Milvus builds the index, such as {M: 32, efConstruction: 200}.
+    search: the parameters with which Milvus searches it, such as {ef: 400}.
+    candidates: documents that the server proposes per query, at least k; at most 16,384.
     """
 
     recorded_as = "index/milvus"
-    version = 1
-    packages: tuple[str, ...] = ()  # what is certified does not depend on the engine
+    version = 2
+    _most_measured = 256
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        index_type: str = "FLAT",
+        build: Mapping[str, Any] | None = None,
+        search: Mapping[str, Any] | None = None,
+        candidates: Annotated[int, AtMost(MOST_CANDIDATES, "Milvus returns no more")] = 200,
+    ) -> None:
+        super().__init__()
         self.progress: Progress | None = None  # called while documents are sent
+        self._index_type, self._build, self._search = index_type, dict(build or {}), dict(search or {})
+        self._candidates = checked_count("candidates", candidates, most=MOST_CANDIDATES)
+        self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
-        """BadInput where k is more than the engine returns, or the engine cannot be used; Failed where none answers."""
-        check_depth(min(k, count))
-        connect()
+        """As in Approximate; also raise BadInput or Failed if there is no connection to Milvus."""
+        super().check_size(count, k)
+        connect_milvus()
 
-    def build(self, vectors: np.ndarray, folder: Path) -> None:
-        """As in VectorIndex; the vectors go into a collection that is named after them, unless it is there."""
-        _Stored(_name(vectors), len(vectors), greatest_length(vectors)).write(folder)
-        self.load(folder)
-        if len(vectors):
-            ensure(connect(), _contents(self._stored.collection, vectors), self.progress)
-            self._checked = True
+    def _train(self, vectors: np.ndarray, folder: Path) -> None:
+        self._filled(vectors)
 
-    def load(self, folder: Path) -> None:
-        """As in VectorIndex; the collection is checked by the first search."""
-        self._stored = _Stored.read(folder)
-        self._checked = False
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
+        milvus, name = self._filled(vectors)
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
-        """As in VectorIndex; measures `certified`, the share of queries whose documents are certain to be the best.
+        def propose(queries: np.ndarray) -> Candidates:
+            hits = milvus.call(
+                "search",
+                name,
+                data=list(queries),
+                limit=min(self._candidates, len(vectors)),
+                search_params={"metric_type": "IP", "params": self._search},
+                output_fields=["id"],  # milvus-lite returns the vectors, too, unless it is told
+                consistency_level="Strong",
+                timeout=WORKING,
+            )
+            found = [np.unique(np.array(row.ids, np.int64)) for row in hits]
+            if any(len(ids) and not 0 <= ids[0] <= ids[-1] < len(vectors) for ids in found):
+                raise Failed(f"Milvus at {milvus.address} returned documents that {name} does not have: drop it.")
+            return Candidates(np.concatenate(found).astype(np.int32), np.cumsum([0, *map(len, found)]))
 
-        Queries of zeros are left out of the share. BadInput where k is more than 16,384.
-        """
-        check_queries(queries, vectors)
-        width, nonzero = min(k, len(vectors)), np.flatnonzero(queries.any(axis=1))
-        check_depth(width)
-        if width == 0 or not len(nonzero):
-            return Hits(np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width)), {})
-        engine = self._opened(vectors)
-        slack = rounding(queries, self._stored.longest)
-        proposer = _Proposer(engine, self._stored.collection, queries, vectors, slack)
-        found = best(proposer, nonzero, len(queries), width)
-        return Hits(found.docs, found.scores, found.measured(nonzero) if measure else {})
+        return propose
 
-    def _opened(self, vectors: np.ndarray) -> Milvus:
-        """The engine, in which the collection is known to be right."""
-        engine = connect()
-        if not self._checked:
-            ensure(engine, _contents(self._stored.collection, vectors), self.progress, expected=True)
-            self._checked = True
-        return engine
+    def _filled(self, vectors: np.ndarray) -> tuple[Milvus, str]:
+        """Return the server and its collection of these vectors, which is filled unless it is there."""
+        milvus, how = connect_milvus(), [self.version, self._index_type, self._build, *vectors.shape]
+        digest = hashlib.sha256(json.dumps(how, sort_keys=True).encode())
+        for first in range(0, len(vectors), HASHED):
+            digest.update(np.ascontiguousarray(vectors[first : first + HASHED]).data)
+        name = f"rh_{digest.hexdigest()[:40]}"
+        if not len(vectors) or _is_complete(milvus, name, len(vectors)):
+            return milvus, name
+        unfinished = f"{name}_unfinished_{uuid.uuid4().hex}"
+        try:
+            self._send(milvus, unfinished, vectors)
+            if not _is_complete(milvus, unfinished, len(vectors)):
+                raise Failed(f"Milvus at {milvus.address} took all documents, but does not count as many.")
+            milvus.call("rename_collection", unfinished, name)
+        except BaseException as error:
+            with contextlib.suppress(Failed):  # the first error is the one to report
+                milvus.call("drop_collection", unfinished)
+            if not isinstance(error, Failed) or not _is_complete(milvus, name, len(vectors)):
+                raise  # else another process has just filled the same collection
+        milvus.call("load_collection", name, timeout=WORKING)  # milvus-lite releases a collection that is renamed
+        return milvus, name
+
+    def _send(self, milvus: Milvus, name: str, vectors: np.ndarray) -> None:
+        """Create a collection, send the vectors, and have them indexed."""
+        from pymilvus import DataType
+
+        schema = milvus.client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", DataType.INT64, is_primary=True)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=vectors.shape[1])
+        milvus.call("create_collection", name, schema=schema)
+        batch = max(1, MESSAGE // (vectors[0].nbytes + 16))
+        for first in range(0, len(vectors), batch):
+            rows = [{"id": first + i, "vector": one} for i, one in enumerate(vectors[first : first + batch])]
+            milvus.call("upsert", name, rows)  # an insert that is repeated after a lost answer would count twice
+            if self.progress:
+                self.progress(first + len(rows), len(vectors), "documents sent to Milvus")
+        milvus.call("flush", name, timeout=WORKING)
+        index = milvus.client.prepare_index_params()
+        index.add_index("vector", index_type=self._index_type, metric_type="IP", params=self._build)
+        milvus.call("create_index", name, index, timeout=WORKING)
+
+
+def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
+    """Load a collection; return whether it exists and has exactly so many rows. Drop it if it has others."""
+    if not milvus.call("has_collection", name):
+        return False
+    milvus.call("load_collection", name, timeout=WORKING)
+    count = -1
+    for pause in (0.0, *[0.2] * SETTLING):
+        time.sleep(pause)
+        [found] = milvus.call("query", name, filter="", output_fields=["count(*)"], consistency_level="Strong")
+        if (count := int(found["count(*)"])) >= rows:
+            break
+    if count != rows:
+        log.warning("the collection %s of Milvus has %s rows instead of %s: it is dropped", name, count, rows)
+        milvus.call("drop_collection", name)
+    return count == rows
 
 
 @dataclass(frozen=True, eq=False)
-class _Proposer:
-    """A Proposer of documents by float32 [N, D] vectors. slack: float64 [Q], bound of the error of a float32 score."""
+class Milvus:
+    """A connection. client: a pymilvus.MilvusClient. address: for messages; it holds no password."""
 
-    engine: Milvus
-    collection: str
-    queries: np.ndarray
-    vectors: np.ndarray
-    slack: np.ndarray
+    client: Any = field(repr=False)
+    address: str
 
-    def propose(self, queries: np.ndarray, width: int) -> Sequence[np.ndarray]:
-        wanted = min(width, len(self.vectors))
-        together = max(1, MESSAGE // self.queries[0].nbytes)
-        parts = [queries[first : first + together] for first in range(0, len(queries), together)]
-        asked = [list(self.queries[part]) for part in parts]
-        found = [ids for some in asked for ids in found_ids(self.engine, self.collection, some, wanted)]
-        for ids in found:
-            known = (ids >= 0) & (ids < len(self.vectors))
-            if len(np.unique(ids[known])) != wanted:
-                raise Failed(
-                    f"Milvus at {self.engine.address.place} returned {len(ids):,} documents, not {wanted:,} different "
-                    f"ones of the collection {self.collection}. Run the same command again: the collection is checked, "
-                    "and filled again if it is wrong."
-                )
-        return found
-
-    def score(self, query: int, docs: np.ndarray) -> np.ndarray:
-        return inner_products(self.queries[query], self.vectors, docs)
-
-    def ceiling(self, query: int, worst: float) -> float:
-        """As in Proposer. The engine's score of a document is within the slack of ours. A document that was left out
-        has no greater one than the worst proposed document: it may score twice the slack more than that does."""
-        return worst + 2.0 * float(self.slack[query])
+    def call(self, method: str, *arguments: Any, timeout: float = PATIENCE, **named: Any) -> Any:
+        """Call a method of the client. Raise Failed if the server refuses, fails, or takes longer than `timeout`."""
+        try:
+            return getattr(self.client, method)(*arguments, timeout=timeout, **named)
+        except _rpc_errors() as error:
+            raise Failed(
+                f"Milvus at {self.address} failed in {method}: {_reason(error)}. Nothing half-done is used: when the "
+                "server is well again, run the same command."
+            ) from None
 
 
-def _name(vectors: np.ndarray) -> str:
-    """The name of the collection of these vectors: equal vectors share one, whoever sends them."""
-    digest = hashlib.sha256(f"{INDEX} IP {MilvusIndex.version} {vectors.shape}".encode())
-    for first in range(0, len(vectors), HASHED):
-        digest.update(np.ascontiguousarray(vectors[first : first + HASHED]).data)
-    return f"rh_{digest.hexdigest()[:40]}"
+def connect_milvus() -> Milvus:
+    """Return the connection of this process to the Milvus that the environment names, opened at the first call.
+
+    Raise BadInput if the address or the package will not do, and Failed if nothing answers or the token is refused.
+    """
+    uri, token = os.environ.get(URI, "").strip(), os.environ.get(TOKEN, "").strip()
+    if not uri:
+        raise BadInput(f"the environment variable {URI} is not set: {ADDRESSES}. A token goes into {TOKEN}.")
+    if not token.isascii() or not token.isprintable():
+        raise BadInput(f"{TOKEN} holds characters other than printable ASCII: give user:password, or a key.")
+    return _opened(os.getpid(), _checked(uri), token)  # a connection does not survive a fork
 
 
-def _contents(name: str, vectors: np.ndarray) -> Contents:
-    def equal(vector: Any, row: int) -> bool:
-        return np.array(vector, np.float32).tobytes() == vectors[row].tobytes()
+def _checked(uri: str) -> str:
+    """Return the address, of milvus-lite as an absolute path. Raise BadInput, which never shows a password."""
+    if "@" in uri and "://" in uri:
+        raise BadInput(f"{URI} holds a user or a password: {ADDRESSES}, and user:password in {TOKEN}.")
+    if re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?", uri):
+        return uri.removesuffix("/")
+    path = Path(uri).expanduser().absolute()
+    if "://" in uri or path.suffix != ".db":
+        raise BadInput(f"{URI} is {uri!r}: {ADDRESSES}.")
+    if not path.parent.is_dir() or (path.exists() and not path.is_dir()):
+        wrong = "is not a folder of milvus-lite 3" if path.exists() else "cannot be made, as its parent is missing"
+        raise BadInput(f"{URI}: {path} {wrong}. Give another path.")
+    return str(path)
 
-    return Contents(
-        name=name,
-        rows=len(vectors),
-        field="FLOAT_VECTOR",
-        dimensions=vectors.shape[1],
-        index=INDEX,
-        size=vectors.itemsize * vectors.shape[1] + 16,
-        vectors=lambda first, last: list(vectors[first:last]),
-        equal=equal,
+
+@functools.lru_cache(maxsize=4)
+def _opened(_process: int, uri: str, token: str) -> Milvus:
+    lite = "://" not in uri
+    for package in ("pymilvus", "milvus_lite") if lite else ("pymilvus",):
+        if package not in sys.modules and find_spec(package) is None:
+            raise BadInput(f"{URI} needs the package {package}, which is not installed: {INSTALL}")
+    client_class = _client_class()
+    name_host(uri, URI)
+    try:
+        client = client_class(uri, token=token, timeout=CONNECT, dedicated=True)
+        client.get_server_version(timeout=CONNECT)
+    except _rpc_errors() as error:
+        raise Failed(_refusal(uri, error)) from None
+    return Milvus(client, uri)
+
+
+def _client_class() -> Any:
+    """Import pymilvus without its own variables and file `.env`: a path in MILVUS_URI breaks the import."""
+    before = dict(os.environ)
+    for name in filter(lambda name: name.startswith("MILVUS_"), before):
+        del os.environ[name]
+    # An empty MILVUS_URI keeps `.env` from setting it, where that file cannot be switched off; gRPC reports every fork.
+    os.environ.update({"PYTHON_DOTENV_DISABLED": "1", "MILVUS_URI": "", "GRPC_VERBOSITY": "ERROR"})
+    try:
+        from pymilvus import MilvusClient
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    for noisy in ("pymilvus", "milvus_lite", "grpc._server"):  # what they would print is in our messages
+        logging.getLogger(noisy).setLevel(logging.CRITICAL + 1)
+    return MilvusClient
+
+
+def _rpc_errors() -> tuple[type[Exception], ...]:
+    import grpc
+    from pymilvus.exceptions import MilvusException
+
+    return MilvusException, grpc.RpcError, grpc.FutureTimeoutError
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, on one line and without the token."""
+    details = getattr(error, "details", None)
+    text = details() if callable(details) else getattr(error, "message", "") or error
+    return redacted(" ".join(str(text).split()))[:400].rstrip(" .")
+
+
+def _refusal(uri: str, error: Exception) -> str:
+    """Return why there is no connection."""
+    if "://" not in uri:
+        return (
+            f"milvus-lite could not open {uri}: {_reason(error)}. It serves one process at a time: wait for the other "
+            f"one to end, or give the address of a Milvus server in {URI}."
+        )
+    if "UNAUTHENTICATED" in "".join(traceback.format_exception(error)):
+        return f"Milvus at {uri} refuses the token: give user:password, or a key, in {TOKEN}."
+    return (
+        f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or give the port of its gRPC in {URI} (19530 "
+        "unless it was changed), and https if the server expects it."
     )

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, did_you_mean
+from retrievers.base import AtMost, BadInput, did_you_mean, is_whole
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -102,31 +102,31 @@ class Compute:
 
 
 def check_max_length(max_length: int | None) -> None:
-    """BadInput unless max_length is None or at least 3 tokens."""
+    """Raise BadInput unless max_length is None or at least 3 tokens."""
     _check_tokens("max_length", max_length, least=3)
 
 
 def check_depth(depth: int) -> None:
-    """BadInput unless a reranker's depth is at least 1."""
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    """Raise BadInput unless a reranker's depth is at least 1."""
+    if not is_whole(depth, 1):
         raise BadInput(f"depth is {depth!r}: give the number of documents to rerank, at least 1, or use rerank=none.")
 
 
 def _check_tokens(name: str, value: object, least: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+    if value is not None and not is_whole(value, least):
         raise BadInput(f"{name} is {value!r}: give a number of tokens, at least {least}, or null.")
 
 
 def identify(source: ModelSource, compute: Compute, max_length: int | None) -> dict[str, Any]:
-    """What decides a model's outputs: its files, the number format and the maximum length."""
+    """Return what decides a model's outputs: its files, the number format and the maximum length."""
     return {**fingerprint(source), "dtype": compute.dtype_name(), "max_length": max_length}
 
 
-def locate(source: ModelSource) -> Path:
-    """The folder of a model: `path` itself, or the hub's snapshot, downloaded if the cache lacks it.
+def locate_model(source: ModelSource) -> Path:
+    """Return the folder of a model: `path` itself, or the hub's snapshot, downloaded if the cache lacks it.
 
-    A cached branch is used as it is, without checking the hub for updates. BadInput, with remedies, where there is no
-    model.
+    A cached branch is used as it is, without checking the hub for updates. Raise BadInput, with remedies, if there is
+    no model.
     """
     if source.path is None:
         assert source.model is not None
@@ -143,7 +143,7 @@ def locate(source: ModelSource) -> Path:
 
 
 def here(source: ModelSource) -> Path | None:
-    """The folder of a model on this machine; None where there is none. No hub is asked."""
+    """Return the folder of a model on this machine; None where there is none. No hub is asked."""
     if source.path is not None:
         folder = Path(source.path).expanduser()
         return folder if _is_model(folder) else None
@@ -151,20 +151,20 @@ def here(source: ModelSource) -> Path | None:
 
 
 def require(source: ModelSource) -> None:
-    """BadInput, with remedies, where there is no model. Downloads nothing: the hub only says whether it has it."""
+    """Raise BadInput, with remedies, if there is no model. Downloads nothing: the hub only says whether it has it."""
     if source.path is not None:
-        locate(source)
+        locate_model(source)
     elif _cached(source.model or "", source.revision) is None:
         _ask_hub(source.model or "", source.revision)
 
 
 def is_here(source: ModelSource) -> bool:
-    """Whether a model and what loads it are on this machine; no hub is asked."""
+    """Return whether a model and what loads it are on this machine; no hub is asked."""
     return all(map(find_spec, PACKAGES)) and here(source) is not None
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
-    """What identifies a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
+    """Return what identifies a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
     A revision of 40 hex digits is trusted and needs no file. The checksum covers the relative names and the contents
     of all files except UNUSED ones. A process reads each file once, as long as its size and modification time stay.
@@ -173,8 +173,8 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
         assert source.model is not None
         if source.revision is not None and _COMMIT.fullmatch(source.revision):
             return {"model": source.model, "commit": source.revision}
-        return {"model": source.model, "commit": locate(source).name}
-    folder = locate(source)
+        return {"model": source.model, "commit": locate_model(source).name}
+    folder = locate_model(source)
     checksum = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
@@ -185,7 +185,7 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """`device`, or for None the best available: cuda, else mps, else cpu. BadInput for a device that is not available.
+    """Return `device`, or for None the best available: cuda, mps, cpu. Raise BadInput for one that is not available.
 
     torch is imported only where there may be a GPU: a run whose results are all cached does not wait for it.
     """
@@ -204,9 +204,9 @@ def device_for(device: str | None) -> str:
 
 
 def dtype_for(dtype: str, device: str | None) -> str:
-    """`dtype`, or for `auto` float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
+    """Return `dtype`, or for `auto` float32 on cpu and mps, bfloat16 on a GPU that supports it, else float16.
 
-    BadInput for float16 on cpu, which is about a hundred times slower there, and for bfloat16 on a cpu without it.
+    Raise BadInput for float16 on cpu, which is a hundred times slower there, and for bfloat16 on a cpu without it.
     """
     if dtype == "float32":
         return dtype
@@ -262,7 +262,7 @@ def batches_by_length(
 
 
 def check_length(max_length: int | None, config: Any, tokenizer: Any) -> None:
-    """BadInput if max_length is more than the loaded model takes."""
+    """Raise BadInput if max_length is more than the loaded model takes."""
     if max_length is None:
         return
     # RoBERTa numbers positions from the padding token's id + 1.
@@ -296,7 +296,7 @@ def loading(folder: Path, package: str) -> Iterator[None]:
 
 
 def not_finite(what: str) -> BadInput:
-    """The error for a model that returned NaN or infinity for `what`."""
+    """Return the error for a model that returned NaN or infinity for `what`."""
     return BadInput(
         f"the model's output for {what} is not a finite number. If it computes in half precision, use "
         "dtype=float32; otherwise its weights are damaged."
@@ -304,13 +304,13 @@ def not_finite(what: str) -> BadInput:
 
 
 def pair(query: str, document: str) -> str:
-    """The first characters of both texts of a pair, for messages."""
+    """Return the first characters of both texts of a pair, for messages."""
     return f"the query {query[:60]!r} with the document {document[:60]!r}"
 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Compute without gradients; BadInput where a batch does not fit into memory."""
+    """Compute without gradients; raise BadInput if a batch does not fit into memory."""
     import torch
 
     try:
@@ -321,13 +321,13 @@ def computing() -> Iterator[None]:
 
 
 def _is_model(folder: Path) -> bool:
-    """Whether the folder holds a model's config and weights: an interrupted download may lack either."""
+    """Return whether the folder holds a model's config and weights: an interrupted download may lack either."""
     described = (folder / "config.json").is_file() or (folder / "modules.json").is_file()
     return described and any(next(folder.rglob(pattern), None) for pattern in WEIGHTS)
 
 
 def _cached(model: str, revision: str | None) -> Path | None:
-    """The snapshot in the hub's cache, or None if the cache has none or only a part of it."""
+    """Return the snapshot in the hub's cache, or None if the cache has none or only a part of it."""
     _need("huggingface_hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -340,7 +340,7 @@ def _cached(model: str, revision: str | None) -> Path | None:
 
 
 def _ask_hub(model: str, revision: str | None) -> None:
-    """BadInput where the hub cannot be reached, or has no such model."""
+    """Raise BadInput if the hub cannot be reached, or has no such model."""
     from huggingface_hub import HfApi
 
     with _reaching_hub(model, revision):

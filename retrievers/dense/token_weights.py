@@ -37,7 +37,7 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """The greatest weight of each token in each text.
+    """Return the greatest weight of each token in each text.
 
     rows: int64 [n], the texts' rows.
     ids: int [n, L], tokens.
@@ -68,7 +68,7 @@ class Postings(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
-        """The index of N documents. text_of: int64 [N], the row of each document's text in `weights`."""
+        """Return the index of N documents. text_of: int64 [N], the row of each document's text in `weights`."""
         from scipy.sparse import csr_array
 
         starts = np.concatenate([[0], np.cumsum(weights.lengths)])
@@ -89,7 +89,7 @@ class Postings(NamedTuple):
             write_whole(folder / f"{name}.npy", partial(_write_array, values))
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k best documents of one query with a score above 0: (docs int32, scores float64)."""
+        """Return the k best documents of one query with a score above 0: (docs int32, scores float64)."""
         spans = [
             (slice(self.indptr[token], self.indptr[token + 1]), weight)
             for token, weight in zip(tokens.tolist(), weights.astype(np.float64), strict=True)
@@ -129,7 +129,7 @@ class Blocks:
         self._parts, self._began = [], time.monotonic()
 
     def read(self) -> Weights:
-        """All weights on disk. Damaged files are deleted, so that their weights are computed again."""
+        """Return all weights on disk. Damaged files are deleted, so that their weights are computed again."""
         parts = []
         for path in sorted(self._folder.glob("block-*.npz")):
             content = path.read_bytes()

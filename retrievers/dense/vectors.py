@@ -16,8 +16,8 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput
-from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, ranked
+from retrievers.base import AtMost, BadInput, is_whole
+from retrievers.dense.inner_product import Candidates, Propose, exact, greatest_length, rank_candidates
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
 Links = Annotated[int, AtMost(512, "every document keeps as many")]
@@ -27,7 +27,7 @@ BATCH = 64  # queries that an approximate index searches at a time
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
 
 
-class Hits(NamedTuple):
+class VectorHits(NamedTuple):
     """The result of a vector search.
 
     docs: int32 [Q, min(k, N)], rows of the vectors, ordered by descending score, then ascending document; -1 pads.
@@ -65,8 +65,9 @@ class VectorIndex(Protocol):
         """Open what `build` wrote into `folder`."""
         ...
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
-        """The k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger one.
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
+        """Return the k best documents per query. A query of zeros finds nothing; a smaller k gives a prefix of a larger
+        one.
 
         queries: float32 [Q, D], finite, else ValueError.
         vectors: those that the index was built from.
@@ -93,22 +94,21 @@ class Flat:
     def load(self, folder: Path) -> None:
         self._longest: float = json.loads((folder / "flat.json").read_text(encoding="ascii"))["longest"]
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         check_queries(queries, vectors)
         docs, scores = exact(queries, vectors, self._longest, min(k, len(vectors)))
-        return Hits(docs, scores, {})
+        return VectorHits(docs, scores, {})
 
 
-class _Approximate(ABC):
-    """An index that proposes candidates, and measures its recall against Flat."""
+class Approximate(ABC):
+    """An index that proposes candidates, scores them as `Flat` does, and measures its recall against it."""
 
     version = 1
-    packages: tuple[str, ...] = ("faiss-cpu",)
+    packages: tuple[str, ...] = ()
     _limit: tuple[str, int] | None = None  # name and value of the argument that limits a query's candidates
+    _most_measured: int | None = None  # queries whose recall is measured, at most; None: all
 
     def __init__(self) -> None:
-        if find_spec("faiss") is None:
-            raise BadInput("this index needs faiss: pip install 'retrieval-harness[dense]', or use index=flat.")
         self._flat = Flat()
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
@@ -123,39 +123,52 @@ class _Approximate(ABC):
         self._propose: Propose | None = None  # opened by the first search
 
     def check_size(self, count: int, k: int) -> None:
-        """BadInput where k is more than the number of candidates."""
+        """Raise BadInput if k is more than the number of candidates."""
         width = min(k, count)
         if self._limit and width > self._limit[1]:
             name, value = self._limit
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
 
-    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> Hits:
+    def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         """As in VectorIndex; may measure `index_recall`, the mean share of Flat's documents that were found.
 
-        Queries of zeros are left out of the mean; if there are no others, nothing is measured. BadInput where k is more
-        than the number of candidates.
+        Queries of zeros are left out of the mean; if there are no others, nothing is measured. Raise BadInput if k is
+        more than the number of candidates.
         """
         check_queries(queries, vectors)
         self.check_size(len(vectors), k)
         width = min(k, len(vectors))
         if self._propose is None:
-            self._propose = self._open(self._folder)
-        docs, scores = ranked(queries, vectors, width, BATCH, self._propose)
+            self._propose = self._open(self._folder, vectors)
+        docs, scores = rank_candidates(queries, vectors, width, BATCH, self._propose)
         if not measure:
-            return Hits(docs, scores, {})
-        best = self._flat.search(queries, vectors, k).docs
-        return Hits(docs, scores, _recall(docs, best))
+            return VectorHits(docs, scores, {})
+        count = min(len(queries), self._most_measured or len(queries))
+        sample = np.linspace(0, len(queries) - 1, count).astype(np.int64)
+        best = self._flat.search(queries[sample], vectors, k).docs
+        return VectorHits(docs, scores, _recall(docs[sample], best))
 
     @abstractmethod
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         """Write what `_open` reads; there may be no vectors."""
 
     @abstractmethod
-    def _open(self, folder: Path) -> Propose:
-        """The function that finds the candidates of queries."""
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
+        """Return the function that finds the candidates of queries. vectors: those given to `_train`."""
 
 
-class HNSW(_Approximate):
+class _ByFaiss(Approximate):
+    """An index of faiss, in files of the folder."""
+
+    packages: tuple[str, ...] = ("faiss-cpu",)
+
+    def __init__(self) -> None:
+        if find_spec("faiss") is None:
+            raise BadInput("this index needs faiss: pip install 'retrieval-harness[dense]', or use index=flat.")
+        super().__init__()
+
+
+class HNSW(_ByFaiss):
     """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320).
 
     Built by one thread: with several, the graph depends on their timing.
@@ -169,9 +182,9 @@ class HNSW(_Approximate):
 
     def __init__(self, m: Links = 32, ef_construction: Count = 200, ef_search: Count = 256) -> None:
         super().__init__()
-        self._m = _count("m", m, 2, 512)
-        self._ef_construction = _count("ef_construction", ef_construction)
-        self._ef_search = _count("ef_search", ef_search)
+        self._m = checked_count("m", m, 2, 512)
+        self._ef_construction = checked_count("ef_construction", ef_construction)
+        self._ef_search = checked_count("ef_search", ef_search)
         self._limit = "ef_search", self._ef_search
 
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
@@ -187,7 +200,7 @@ class HNSW(_Approximate):
             faiss.omp_set_num_threads(threads)
         faiss.write_index(index, str(folder / "hnsw.faiss"))
 
-    def _open(self, folder: Path) -> Propose:
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
         import faiss
 
         index: Any = faiss.read_index(str(folder / "hnsw.faiss"), faiss.IO_FLAG_MMAP_IFC)
@@ -195,7 +208,7 @@ class HNSW(_Approximate):
         return lambda queries: _candidates(index.search(queries, self._ef_search)[1])
 
 
-class _Inverted(_Approximate):
+class _Inverted(_ByFaiss):
     """Vectors in lists around the centroids of spherical k-means; a query searches the lists nearest to it.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, so that there are 39 training vectors per list.
@@ -204,13 +217,13 @@ class _Inverted(_Approximate):
 
     def __init__(self, nlist: Count | None = None, nprobe: Count = 16) -> None:
         super().__init__()
-        self._nlist = None if nlist is None else _count("nlist", nlist)
-        self._nprobe = _count("nprobe", nprobe)
+        self._nlist = None if nlist is None else checked_count("nlist", nlist)
+        self._nprobe = checked_count("nprobe", nprobe)
         if nlist is not None and nprobe > nlist:
             raise BadInput(f"index.nprobe is {nprobe}, more than nlist ({nlist}): lower it.")
 
     def check_size(self, count: int, k: int) -> None:
-        """As in _Approximate; also BadInput where there are more lists than vectors."""
+        """As in Approximate; also BadInput where there are more lists than vectors."""
         super().check_size(count, k)
         if self._nlist and self._nlist > max(1, count):
             raise BadInput(
@@ -234,7 +247,7 @@ class _Inverted(_Approximate):
         return centroids
 
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """A function from queries to (their lists int32 [n, nprobe], the centroids' scores).
+        """Return a function from queries to (their lists int32 [n, nprobe], the centroids' scores).
 
         Exact, so that the lists of a query do not depend on which other queries are searched with it.
         """
@@ -255,7 +268,7 @@ class IVFFlat(_Inverted):
         np.save(folder / "docs.npy", np.argsort(lists, kind="stable").astype(np.int32))
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
-    def _open(self, folder: Path) -> Propose:
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
         probe, docs, starts = self._prober(folder), _load(folder, "docs"), _load(folder, "starts")
 
         def propose(queries: np.ndarray) -> Candidates:
@@ -284,8 +297,8 @@ class IVFPQ(_Inverted):
         self, nlist: Count | None = None, nprobe: Count = 16, m: Count = 32, bits: Bits = 8, candidates: Count = 400
     ) -> None:
         super().__init__(nlist, nprobe)
-        self._m, self._bits = _count("m", m), _count("bits", bits, 4, 12)
-        self._candidates = _count("candidates", candidates)
+        self._m, self._bits = checked_count("m", m), checked_count("bits", bits, 4, 12)
+        self._candidates = checked_count("candidates", candidates)
         self._limit = "candidates", self._candidates
 
     def check_size(self, count: int, k: int) -> None:
@@ -312,7 +325,7 @@ class IVFPQ(_Inverted):
         index.add(vectors)
         faiss.write_index(index, str(folder / "ivf_pq.faiss"))
 
-    def _open(self, folder: Path) -> Propose:
+    def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
         import faiss
 
         probe = self._prober(folder)
@@ -328,7 +341,7 @@ class IVFPQ(_Inverted):
 
 
 def check_queries(queries: np.ndarray, vectors: np.ndarray) -> None:
-    """ValueError unless queries are float32 [Q, D], D that of the vectors, and finite."""
+    """Raise ValueError unless queries are float32 [Q, D], D that of the vectors, and finite."""
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
     if not np.isfinite(queries).all():
@@ -349,8 +362,8 @@ def _recall(docs: np.ndarray, best: np.ndarray) -> dict[str, float]:
     return {"index_recall": float(np.mean(shares))} if shares else {}
 
 
-def _count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+def checked_count(name: str, value: object, least: int = 1, most: int = 1 << 20) -> int:
+    if not is_whole(value, least, most):
         raise BadInput(f"index.{name} is {value!r}: give a whole number from {least} to {most:,}.")
     return value
 

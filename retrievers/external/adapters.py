@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from retrievers.base import BadInput
-from retrievers.external.function import Search
-from retrievers.external.results import Found, descending
+from retrievers.external.function import Found, Search, descending
 
 Tokenize = Callable[[str], list[str]]
 

@@ -1,24 +1,33 @@
-"""A Python function as a retriever."""
+"""A Python function as a retriever: its module, found by name, and its results, checked and made a ranking."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import importlib.util
 import inspect
+import math
+import numbers
 import re
+import sys
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Failed, Query, Ranking
-from retrievers.external.modules import named, sha256_of
-from retrievers.external.results import Found, ranking_of
+from retrievers.base import BadInput, DocIds, Document, Failed, Query, Ranking, did_you_mean
 
+Found = list[tuple[str, float]]  # (doc_id, score) of one query, in any order
 # Called with the texts of queries and the most documents to return for each; one list for each, in their order.
 Search = Callable[[list[str], int], list[Found]]
 
+SHOWN = 60  # characters of a value in a message
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_imported: dict[str, str] = {}  # module -> sha256 of its source when it was imported here
 _SIGNATURE = "def search(queries: list[str], k: int) -> list[list[tuple[str, float]]]"
 
 
@@ -45,16 +54,17 @@ class Function:
 
     @classmethod
     def identify(cls, function: str, version: str | None, cache: bool) -> dict[str, Any]:
-        """The function with the sha256 of its module's source and the version; modules that it imports do not count."""
-        sha256 = sha256_of(function.partition(":")[0], function)
+        """Return the function with the sha256 of its module's source and the version; modules that it imports do not
+        count."""
+        sha256 = module_sha256(function.partition(":")[0], function)
         return {"function": function, "sha256": sha256, "version": version, "cache": cache}
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:
-        """BadInput unless there is a function that can be called; before a run begins."""
+        """Raise BadInput unless there is a function that can be called; before a run begins."""
         self._loaded()
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Keep the ids: the function has an index of its own."""
+        """Keep the ids: the function has its own index."""
         DocIds.save(folder, documents)
         self._known = {document.doc_id for document in documents}
 
@@ -72,15 +82,15 @@ class Function:
         return ranking_of(queries, answers, k, self._known, self._function)
 
     def _loaded(self) -> Search:
-        found: Search = named(self._function, self._function)
+        found: Search = imported_object(self._function, self._function)
         check_callable(found, self._function)
         return found
 
 
 def check_callable(found: Any, where: str) -> None:
-    """BadInput unless it can be called as a `Search`. where: its name, for errors."""
+    """Raise BadInput unless it can be called as a `Search`. where: its name, for errors."""
     if not callable(found):
-        raise BadInput(f"{where} is a {type(found).__name__}, not a function. Write {_SIGNATURE}.")
+        raise BadInput(f"{where} is of type {type(found).__name__}, not a function. Write {_SIGNATURE}.")
     try:
         inspect.signature(found).bind([], 1)
     except TypeError as error:
@@ -93,3 +103,169 @@ def _place_of(error: Exception) -> str:
     """` at file:line` of where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames[1:] else ""
+
+
+def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
+    """Return the ranking of `answers`, a list of (doc_id, score) pairs for each query: by score, ties as they are
+    given.
+
+    BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
+
+    where: names what has answered, for errors.
+    """
+    if not isinstance(answers, Sequence) or isinstance(answers, str | bytes):
+        raise BadInput(f"{where} returned {_described(answers)}: return a list with one list of pairs for each query.")
+    if len(answers) != len(queries):
+        raise BadInput(
+            f"{where} returned {len(answers)} lists for {len(queries)} queries: return one for each, in their order."
+        )
+    scores = {}
+    for query, answer in zip(queries, answers, strict=True):
+        scores[query.query_id] = _checked(answer, k, known, f"{where}, query {query.query_id:.60}")
+    return Ranking.from_scores(scores, k)
+
+
+def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[str, float]:
+    if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
+        raise BadInput(f"{where}: {_described(answer)} is not a list of (doc_id, score) pairs.")
+    if len(answer) > k:
+        raise BadInput(f"{where}: {len(answer)} documents, but k is {k}. Return the best k.")
+    row: dict[str, float] = {}
+    for pair in answer:
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+            raise BadInput(f"{where}: {_described(pair)} is not a (doc_id, score) pair.")
+        doc_id, score = pair
+        if not isinstance(doc_id, str):
+            raise BadInput(f"{where}: the doc_id {_described(doc_id)} is not text. Return ids as text: str(doc_id).")
+        if doc_id not in known:
+            raise BadInput(
+                f"{where}: the dataset has no document {_described(doc_id)}. Is the index of these documents?"
+            )
+        if doc_id in row:
+            raise BadInput(f"{where}: document {_described(doc_id)} is there twice. Return each once.")
+        value = _number(score)
+        if not math.isfinite(value):
+            raise BadInput(
+                f"{where}: document {_described(doc_id)} scores {_described(score)}, which is not a finite number."
+            )
+        row[doc_id] = value
+    ordered = sorted(row, key=row.__getitem__, reverse=True)  # stable
+    return descending(ordered, [row[doc_id] for doc_id in ordered])
+
+
+def _number(score: Any) -> float:
+    """Return the score; nan for what is not a number or too large for one."""
+    try:
+        return float(score) if isinstance(score, numbers.Real) and not isinstance(score, bool) else math.nan
+    except (OverflowError, ValueError, TypeError):
+        return math.nan
+
+
+def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[str, float]:
+    """doc_id -> score in this order, each below the one before: a tie is lowered by the least that keeps the order.
+
+    scores: finite, none above the one before it; None: rank r scores 1 / r.
+    """
+    if scores is None:
+        return {doc_id: 1 / rank for rank, doc_id in enumerate(doc_ids, start=1)}
+    found: dict[str, float] = {}
+    limit = math.inf
+    for doc_id, score in zip(doc_ids, scores, strict=True):
+        found[doc_id] = limit = score if score < limit else math.nextafter(limit, -math.inf)
+    return found
+
+
+def _described(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # whole numbers of thousands of digits, and third-party classes
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+class _WorkingFolder(MetaPathFinder):
+    """Finds the modules of the working folder that are opened, and nothing else there: neither other modules nor the
+    entry points of packages that lie in it, as the import path would. All that is installed comes first.
+    """
+
+    def __init__(self) -> None:
+        self.opened: set[str] = set()
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return _here(fullname) if path is None and fullname in self.opened else None
+
+
+_working_folder = _WorkingFolder()
+
+
+def open_here(modules: Iterable[str]) -> None:
+    """Let modules, with the packages around them, be imported from the working folder in this process."""
+    _working_folder.opened |= {module.partition(".")[0] for module in modules}
+    if _working_folder not in sys.meta_path:
+        sys.meta_path.append(_working_folder)
+
+
+def _here(name: str) -> ModuleSpec | None:
+    return PathFinder.find_spec(name, [str(Path.cwd())])
+
+
+def spec_of(module: str) -> ModuleSpec | None:
+    """Return where a module is, installed or in the working folder; None if there is none. Nothing is imported, not
+    even the packages around it."""
+    top, *inner = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ValueError, ImportError):
+        return None
+    spec = spec or _here(top)
+    for name in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations)
+    return spec
+
+
+def source_of(module: str, where: str) -> Path:
+    """Return the file of a module. Raise BadInput if there is none. where: what names the module, for errors."""
+    spec = spec_of(module)
+    if spec is None or not spec.origin or not Path(spec.origin).is_file():
+        near = did_you_mean(module, [path.stem for path in Path().glob("*.py")])
+        raise BadInput(
+            f"{where}: there is no module {module!r}, neither installed nor in {Path.cwd()}.{near} "
+            "Run the command in the folder that has it."
+        )
+    return Path(spec.origin)
+
+
+def module_sha256(module: str, where: str) -> str:
+    """sha256 of a module's file. Errors as from `source_of`."""
+    return hashlib.sha256(source_of(module, where).read_bytes()).hexdigest()
+
+
+def imported_object(place: str, where: str) -> Any:
+    """Return the object that `module:name` names, of the module as its file is now: one that has changed is imported
+    again.
+
+    No file of the working folder can stand in for an installed module. Raise BadInput if the module cannot be imported
+    or has no such object. where: what names it, for errors.
+    """
+    module_name, _, name = place.partition(":")
+    now = module_sha256(module_name, where)
+    open_here([module_name])
+    try:
+        importlib.invalidate_caches()
+        module = importlib.import_module(module_name)
+        if _imported.get(module_name, now) != now:
+            module = importlib.reload(module)
+    except Exception as error:
+        lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+        hint = f". Allow {lacks}, too: plugins.allow=[{module_name},{lacks}]" if lacks and _here(lacks) else ""
+        raise BadInput(f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
+    _imported[module_name] = now
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [one for one in vars(found) if not one.startswith("_")] if hasattr(found, "__dict__") else []
+            raise BadInput(f"{where}: {module_name} has no {name!r}.{did_you_mean(part, known)}")
+        found = getattr(found, part)
+    return found

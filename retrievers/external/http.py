@@ -5,33 +5,37 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import numpy as np
 
-from retrievers.base import BadInput, DocIds, Document, Failed, Progress, Query, Ranking
+from retrievers.base import BadInput, DocIds, Document, Failed, Progress, Query, Ranking, did_you_mean
 from retrievers.dense.encoders import Encoder
 from retrievers.external.http_client import (
-    Address,
+    FailedAttempt,
     HttpClient,
+    HttpReply,
+    HttpRequest,
     Limits,
-    NoAnswer,
     Parallel,
-    Reply,
-    Request,
     Retries,
-    Secrets,
     Timeout,
     Unanswered,
-    checked_variable,
+    shown_value,
 )
-from retrievers.external.json_shapes import Missing, Place, filled, filled_address, names_in
-from retrievers.external.quoting import shown
+from retrievers.hosts import Address, Secrets, checked_variable
 
+NAMES = ("query", "quoted_query", "k", "vector")
+_NAMED = re.compile(r"\{(" + "|".join(NAMES) + r")\}")
+_STEP = re.compile(
+    r"""(?:^|\.)(?P<name>[^.\[\]'"\s?*]+)(?P<optional>\??)"""
+    r"""|\['(?P<quoted>[^']+)'\](?P<also_optional>\??)"""
+    r"""|\[(?P<index>\d{1,6}|\*)\]"""
+)
 _SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in names of parameters
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
@@ -80,7 +84,7 @@ class HttpRetriever:
         self.progress: Progress | None = None
         self._url, self._body, self._method = url, body, method
         self._shape = _ReplyShape(
-            Place.parse(ids, "ids"), None if scores is None else Place.parse(scores, "scores"), repeats == "best"
+            JsonPath.parse(ids, "ids"), None if scores is None else JsonPath.parse(scores, "scores"), repeats == "best"
         )
         self._names = names_in([url, body])
         self._encoder = encoder
@@ -92,12 +96,12 @@ class HttpRetriever:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """What decides the results: the request, where its reply has them, and the declared version."""
+        """Return what decides the results: the request, where its reply has them, and the declared version."""
         decides = ("url", "ids", "scores", "body", "method", "repeats", "version", "encoder")
         return {name: arguments[name] for name in decides}
 
     def require_model(self) -> None:
-        """BadInput where an environment variable is unset, so that a run is refused before it begins."""
+        """Raise BadInput if an environment variable is unset, so that a run is refused before it begins."""
         if unset := self._client.secrets.unset():
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
@@ -106,7 +110,7 @@ class HttpRetriever:
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Keep the ids of `documents` (ascending, else ValueError): the service has an index of its own."""
+        """Keep the ids of `documents` (ascending, else ValueError): the service has its own index."""
         DocIds.save(folder, documents)
         self.load(folder)
 
@@ -116,7 +120,8 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """At most k >= 0 documents per query; none for a query without text. Failed where a query gets no result.
+        """Return at most k >= 0 documents per query; none for a query without text. Raise Failed if a query gets no
+        result.
 
         `measured` has the median and the 95th percentile of the requests' times in milliseconds, without retries.
         """
@@ -141,8 +146,8 @@ class HttpRetriever:
         _check_direction(backwards, self._url)
         return replace(Ranking.from_scores(rows, k), measured=_latency(seconds))
 
-    def _requests(self, queries: Sequence[Query], k: int) -> Callable[[int], Request]:
-        """A function from the number of a query to its request."""
+    def _requests(self, queries: Sequence[Query], k: int) -> Callable[[int], HttpRequest]:
+        """Return a function from the number of a query to its request."""
         if queries:
             self.require_model()
         vectors: Any = None
@@ -151,26 +156,28 @@ class HttpRetriever:
             assert self._folder is not None
             vectors = self._encoder.encode_queries([query.text for query in queries], self._folder, self.progress)
 
-        def request(place: int) -> Request:
+        def request(place: int) -> HttpRequest:
             text = queries[place].text
             values = {"query": text, "quoted_query": json.dumps(text), "k": k}
             if vectors is not None:
                 values["vector"] = vectors[place].tolist()
-            return Request(filled_address(self._url, values), filled(self._body, values), self._method)
+            return HttpRequest(fill_address(self._url, values), fill_template(self._body, values), self._method)
 
         return request
 
-    def _read(self, reply: Reply, k: int) -> _Row:
+    def _read(self, reply: HttpReply, k: int) -> _Row:
         row = self._shape.row(reply)
         for doc_id in row.scores:
             if doc_id not in self._known:
-                raise NoAnswer(
-                    f"the result {shown(doc_id)} is none of the {len(self._known):,} documents of the corpus. Does "
-                    f"ids={self._shape.ids.text} lead to the corpus's ids, and does the service hold this corpus?",
+                raise FailedAttempt(
+                    f"the result {shown_value(doc_id)} is not one of the {len(self._known):,} documents of the corpus. "
+                    f"Does ids={self._shape.ids.text} lead to the corpus's ids, and does the service hold this corpus?",
                     final=True,
                 )
         if "k" in self._names and row.results > k:
-            raise NoAnswer(f"it returns {row.results} results instead of {k}. Check the place of {{k}}.", final=True)
+            raise FailedAttempt(
+                f"it returns {row.results} results instead of {k}. Check the place of {{k}}.", final=True
+            )
         return row
 
 
@@ -187,12 +194,12 @@ class _Row:
 class _ReplyShape:
     """Where a reply has its results. best: whether the best of several with one id counts, or they are a mistake."""
 
-    ids: Place
-    scores: Place | None
+    ids: JsonPath
+    scores: JsonPath | None
     best: bool
 
-    def row(self, reply: Reply) -> _Row:
-        """The results in a reply; NoAnswer for good where it has not the shape."""
+    def row(self, reply: HttpReply) -> _Row:
+        """Return the results in a reply; raise FailedAttempt for good where it has not the shape."""
         content = reply.json()
         ids = [_checked_id(value, self.ids) for value in _values(self.ids, "ids", content, reply)]
         if self.scores is None:
@@ -200,14 +207,14 @@ class _ReplyShape:
         else:
             scores = [_checked_score(value) for value in _values(self.scores, "scores", content, reply)]
         if len(ids) != len(scores):
-            raise NoAnswer(
+            raise FailedAttempt(
                 f"ids leads to {len(ids)} values and scores to {len(scores)}: each result needs both.", final=True
             )
         found: dict[str, float] = {}
         for doc_id, score in zip(ids, scores, strict=True):
             if doc_id in found and not self.best:
-                raise NoAnswer(
-                    f"the result {shown(doc_id)} occurs twice. If the results are parts of documents, set "
+                raise FailedAttempt(
+                    f"the result {shown_value(doc_id)} occurs twice. If the results are parts of documents, set "
                     "repeats=best.",
                     final=True,
                 )
@@ -215,33 +222,37 @@ class _ReplyShape:
         return _Row(found, len(ids), None if len(set(scores)) < 2 else scores == sorted(scores))
 
 
-def _values(place: Place, key: str, content: Any, reply: Reply) -> list[Any]:
+def _values(place: JsonPath, key: str, content: Any, reply: HttpReply) -> list[Any]:
     try:
         return place.values(content)
     except Missing as error:
-        raise NoAnswer(f"{key}={place.text} leads nowhere: {error} The reply: {reply.quoted()}", final=True) from None
+        raise FailedAttempt(
+            f"{key}={place.text} leads nowhere: {error} The reply: {reply.quoted()}", final=True
+        ) from None
 
 
-def _checked_id(value: Any, place: Place) -> str:
-    """The id as text; services may hold whole numbers."""
+def _checked_id(value: Any, place: JsonPath) -> str:
+    """Return the id as text; services may hold whole numbers."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
-    raise NoAnswer(f"the id {shown(value)} is neither text nor a whole number. Check ids={place.text}.", final=True)
+    raise FailedAttempt(
+        f"the id {shown_value(value)} is neither text nor a whole number. Check ids={place.text}.", final=True
+    )
 
 
 def _checked_score(value: Any) -> float:
-    """The score as a number; some services write it as text."""
+    """Return the score as a number; some services write it as text."""
     try:
         score = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
-        raise NoAnswer(f"the score {shown(value)} is not a finite number.", final=True)
+        raise FailedAttempt(f"the score {shown_value(value)} is not a finite number.", final=True)
     return score
 
 
 def _check_direction(ascends: Sequence[bool | None], url: str) -> None:
-    """Failed where every reply lists its results from the lowest score to the highest: those are distances."""
+    """Raise Failed if every reply lists its results from the lowest score to the highest: those are distances."""
     known = [one for one in ascends if one is not None]
     if len(known) > 1 and all(known):
         raise Failed(
@@ -260,7 +271,7 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 def _check_request(
     address: Address, method: str, body: dict[str, Any] | None, names: set[str], encoder: Encoder | None
 ) -> None:
-    """BadInput for a request that cannot work or would log a secret."""
+    """Raise BadInput for a request that cannot work or would log a secret."""
     parts = urlsplit(address.url)
     if re.search("[{}]", parts.netloc):
         raise BadInput("url has braces in its host. Only its path and its parameters may vary.")
@@ -285,7 +296,7 @@ def _check_request(
 
 
 def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
-    """BadInput for headers that are no names, and for a way on which others could read them."""
+    """Raise BadInput for headers that are no names, and for a way on which others could read them."""
     for header, variable in variables.items():
         if not isinstance(header, str) or not _HEADER.fullmatch(header):
             raise BadInput(f"headers_env: {header!r:.60} is not the name of a header, such as Authorization.")
@@ -296,3 +307,116 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
             "(or a tunnel that ends there)."
         )
     return Secrets(dict(variables))
+
+
+def names_in(template: Any) -> set[str]:
+    """Return the names in braces that a template contains. Raise BadInput for a text that is another name in braces."""
+    found = set()
+    for text in _texts(template):
+        found |= set(_NAMED.findall(text))
+        whole = re.fullmatch(r"\{(\w+)\}", text)
+        if whole and whole[1] not in NAMES:
+            known = ", ".join(f"{{{name}}}" for name in NAMES)
+            raise BadInput(f"body has {text}, which stands for nothing.{did_you_mean(whole[1], NAMES)} Known: {known}.")
+    return found
+
+
+def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
+    """Return a template with values for its names in braces.
+
+    A text that is one name alone becomes the value itself, such as a number; inside a longer text stands the value as
+    text, of anything but a text as JSON.
+    """
+    if isinstance(template, Mapping):
+        return {key: fill_template(value, values) for key, value in template.items()}
+    if isinstance(template, Sequence) and not isinstance(template, str):
+        return [fill_template(value, values) for value in template]
+    if not isinstance(template, str):
+        return template
+    if whole := _NAMED.fullmatch(template):
+        return values[whole[1]]
+    return _NAMED.sub(lambda name: _as_text(values[name[1]]), template)
+
+
+def fill_address(template: str, values: Mapping[str, Any]) -> str:
+    """Return an address with values for its names in braces, percent-encoded."""
+    return _NAMED.sub(lambda name: quote(_as_text(values[name[1]]), safe="", errors="replace"), template)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _texts(template: Any) -> Iterator[str]:
+    if isinstance(template, str):
+        yield template
+    elif isinstance(template, Mapping | list | tuple):
+        for inner in template.values() if isinstance(template, Mapping) else template:
+            yield from _texts(inner)
+
+
+class Missing(LookupError):
+    """A reply has nothing at a place; the message says where it ends."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A name of an object, an index of a list, or all of a list (None). optional: whether the name may be absent."""
+
+    key: str | int | None
+    optional: bool = False
+
+    def of(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:
+        """Yield (what is there, its path) for each value that the step leads to."""
+        where = path or "the reply"
+        if isinstance(self.key, str):
+            if not isinstance(value, dict) or value.get(self.key) is None:
+                if self.optional and isinstance(value, dict):
+                    return
+                others = [key for key in value if key != self.key] if isinstance(value, dict) else []
+                raise Missing(f"{where} has no {self.key!r}.{did_you_mean(self.key, others)}")
+            yield value[self.key], f"{path}.{self.key}".lstrip(".")
+        elif not isinstance(value, list):
+            raise Missing(f"{where} is not a list.")
+        elif self.key is None:
+            yield from ((inner, f"{path}[{i}]") for i, inner in enumerate(value))
+        elif self.key >= len(value):
+            raise Missing(f"{where} has no element {self.key}.")
+        else:
+            yield value[self.key], f"{path}[{self.key}]"
+
+
+@dataclass(frozen=True)
+class JsonPath:
+    """A place in a reply as JSONPath writes it: `hits[*].id`, `ids[0][*]`, `hits[*]['a.b']`.
+
+    A name with a question mark may be absent: `root.children?[*].id`. What is null is absent.
+    """
+
+    text: str
+    steps: tuple[_Step, ...]
+
+    @classmethod
+    def parse(cls, text: str, key: str) -> JsonPath:
+        """Parse a place. Raise BadInput, which names the config key `key`, for anything else."""
+        path = text.removeprefix("$").removeprefix(".")
+        steps: list[_Step] = []
+        end = 0
+        while step := _STEP.match(path, end):
+            end = step.end()
+            name, index = step["name"] or step["quoted"], step["index"]
+            optional = bool(step["optional"] or step["also_optional"])
+            steps.append(_Step(name or (None if index == "*" else int(index)), optional))
+        if end < len(path) or not any(step.key is None for step in steps):
+            raise BadInput(
+                f"{key}={text!r} is not a place of a value for each result. Write the names on the way to it, with [*] "
+                "for every element of a list, such as hits.hits[*]._id."
+            )
+        return cls(text, tuple(steps))
+
+    def values(self, content: Any) -> list[Any]:
+        """Return what a reply has there, in its order; Missing where it ends before."""
+        found = [(content, "")]
+        for step in self.steps:
+            found = [inner for value, path in found for inner in step.of(value, path)]
+        return [value for value, _ in found]

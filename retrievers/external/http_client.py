@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import re
 import ssl
 import threading
 import time
@@ -22,10 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from retrievers.base import AtMost, BadInput
-from retrievers.external.pace import Pace
-from retrievers.external.quoting import message, short, shown
-from retrievers.hosts import is_this_machine, name_host
-from retrievers.redaction import redacted, register
+from retrievers.hosts import Address, Secrets, name_host
+from retrievers.redaction import redacted
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -37,6 +33,7 @@ LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
 LOGGED_SECONDS = 5.0  # waits from this length on are logged
 REDIRECTS = 5  # in a row
+QUOTED, SHOWN, READ = 300, 60, 20_000  # characters: quoted of a text, of a value, and searched for secrets before
 GRACE_SECONDS = 1.0  # that replies under way have to arrive after an interruption
 
 Timeout = Annotated[float, AtMost(86_400, "that is a day")]
@@ -70,69 +67,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Address:
-    """An http(s) address without secrets. key: the config key that gives it. local: whether it is on this machine."""
-
-    url: str
-    key: str
-    local: bool
-
-    @classmethod
-    def of(cls, url: str, key: str) -> Address:
-        """BadInput, which shows no secret, for what is no address or has a user or a password in it."""
-        name = key.rpartition(".")[2]
-        try:
-            parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
-            host, _ = parts.hostname, parts.port  # raises for an invalid port
-            (host or "").encode("idna")  # raises for an invalid host name
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in ("http", "https"):
-            raise BadInput(f"{name} is not an http(s) address. Give one such as https://example.org/search.")
-        if "@" in parts.netloc or parts.fragment:
-            raise BadInput(
-                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; what "
-                "is secret belongs in an environment variable."
-            )
-        return cls(url, key, is_this_machine(host))
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
-        return self.local or self.url.startswith("https:")
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """Headers whose values environment variables hold. They are read for each attempt, kept nowhere, and never shown.
-
-    variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
-    """
-
-    variables: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        register(*self.variables.values())
-
-    def unset(self) -> list[str]:
-        """The variables that hold nothing."""
-        return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
-
-    def headers(self) -> dict[str, str]:
-        """Header -> value, of the variables that are set. BadInput for values that no header can have."""
-        found = {}
-        for header, name in self.variables.items():
-            value = os.environ.get(name, "").strip()
-            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # what follows a prefix is one word
-                raise BadInput(f"The key in {name} contains characters that no key has. Copy it again.")
-            if value:
-                found[header] = self.prefix + value
-        return found
-
-
-@dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """body: sent as JSON; None: no body."""
 
     url: str
@@ -140,7 +75,7 @@ class Request:
     method: str = "POST"
 
 
-class NoAnswer(Exception):
+class FailedAttempt(Exception):
     """An attempt without a usable answer.
 
     reason: what the service says may be in it: it is kept without secrets.
@@ -161,22 +96,22 @@ class Unanswered(Exception):
 
 
 @dataclass(frozen=True)
-class Reply:
+class HttpReply:
     """The body of a response, and what may be quoted of it."""
 
     text: str
     status: int = 200
 
     def json(self) -> Any:
-        """The parsed body; NoAnswer if it is not JSON, which may pass."""
+        """Return the parsed body; raise FailedAttempt if it is not JSON, which may pass."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
-            raise NoAnswer(f"the reply is not JSON: {self.quoted()}") from None
+            raise FailedAttempt(f"the reply is not JSON: {self.quoted()}") from None
 
     def quoted(self, text: str | None = None) -> str:
-        """The beginning of a text, or of the service's own error message, without secrets and with a full stop."""
-        return short(message(self.text) if text is None else text).rstrip(".") + "."
+        """Return the beginning of a text, or of the service's error message, without secrets and with a full stop."""
+        return _shortened(_error_message(self.text) if text is None else text).rstrip(".") + "."
 
 
 @dataclass(frozen=True)
@@ -186,6 +121,34 @@ class Answer(Generic[_T]):
     place: int
     value: _T
     seconds: float
+
+
+class _Pace:
+    """When requests may go out: what one is asked to wait, all wait, until the work is stopped.
+
+    answered: number of requests that have their answer.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.answered = 0
+        self._until = 0.0  # by the monotonic clock
+        self._changing = threading.Lock()
+
+    def wait(self, seconds: float = 0.0) -> None:
+        """Wait this long, and for as long as the service has asked for."""
+        end = time.monotonic() + seconds
+        while not self.stopped.is_set() and (left := max(end, self._until) - time.monotonic()) > 0:
+            self.stopped.wait(left)
+
+    def pause(self, seconds: float) -> None:
+        """Have all wait from now on."""
+        with self._changing:
+            self._until = max(self._until, time.monotonic() + seconds)
+
+    def count(self) -> None:
+        with self._changing:
+            self.answered += 1
 
 
 @dataclass(frozen=True)
@@ -199,23 +162,23 @@ class HttpClient:
 
     address: Address
     limits: Limits
-    secrets: Secrets = Secrets()
+    secrets: Secrets = field(default_factory=Secrets)
     read_too: frozenset[int] = frozenset()
 
     def answers(
-        self, count: int, request: Callable[[int], Request], read: Callable[[int, Reply], _T]
+        self, count: int, request: Callable[[int], HttpRequest], read: Callable[[int, HttpReply], _T]
     ) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
         If one gets no answer, no new requests start; Unanswered follows the answers that were under way. An
         interruption ends them after `GRACE_SECONDS`, as does a caller who stops asking.
 
-        request: makes the request of a number. read: makes the answer of a number's reply, or raises NoAnswer.
+        request: makes the request of a number. read: makes the answer of a number's reply, or raises FailedAttempt.
         """
         from retrievers.external.wire import Line
 
         name_host(self.address.url, self.address.key)
-        pace, line, failed = Pace(), Line(), None
+        pace, line, failed = _Pace(), Line(), None
         pool = line.manager(self.address.url, self.address.local, self.limits.parallel)
         places, ended = iter(range(count)), SimpleQueue[_Ended[_T] | None]()
 
@@ -251,17 +214,19 @@ class HttpClient:
                     line.end()
                 _join(threads)
         if failed and failed.error:
-            raise Unanswered(failed.place, str(failed.error)) if isinstance(failed.error, NoAnswer) else failed.error
+            raise (
+                Unanswered(failed.place, str(failed.error)) if isinstance(failed.error, FailedAttempt) else failed.error
+            )
 
     def _answer(
         self,
         place: int,
-        request: Callable[[int], Request],
-        read: Callable[[int, Reply], _T],
+        request: Callable[[int], HttpRequest],
+        read: Callable[[int, HttpReply], _T],
         pool: PoolManager,
-        pace: Pace,
+        pace: _Pace,
     ) -> Answer[_T] | None:
-        """The answer to one request, with retries; None if the work was stopped first."""
+        """Return the answer to one request, with retries; None if the work was stopped first."""
         attempt, answered = 0, pace.answered
         pace.wait()
         while not pace.stopped.is_set():
@@ -272,7 +237,7 @@ class HttpClient:
                 answer = Answer(place, read(place, reply), seconds)
                 pace.count()
                 return answer
-            except NoAnswer as failed:
+            except FailedAttempt as failed:
                 if failed.wait and pace.answered > answered:  # a busy service, which does answer: keep asking
                     attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
@@ -290,8 +255,8 @@ class HttpClient:
                 raise
         return None
 
-    def _attempt(self, request: Request, pool: PoolManager) -> Reply:
-        """The reply to one request. NoAnswer for a status that is not to be read."""
+    def _attempt(self, request: HttpRequest, pool: PoolManager) -> HttpReply:
+        """Return the reply to one request. Raise FailedAttempt for a status that is not to be read."""
         from urllib3.exceptions import HTTPError
 
         from retrievers.external import wire
@@ -299,18 +264,18 @@ class HttpClient:
         sent = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts refuse no agent
         try:
             response = self._redirected(request, sent | self.secrets.headers(), pool)
-            reply = Reply(wire.body_of(response).decode("utf-8", "replace"), response.status)
+            reply = HttpReply(wire.body_of(response).decode("utf-8", "replace"), response.status)
         except wire.TooLarge:
             large = f"the reply is larger than {wire.LARGEST_REPLY >> 20} MB: ask for less."
-            raise NoAnswer(large, final=True) from None
+            raise FailedAttempt(large, final=True) from None
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from None
         if response.status not in (200, *self.read_too):
             self._refuse(response, reply)
         return reply
 
-    def _redirected(self, request: Request, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
-        """The response after redirects, which may not leave the server: the secrets are for it alone."""
+    def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
+        """Return the response after redirects, which may not leave the server: the secrets are for it alone."""
         from urllib3 import Timeout
 
         url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
@@ -330,18 +295,18 @@ class HttpClient:
                 url = urljoin(url, response.headers["Location"])
                 parts = urlsplit(url)
             except ValueError:
-                broken = f"it redirects to {shown(response.headers['Location'])}, which is not an address."
-                raise NoAnswer(f"HTTP {response.status}: {broken} Check {self.address.key}.", final=True) from None
+                broken = f"it redirects to {shown_value(response.headers['Location'])}, which is not an address."
+                raise FailedAttempt(f"HTTP {response.status}: {broken} Check {self.address.key}.", final=True) from None
             if parts[:2] != server[:2] or (response.status < 307 and body is not None):
                 place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-                raise NoAnswer(
+                raise FailedAttempt(
                     f"HTTP {response.status}: it redirects to {place}, which is not followed. If the service has "
                     f"moved, give its new address: {self.address.key}.",
                     final=True,
                 )
-        raise NoAnswer(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
+        raise FailedAttempt(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
 
-    def _refuse(self, response: BaseHTTPResponse, reply: Reply) -> NoReturn:
+    def _refuse(self, response: BaseHTTPResponse, reply: HttpReply) -> NoReturn:
         """Raise what a status other than 200 means."""
         status, wait = response.status, _retry_after(response.headers)
         reason = f"HTTP {status}: {reply.quoted()}"
@@ -354,9 +319,9 @@ class HttpClient:
             )
         if wait:
             reason += f" The endpoint asks to wait {wait:.0f} s."
-        raise NoAnswer(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
+        raise FailedAttempt(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
 
-    def _unreachable(self, error: Exception) -> NoAnswer:
+    def _unreachable(self, error: Exception) -> FailedAttempt:
         from urllib3 import exceptions
 
         cause: BaseException = error
@@ -367,18 +332,20 @@ class HttpClient:
         if isinstance(cause, exceptions.NewConnectionError):
             cause = cause.__cause__ or cause
         if isinstance(cause, exceptions.TimeoutError | TimeoutError):
-            return NoAnswer(f"no response within {self.limits.timeout:g} s ({self.limits.key}.timeout).")
+            return FailedAttempt(f"no response within {self.limits.timeout:g} s ({self.limits.key}.timeout).")
         if isinstance(cause, exceptions.SSLError) and isinstance(cause.args[0], BaseException):
             cause = cause.args[0]
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return NoAnswer(
-                f"its certificate cannot be verified: {cause.verify_message}. If an authority of your own has issued "
+            return FailedAttempt(
+                f"its certificate cannot be verified: {cause.verify_message}. If your own authority has issued "
                 "it, name the file of that authority's certificate in the environment variable SSL_CERT_FILE.",
                 final=True,
             )
         if isinstance(cause, ConnectionRefusedError):
-            return NoAnswer(f"connection refused. Is the server running, and is {self.address.key} right?", final=True)
-        return NoAnswer(f"{type(cause).__name__}: {short(str(cause))}.")
+            return FailedAttempt(
+                f"connection refused. Is the server running, and is {self.address.key} right?", final=True
+            )
+        return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
 
 
 @dataclass(frozen=True)
@@ -398,13 +365,6 @@ def _join(threads: Sequence[threading.Thread]) -> None:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-def checked_variable(name: str, key: str) -> str:
-    """The name of an environment variable. BadInput, which does not show it: it may be the secret itself."""
-    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
-    return name
-
-
 def _retry_after(headers: Mapping[str, str]) -> float:
     """Seconds to wait by the header Retry-After (RFC 9110, 10.2.3: a number or a date); 0 without one."""
     value = headers.get("Retry-After", "")
@@ -416,3 +376,34 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return 0.0
+
+
+def shown_value(value: Any) -> str:
+    """Return the beginning of a value that a service has sent, without secrets."""
+    text = redacted(repr(value)[:READ])
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def _error_message(text: str) -> str:
+    """Return the error message of a service's JSON, wherever such services have it; else the text itself."""
+    try:
+        return _said(json.loads(text)) or text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _said(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return next(filter(None, map(_said, content)), "")
+    if not isinstance(content, dict):
+        return ""
+    keys = ("message", "reason", "msg", "detail", "error", "errors", "status")
+    return next(filter(None, (_said(content[key]) for key in keys if key in content)), "")
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of a text, cut where no secret is cut in two."""
+    words = redacted(" ".join(text[:READ].split()))
+    return words if len(words) <= QUOTED else f"{words[:QUOTED]}…"

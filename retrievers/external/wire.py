@@ -85,7 +85,8 @@ class Line:
 
 
 def body_of(response: BaseHTTPResponse) -> bytes:
-    """The whole body, unpacked. DecodeError where it is packed twice: what that unpacks to on its way has no limit."""
+    """Return the whole body, unpacked. DecodeError where it is packed twice: what that unpacks to on its way has no
+    limit."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise DecodeError("the reply is packed more than once")
     parts, size = [], 0

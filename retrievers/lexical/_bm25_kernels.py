@@ -21,7 +21,7 @@ GROUPS = 512  # groups of documents in a block; the best score of each gives the
 
 @njit(cache=True, nogil=True)
 def count_postings(ids, offsets, n_terms):
-    """Where each term's postings start, int64 [n_terms + 1]; the last entry is the number of postings."""
+    """Return where each term's postings start, int64 [n_terms + 1]; the last entry is the number of postings."""
     starts = np.zeros(n_terms + 1, np.int64)
     seen_in = np.full(n_terms, -1, np.int32)
     for doc in range(len(offsets) - 1):
@@ -53,7 +53,7 @@ def fill_postings(ids, offsets, starts):
 
 
 @njit(cache=True, nogil=True)
-def search(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
+def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
     Query q has the terms `terms[offsets[q]:offsets[q + 1]]`. Rows are padded with document -1 and score -inf. Of equal
@@ -91,10 +91,11 @@ def search(starts, ends, floors, docs, scores, terms, offsets, first, last, top_
                         best_docs[size], best_scores[size] = base + i, score  # no branch: often mispredicted
                         size += touched & (score > threshold)  # ties with the k-th lose: their document is larger
                     if size > room - STRIPE:
-                        size, threshold = _keep(best_docs, best_scores, size, k, scratch)
+                        threshold = _kth(best_scores, size, k, scratch)
+                        size = keep_best(best_docs, best_scores, size, k, threshold)
             sums[:] = -0.0
         if size > k:
-            size, threshold = _keep(best_docs, best_scores, size, k, scratch)
+            size = keep_best(best_docs, best_scores, size, k, _kth(best_scores, size, k, scratch))
         top_docs[q, :size], top_scores[q, :size] = best_docs[:size], best_scores[:size]
         top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
 
@@ -127,7 +128,7 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 
 @njit(cache=True, nogil=True)
 def _first_threshold(sums, floor, k):
-    """A value just below a score that at least k documents of the block reach; -inf if none is known.
+    """Return a value just below a score that at least k documents of the block reach; -inf if none is known.
 
     The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If it is
     above 0, none of these documents is untouched. With it, most of a first block never becomes a candidate.
@@ -143,10 +144,18 @@ def _first_threshold(sums, floor, k):
 
 
 @njit(cache=True, nogil=True)
-def _keep(docs, scores, size, k, scratch):
-    """Keep the best k of `size` > k candidates, in document order; returns (k, the k-th best score)."""
+def _kth(scores, size, k, scratch):
+    """Return the k-th best of `scores[:size]`, which are copied to `scratch`."""
     scratch[:size] = scores[:size]
-    kth = select(scratch, size, k - 1)
+    return select(scratch, size, k - 1)
+
+
+@njit(cache=True, nogil=True)
+def keep_best(docs, scores, size, k, kth):
+    """Keep the k >= 1 best of `size` candidates in order; of those that tie with the k-th best score, the first.
+
+    Returns k.
+    """
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
@@ -156,12 +165,12 @@ def _keep(docs, scores, size, k, scratch):
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
-    return kept, kth
+    return kept
 
 
 @njit(cache=True, nogil=True)
 def select(values, size, place):
-    """The value at index `place` of `values[:size]` in descending order; reorders `values[:size]`.
+    """Return the value at index `place` of `values[:size]` in descending order; reorders `values[:size]`.
 
     Quickselect (Hoare 1961) with the middle element as pivot. It partitions into larger, equal and smaller values,
     since equal scores are common, and moves values without branches.

@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     floors: np.ndarray
 
 
-def survey(tokens: Tokens, counts: np.ndarray, folder: Path) -> None:
+def write_survey(tokens: Tokens, counts: np.ndarray, folder: Path) -> None:
     """Write the survey of a shard. counts: int64 [V], documents with each term."""
     (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
     np.save(folder / "counts.npy", counts, allow_pickle=False)
@@ -52,7 +52,7 @@ def survey(tokens: Tokens, counts: np.ndarray, folder: Path) -> None:
     (folder / "survey.json").write_text(json.dumps(sizes), encoding="ascii")
 
 
-def summarise(surveys: Sequence[Path], folder: Path) -> None:
+def write_summary(surveys: Sequence[Path], folder: Path) -> None:
     """Write the summary of a corpus. surveys: of its shards, in their order; read one at a time."""
     numbers: dict[str, int] = {}
     counts = np.zeros(0, np.int64)
@@ -83,7 +83,7 @@ def _save_terms(numbers: dict[str, int], folder: Path) -> None:
     np.save(folder / "numbers.npy", found, allow_pickle=False)
 
 
-class Summary:
+class CorpusStatistics:
     """The statistics of a corpus, read from the disk as far as they are needed.
 
     documents: how many. mean_length: terms of a document in the mean. counts: int64 [V], documents with each term.
@@ -100,11 +100,11 @@ class Summary:
         self.numbers = functools.lru_cache(KNOWN)(self._look_up)
 
     def numbers_of(self, survey: Path) -> np.ndarray:
-        """The number of each term of a survey, int32."""
+        """Return the number of each term of a survey, int32."""
         return _load(self._folder, _key((survey / "vocabulary.json").read_bytes()))
 
     def _look_up(self, terms: tuple[str, ...]) -> np.ndarray:
-        """The number of each term, int64; -1 for terms that the corpus has not."""
+        """Return the number of each term, int64; -1 for terms that the corpus has not."""
         return np.fromiter(
             (self._number(term.encode("utf-8", "surrogatepass")) for term in terms), np.int64, len(terms)
         )
@@ -124,9 +124,9 @@ class Summary:
 
 
 @functools.lru_cache(maxsize=2)
-def opened(folder: Path) -> Summary:
-    """The summary in a folder, opened once for all shards that a process works on; it must not change."""
-    return Summary(folder)
+def corpus_statistics(folder: Path) -> CorpusStatistics:
+    """Return the summary in a folder, opened once for all shards that a process works on; it must not change."""
+    return CorpusStatistics(folder)
 
 
 def mean_length(terms: int, documents: int) -> float:
@@ -155,13 +155,13 @@ class ShardTerms:
     """
 
     def __init__(
-        self, numbers: np.ndarray, starts: np.ndarray, summary: Summary, idf: np.ndarray, floor: float
+        self, numbers: np.ndarray, starts: np.ndarray, summary: CorpusStatistics, idf: np.ndarray, floor: float
     ) -> None:
         self._numbers, self._starts, self._summary = numbers, starts, summary
         self._idf, self._floor = idf, floor
 
     def columns(self, vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
-        """(a column for each term, the place of each term's column, -1 for terms that the corpus has not).
+        """Return (a column for each term, the place of each term's column, -1 for terms that the corpus has not).
 
         A term that only other shards have has an empty column: it adds its floor.
         """

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean
+from retrievers.base import AtMost, BadInput, Progress, Threads, cores, did_you_mean, is_whole
 
-Characters = Annotated[int, AtMost(100, "every length up to it gives terms of its own")]
+Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
 UNBROKEN = 4096  # the most characters without white space that kiwi gets at once
 
@@ -47,7 +47,7 @@ class Tokens:
     offsets: np.ndarray
 
     def __len__(self) -> int:
-        """Number of texts."""
+        """Return the number of texts."""
         return len(self.offsets) - 1
 
     @classmethod
@@ -130,7 +130,7 @@ class CharNgram:
 
     def __init__(self, low: Characters = 2, high: Characters = 2) -> None:
         for name, value in (("low", low), ("high", high)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_whole(value, 1):
                 raise BadInput(f"tokenizer.{name} is {value!r}: give a whole number of characters, at least 1.")
         if high < low:
             raise BadInput(f"tokenizer.high ({high}) is below tokenizer.low ({low}): swap them.")
@@ -228,7 +228,7 @@ class Kiwi:
     def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: Threads | None = None) -> None:
         if isinstance(tags, str) or not tags:
             raise BadInput(f"tokenizer.tags is {tags!r}: give a list of kiwi tags, such as [NNG, 'VV*'].")
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        if workers is not None and not is_whole(workers, 1):
             raise BadInput(f"tokenizer.workers is {workers!r}: give a number of threads, at least 1, or null for all.")
         self._tags = frozenset(chain.from_iterable(map(_matching_tags, tags)))
         self._workers = workers
@@ -252,14 +252,14 @@ class Kiwi:
 
 @lru_cache(maxsize=1)
 def kiwi_model(workers: int | None) -> Any:
-    """The kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
+    """Return the kiwi analyser, loaded once per process. workers: number of threads; None: one per core."""
     import kiwipiepy
 
     return kiwipiepy.Kiwi(num_workers=cores() if workers is None else workers)
 
 
 def _matching_tags(pattern: str) -> list[str]:
-    """The tags that `pattern` matches: itself, or with a trailing * all tags with that prefix."""
+    """Return the tags that `pattern` matches: itself, or with a trailing * all tags with that prefix."""
     if not isinstance(pattern, str):
         raise BadInput(f"tokenizer.tags contains {pattern!r}: give kiwi tags as text.")
     exact, prefix = pattern, pattern[:-1]
@@ -271,14 +271,15 @@ def _matching_tags(pattern: str) -> list[str]:
 
 
 def _normalised(texts: Iterable[str]) -> Iterator[str]:
-    """The texts in NFC, with U+FFFD in place of lone surrogates."""
+    """Yield the texts in NFC, with U+FFFD in place of lone surrogates."""
     for text in texts:
         composed = unicodedata.normalize("NFC", text)
         yield composed if composed.isascii() else _SURROGATE.sub("\ufffd", composed)
 
 
 def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
-    """The texts with white space in runs that are longer than `UNBROKEN`; the places of such texts are added to `long`.
+    """Yield the texts with white space in runs that are longer than `UNBROKEN`; the places of such texts are added to
+    `long`.
 
     Others are passed on as they are.
     """
@@ -299,7 +300,7 @@ def _words(texts: Iterable[str]) -> Iterator[list[str]]:
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 
-class _Ids(dict[str, int]):
+class _TermIds(dict[str, int]):
     """Term -> id; new terms are numbered in order of first use."""
 
     def __missing__(self, term: str) -> int:
@@ -311,7 +312,7 @@ class _Builder:
     """Collects terms, text by text, in arrays: 4 bytes per term."""
 
     def __init__(self, expand: Callable[[str], list[str]] | None = None) -> None:
-        self._ids = _Ids()
+        self._ids = _TermIds()
         self._flat = array("i")
         self._offsets = array("q", [0])
         self._expand = expand

@@ -87,7 +87,6 @@ README = Page(
         "harness run ... retriever=hybrid rerank": "[dense]",
         "harness run ... retriever=bge_m3_sparse": "[dense]",
         "harness run retriever=dense encoder=lsa index=milvus": "[milvus]",
-        "harness doctor engine": "[milvus]",
     },
     activated=False,
 )

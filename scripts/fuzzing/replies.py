@@ -21,15 +21,14 @@ from harness.llm.reply_log import FILE, Completion, ReplyLog
 from harness.llm.structured import Schema, WrongReply
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import (
-    Address,
+    FailedAttempt,
     HttpClient,
+    HttpReply,
+    HttpRequest,
     Limits,
-    NoAnswer,
-    Reply,
-    Request,
-    Secrets,
     Unanswered,
 )
+from retrievers.hosts import Address, Secrets
 from retrievers.redaction import redacted, register
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
@@ -43,12 +42,12 @@ def _files(content: Any) -> Files:
     return {"reply.json": json.dumps(content).encode(), "head.json": json.dumps(HEAD).encode()}
 
 
-def _received(client: HttpClient, request: Request, folder: Path) -> Reply:
+def _received(client: HttpClient, request: HttpRequest, folder: Path) -> HttpReply:
     """What the client makes of a response with this head and this body."""
     from urllib3 import HTTPResponse
 
     if not all((folder / name).is_file() for name in ("reply.json", "head.json")):
-        raise NoAnswer("the reply is no file")
+        raise FailedAttempt("the reply is no file")
     body, head = (folder / "reply.json").read_bytes(), (folder / "head.json").read_text("latin-1")
     headers = dict(re.findall(r'"([\w-]+)": "([^"]{0,50})"', head))
 
@@ -86,7 +85,7 @@ def _bytes(folder: Path) -> None:
             url = server.url.replace("search", str(number))
             client = HttpClient(Address.of(url, "url"), Limits(2.0, 0, 1), Secrets({"X-Key": "HARNESS_FUZZ_KEY"}))
             try:
-                list(client.answers(1, lambda _, url=url: Request(url), lambda _, reply: reply.json()))
+                list(client.answers(1, lambda _, url=url: HttpRequest(url), lambda _, reply: reply.json()))
             except Unanswered as reason:
                 if KEY in str(reason):
                     raise Wrong("a key in a message", str(reason)) from None
@@ -124,10 +123,10 @@ CHAT = {
 }
 
 
-@reads("reply", _files(CHAT), REPLIES, refusals=(NoAnswer, WrongReply), named=False)
+@reads("reply", _files(CHAT), REPLIES, refusals=(FailedAttempt, WrongReply), named=False)
 def _chat(folder: Path) -> None:
     client = ChatModel("m", "http://localhost:1/v1").client()
-    completion = _completion(_received(client, Request("http://localhost:1/v1"), folder), 9)
+    completion = _completion(_received(client, HttpRequest("http://localhost:1/v1"), folder), 9)
     completion.text.encode()
     assert all(count is None or count >= 0 for count in (completion.input_tokens, completion.output_tokens))
     assert read_answer(completion.text) in (0, 1)
@@ -190,10 +189,10 @@ def _logged(folder: Path) -> None:
 HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
 
 
-@reads("search reply", _files(HITS), REPLIES, refusals=(NoAnswer,), named=False)
+@reads("search reply", _files(HITS), REPLIES, refusals=(FailedAttempt,), named=False)
 def _hits(folder: Path) -> None:
     place = "hits.list[*]."
     retriever = HttpRetriever("http://localhost:1/?q={query}&k={k}", f"{place}id", f"{place}score", method="GET")
     retriever._known = frozenset(toy().by_id)
-    row = retriever._read(_received(retriever._client, Request("http://localhost:1/", method="GET"), folder), 3)
+    row = retriever._read(_received(retriever._client, HttpRequest("http://localhost:1/", method="GET"), folder), 3)
     assert np.isfinite(list(row.scores.values())).all()

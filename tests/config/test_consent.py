@@ -28,7 +28,7 @@ filters: copied duplicate
 fusion: normalise weights weights.bm25 weights.bigram weights.dense floors k folds repeats file
 gate: threshold source signal k llm prompt request.max_tokens request.max_completion_tokens file signals sources folds
 gate: repeats embedding
-index: nlist nprobe m bits candidates ef_construction ef_search
+index: nlist nprobe m bits candidates ef_construction ef_search index_type build search
 judge: controls
 llm: model request.temperature request.max_tokens request.max_completion_tokens replies price.input price.output
 llm: runtime.timeout runtime.retries runtime.parallel

@@ -5,6 +5,7 @@ import logging
 import random
 import socket
 import threading
+import time
 import traceback
 from email.utils import formatdate
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
 from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
 from retrievers.base import BadInput, Failed, Turn
-from retrievers.external import http_client, pace
+from retrievers.external import http_client
 
 KEY = "sk-secret-0123456789"
 NUMBER = Schema(
@@ -281,8 +282,10 @@ def waits(monkeypatch):
             now[0] += timeout
             return self.is_set()
 
-    monkeypatch.setattr(pace, "threading", SimpleNamespace(Event=Event, Lock=threading.Lock))
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    threads = SimpleNamespace(Event=Event, Lock=threading.Lock, Thread=threading.Thread)
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter, time=time.time)
+    monkeypatch.setattr(http_client, "threading", threads)
+    monkeypatch.setattr(http_client, "time", clock)
     monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 1.0)
     return found
 

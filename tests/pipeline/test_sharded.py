@@ -25,7 +25,7 @@ WORD = {"_target_": "retrievers.lexical.tokenize.Word"}
 LEXICAL = {"_target_": "retrievers.lexical.bm25.BM25", "tokenizer": WORD}
 FLAT = {"_target_": "retrievers.dense.vectors.Flat"}
 LSA = {"_target_": "retrievers.dense.lsa.LSA", "dimensions": 16}
-USE = {"_target_": "retrievers.dense.use_multilingual.UseMultilingual"}
+USE = {"_target_": "retrievers.dense.encoders.UseMultilingual"}
 DENSE = {"_target_": "retrievers.dense.dense.Dense", "encoder": USE, "index": FLAT}
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
 
@@ -123,8 +123,8 @@ def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkey
 
 def test_dense_ranks_the_same_vectors_as_one_index_does(sample, own, tmp_path, monkeypatch):
     """Of an encoder whose vectors do not depend on the batch."""
-    monkeypatch.setattr("retrievers.dense.use_multilingual.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
-    monkeypatch.setattr("retrievers.dense.use_multilingual.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
     cut, whole = session(sample, own, 20), session(sample, Cache(tmp_path / "other"), None)
     found = ranked(DENSE, cut)
     assert same(found, ranked(DENSE, whole))
@@ -144,8 +144,8 @@ def test_one_shard_is_the_whole(sample, own):
 
 def test_more_documents_change_the_index_of_few_shards(sample, own, monkeypatch):
     """Where shards are independent: BM25 weighs each anew, since a document changes the mean length."""
-    monkeypatch.setattr("retrievers.dense.use_multilingual.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
-    monkeypatch.setattr("retrievers.dense.use_multilingual.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
+    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
     everything = in_memory(Sample())
 
     class Fewer(Sample):

@@ -8,7 +8,7 @@ import pytest
 
 from retrievers.base import BadInput, Query
 from retrievers.external import adapters
-from retrievers.external.results import ranking_of
+from retrievers.external.function import ranking_of
 
 TEXTS = {"a": "달은 지구 를 돈다", "b": "물은 끓는다", "c": "달은 모양 이 변한다 달은", "d": "물은 지구 에 있다"}
 QUERIES = ["달은 모양", "끓는다", "없는말"]

@@ -93,14 +93,6 @@ def test_library_on_korean(variant, engine, k, tmp_path):
         assert_equal_up_to_rounding(row, by_library(variant, lists, query.split()), k)
 
 
-@pytest.mark.parametrize("variant", LIBRARY)
-def test_library_on_the_sample(variant, tmp_path):
-    sample = ROOT / "harness" / "sample"
-    texts = [json.loads(line)["content"] for line in (sample / "documents.jsonl").open(encoding="utf-8")]
-    asked = [json.loads(line)["msg"][-1]["content"] for line in (sample / "eval.jsonl").open(encoding="utf-8")]
-    _assert_equals_library(variant, texts, asked, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", LIBRARY)
 def test_library_on_korquad(variant, tmp_path, real_data):
@@ -211,13 +203,6 @@ def test_titles_are_searched(tmp_path):
     assert [doc_id for doc_id, _ in retriever.search(queries(["끓는다 물"]), 2).row(0)] == ["a", "b"]
 
 
-def test_a_conversation_is_searched_with_all_user_turns(tmp_path):
-    retriever = BM25(Whitespace())
-    retriever.index(documents(KOREAN), tmp_path)
-    asked = queries(["달은 빛나지", "달은"])
-    assert retriever.search(asked, 9).lengths.tolist() == [1, 1]
-
-
 def test_vocabulary_words_that_occur_in_no_document_change_nothing(tmp_path):
     # A cached vocabulary may have more words than this corpus uses.
     def wider(texts, progress=None):
@@ -228,17 +213,6 @@ def test_vocabulary_words_that_occur_in_no_document_change_nothing(tmp_path):
     for variant in ("okapi", "plus"):
         plain = ranked(KOREAN, asked, tmp_path / f"{variant}-plain", variant=variant)
         assert ranked(KOREAN, asked, tmp_path / f"{variant}-wide", tokenizer=wider, variant=variant) == plain
-
-
-def test_tokens_loaded_from_disk_give_the_same_index(tmp_path):
-    def from_disk(texts, progress=None):
-        folder = tmp_path / f"tokens-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        Whitespace()(texts).save(folder)
-        return Tokens.load(folder)
-
-    plain = ranked(KOREAN, KOREAN_QUERIES, tmp_path / "plain")
-    assert ranked(KOREAN, KOREAN_QUERIES, tmp_path / "from_disk", tokenizer=from_disk) == plain
 
 
 def test_progress_reaches_the_tokenizer(tmp_path):

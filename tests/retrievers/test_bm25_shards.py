@@ -1,27 +1,19 @@
 """BM25 cut into shards: the same documents and scores as of one index, bit by bit."""
 
-import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from korean_texts import documents, queries
 
-from retrievers.base import BadInput, Document, Query
+from retrievers.base import BadInput, Document
 from retrievers.lexical.bm25 import BM25
-from retrievers.lexical.bm25_formula import VARIANTS
-from retrievers.lexical.bm25_shards import Summary
-from retrievers.lexical.tokenize import CharNgram, Whitespace
-from retrievers.sharding import merged
-
-
-def documents(texts):
-    return [Document(f"{i:06d}", text) for i, text in enumerate(texts)]
-
-
-def queries(texts):
-    return [Query.of(f"q{i}", text) for i, text in enumerate(texts)]
+from retrievers.lexical.bm25_index import VARIANTS
+from retrievers.lexical.bm25_shards import CorpusStatistics
+from retrievers.lexical.tokenize import Whitespace
+from retrievers.sharding import merge_rankings
 
 
 def rows(ranking):
@@ -52,7 +44,7 @@ def in_shards(shards, asked, k, folder, make):
         reader = make()
         reader.load_shard(index, summary)
         rankings.append(reader.search(queries(asked), k))
-    return merged(rankings, k)
+    return merge_rankings(rankings, k)
 
 
 def in_one(texts, asked, k, folder, make):
@@ -118,7 +110,7 @@ def test_terms_are_numbered_in_the_order_of_their_first_use(tmp_path):
         BM25(Whitespace()).survey([Document("1", text)], tmp_path / name)
     (summary := tmp_path / "summary").mkdir()
     BM25(Whitespace()).summarise([tmp_path / "one", tmp_path / "two"], summary)
-    known = Summary(summary)
+    known = CorpusStatistics(summary)
     assert known.numbers(("b", "a", "c", "d", "")).tolist() == [0, 1, 2, -1, -1]
     assert known.counts.tolist() == [1, 2, 1]
     assert known.numbers_of(tmp_path / "two").tolist() == [2, 1]
@@ -136,21 +128,3 @@ def test_a_shard_made_with_other_parameters_is_not_opened(tmp_path):
 def test_the_library_cannot_be_cut(tmp_path):
     with pytest.raises(BadInput, match=r"cluster.shard=null, or engine=sparse"):
         BM25(Whitespace(), variant="okapi", engine="rank_bm25").check_sharding()
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_sample_in_shards(variant, tmp_path, sample_texts):
-    texts, asked = sample_texts
-
-    def make():
-        return BM25(CharNgram(), variant=variant)
-
-    found = in_shards(cut(texts, [7, 50, 51]), asked, 100, tmp_path, make)
-    assert rows(found) == rows(in_one(texts, asked, 100, tmp_path, make))
-
-
-@pytest.fixture
-def sample_texts(request):
-    sample = request.config.rootpath / "harness" / "sample"
-    texts = [json.loads(line)["content"] for line in (sample / "documents.jsonl").open(encoding="utf-8")]
-    return texts, [json.loads(line)["msg"][-1]["content"] for line in (sample / "eval.jsonl").open(encoding="utf-8")]

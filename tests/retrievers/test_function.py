@@ -11,9 +11,8 @@ import pytest
 from harness.config import plugins
 from harness.config.components import build, identity
 from retrievers.base import BadInput, Document, Failed, Query
-from retrievers.external import modules
-from retrievers.external.function import Function
-from retrievers.external.modules import named, spec_of
+from retrievers.external import function as module
+from retrievers.external.function import Function, imported_object, spec_of
 
 DOCUMENTS = [Document(doc_id, "x") for doc_id in ("a", "b", "c")]
 QUERIES = [Query.of("q2", "둘"), Query.of("q1", "one")]
@@ -42,7 +41,7 @@ def mine(tmp_path, monkeypatch):
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
     plugins.permit(())
-    modules._working_folder.opened.clear()
+    module._working_folder.opened.clear()
 
 
 def searched(function="mine:search", k=3, queries=QUERIES):
@@ -79,13 +78,13 @@ WRONG = [
     ("return None", "returned None: return a list"),
     ("return [[]]", "returned 1 lists for 2 queries"),
     ("return [[], [], []]", "returned 3 lists for 2 queries"),
-    ("return [None, []]", "query q2: None is no list of"),
+    ("return [None, []]", "query q2: None is not a list of"),
     ("return [[('a', 1)], [('a', 1), ('b', 1), ('c', 1)]]", "query q1: 3 documents, but k is 2"),
     ("return [[], [('a', 1), ('a', 2)]]", "query q1: document 'a' is there twice"),
     ("return [[('z', 1)], []]", "query q2: the dataset has no document 'z'"),
-    ("return [[(1, 1)], []]", r"query q2: the doc_id 1 is no text\. Return ids as text"),
-    ("return [['a'], []]", "query q2: 'a' is no .doc_id, score. pair"),
-    ("return [[('a',)], []]", r"query q2: \('a',\) is no"),
+    ("return [[(1, 1)], []]", r"query q2: the doc_id 1 is not text\. Return ids as text"),
+    ("return [['a'], []]", "query q2: 'a' is not a .doc_id, score. pair"),
+    ("return [[('a',)], []]", r"query q2: \('a',\) is not a"),
     ("return [[('a', float('nan'))], []]", "document 'a' scores nan, which is not a finite number"),
     ("return [[('a', float('inf'))], []]", "document 'a' scores inf"),
     ("return [[('a', 10 ** 400)], []]", "document 'a' scores 1000"),
@@ -116,7 +115,7 @@ def test_what_it_must_not_return(mine, body, message):
         ("", "mine.deep:search", r"there is no module 'mine\.deep'"),
         ("", "sys:exit", r"there is no module 'sys'"),
         ("def searches(queries, k): ...", "mine:search", r"mine has no 'search'\. Did you mean 'searches'"),
-        ("search = 5", "mine:search", r"is a int, not a function\. Write def search\(queries: list\[str\], k: int\)"),
+        ("search = 5", "mine:search", r"is of type int, not a function\. Write def search\(queries"),
         ("def search(queries): ...", "mine:search", r"cannot be called with texts and k \(too many positional"),
         ("def search(queries, k, index): ...", "mine:search", r"cannot be called .*missing a required argument"),
         ("import nothing_like_it", "mine:search", r"mine cannot be imported: ModuleNotFoundError: .*nothing_like_it"),
@@ -159,7 +158,7 @@ def test_identity_imports_nothing(mine, tmp_path):
 def test_a_file_of_the_working_folder_stands_for_no_installed_module(mine, tmp_path):
     mine("raise SystemExit", "colorsys")
     assert str(tmp_path) not in str(spec_of("colorsys").origin)
-    assert named("colorsys:rgb_to_hsv", "x")(0, 0, 0) == (0, 0, 0)
+    assert imported_object("colorsys:rgb_to_hsv", "x")(0, 0, 0) == (0, 0, 0)
 
 
 # ---- on the leash
@@ -173,7 +172,7 @@ def test_nothing_else_of_the_working_folder_can_be_imported(mine, tmp_path):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[mlflow.tracking_store]\nevil = other\n")
     plugins.permit(["mine"])
-    assert named("mine:search", "x")([], 1) == []
+    assert imported_object("mine:search", "x")([], 1) == []
     assert str(tmp_path) not in sys.path
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("other")
@@ -189,9 +188,9 @@ def test_a_module_of_the_folder_imports_those_that_are_allowed_with_it(mine, tmp
     (tmp_path / "late" / "inner.py").write_text("found = [1]")
     plugins.permit(["mine"])
     with pytest.raises(BadInput, match=r"No module named 'helper'\. Allow helper, too: plugins\.allow=\[mine,helper\]"):
-        named("mine:search", "x")
+        imported_object("mine:search", "x")
     plugins.permit(["mine", "helper", "late.inner"])
-    assert named("mine:search", "x")([], 1) == [1]
+    assert imported_object("mine:search", "x")([], 1) == [1]
 
 
 @pytest.mark.parametrize(

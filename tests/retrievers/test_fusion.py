@@ -211,44 +211,6 @@ def test_plain_python_agrees(rankings, weights, normalise, method, k):
         assert_equal_up_to_rounding(found.row(i), slow_fuse(method, rankings, query, weights, normalise), k)
 
 
-def plain_fuse(fusion, rankings, query, k):
-    """Row `query`, one document at a time: the same points, added, counted and sorted in plain Python."""
-    points = {name: fusion.points(name, ranking) for name, ranking in rankings.items()}
-    rows = {name: [doc for doc, _ in ranking.row(query)] for name, ranking in rankings.items()}
-    scores = {}
-    for doc in {doc for row in rows.values() for doc in row}:
-        parts = []
-        for name, row in rows.items():
-            returned, absent = points[name].returned[query], points[name].absent[query, 0]
-            parts.append(fusion._weight(name) * (returned[row.index(doc)] if doc in row else absent))
-        scores[doc] = float(sum(sorted(parts)))
-        if isinstance(fusion, CombMNZ):
-            scores[doc] *= sum(doc in row for row in rows.values())
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
-
-
-@pytest.mark.parametrize("names", ["a", "ab", "abc"])
-def test_plain_python_agrees_to_the_last_bit(names):
-    # The same rankings with every fusion, as in a sweep: all but the first use the remembered candidates.
-    random = np.random.default_rng(len(names))
-    docs = [f"d{i:02}" for i in range(40)]
-
-    def table():
-        chosen = [random.choice(docs, random.integers(0, 25), replace=False) for _ in range(12)]
-        return {f"q{i}": {doc: float(random.integers(-9, 10)) / 7 for doc in row} for i, row in enumerate(chosen)}
-
-    rankings = ranked(**{name: table() for name in names})
-    floors = {name: FLOORS[name] for name in names}
-    for weights in ({}, {"a": 0.3}, {"a": 0.7, **({"b": 0} if "b" in names else {})}):
-        methods = [RRF(k, weights) for k in (0, 1, 60)]
-        methods += [made(how, weights, floors) for made in (WeightedSum, CombMNZ) for how in NORMALISERS]
-        for fusion in methods:
-            for k in (3, 100):
-                found = fusion.fuse(rankings, k)
-                for query in range(12):
-                    assert found.row(query) == plain_fuse(fusion, rankings, query, k)
-
-
 def test_candidates_are_forgotten_with_their_rankings():
     rankings = ranked(a=A, b=B)
     remembered = weakref.ref(pool_candidates(*rankings.values()).docs)
@@ -321,13 +283,6 @@ def test_pads_of_cut_or_emptied_rows_are_ignored(fusion):
     assert same(found, fusion.fuse({"a": full, "b": bare, "c": bare}, 9))
     assert [doc for doc, _ in found.row(0)] == ["x", "y"]
     assert [doc for doc, _ in found.row(1)] == ["z"]
-
-
-@pytest.mark.parametrize("make", [RRF, WeightedSum, CombMNZ])
-def test_one_ranking_keeps_its_order(make):
-    rankings = ranked(a={"q": {"x": 3.0, "y": 9.0, "z": 3.0}})
-    assert [doc for doc, _ in make().fuse(rankings, 2).row(0)] == ["y", "x"]
-    assert fused(WeightedSum("min_max"), rankings, 2) == {"q": {"y": 1.0, "x": 0.0}}
 
 
 def test_a_ranking_of_weight_0_still_gives_candidates():
@@ -423,13 +378,6 @@ def test_names_are_checked(fusion, message):
         fusion.check(names)
     with pytest.raises(BadInput, match=message):  # fuse checks too
         fusion.fuse(ranked(bm25={}, dense={}), 3)
-
-
-def test_good_names_pass():
-    names = ("bm25", "dense")
-    RRF(weights={"bm25": 0}).check(names)
-    WeightedSum("theoretical_min_max", {"dense": 0.5}, {"dense": -1, "bm25": 0}).check(names)
-    WeightedSum(floors={"dense": -1}).check(names)
 
 
 def test_the_error_names_a_score_below_its_floor():

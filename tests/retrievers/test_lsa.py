@@ -93,23 +93,6 @@ def test_the_same_bytes_again(tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
-def test_another_instance_reads_the_folder_and_equal_texts_meet(tmp_path):
-    texts = [*corpus(40), KOREAN[0], KOREAN[0]]
-    found = encoded(LSA(dimensions=30), texts, tmp_path)
-    np.testing.assert_array_equal(found[-1], found[-2])
-    queries = LSA(dimensions=30).encode_queries(texts, tmp_path)
-    np.testing.assert_allclose(queries, found, atol=1e-5)
-    assert (queries @ found.T)[:-2, :-2].argmax(axis=1).tolist() == list(range(40))
-
-
-def test_korean_is_found_by_other_forms_of_its_words(tmp_path):
-    encoder = LSA()
-    found = encoded(encoder, KOREAN, tmp_path)
-    queries = ["지구를 도는 달", "산에서 물이 끓는 온도", "뿌리가 빨아들이는 것"]
-    best = (encoder.encode_queries(queries, tmp_path) @ found.T).argmax(axis=1)
-    assert best.tolist() == [0, 3, 5]
-
-
 def test_case_and_composition_do_not_matter(tmp_path):
     encoder = LSA()
     found = encoded(encoder, [*KOREAN, "The Moon"], tmp_path)

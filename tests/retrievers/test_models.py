@@ -75,7 +75,7 @@ def serve(monkeypatch):
 
 def message_for(**where) -> str:
     with pytest.raises(BadInput) as error:
-        models.locate(ModelSource(**where))
+        models.locate_model(ModelSource(**where))
     return str(error.value)
 
 
@@ -83,7 +83,7 @@ def message_for(**where) -> str:
 
 
 def test_a_folder_is_itself(tiny):
-    assert models.locate(ModelSource(path=str(tiny))) == tiny
+    assert models.locate_model(ModelSource(path=str(tiny))) == tiny
 
 
 def test_a_folder_without_a_model_is_rejected(tmp_path, tiny):
@@ -98,7 +98,7 @@ def test_a_folder_without_a_model_is_rejected(tmp_path, tiny):
 def test_a_cached_model_needs_no_hub(cache, tiny, monkeypatch, offline, revision):
     use_hub_cache(monkeypatch, cache, offline)
     snapshot = hub_cache(cache, NAME, tiny)
-    assert models.locate(ModelSource(NAME, revision)) == snapshot
+    assert models.locate_model(ModelSource(NAME, revision)) == snapshot
     assert models.fingerprint(ModelSource(NAME, revision)) == {"model": NAME, "commit": COMMIT}
 
 
@@ -175,12 +175,12 @@ def test_a_model_is_downloaded_once_and_without_unused_files(cache, serve, tiny,
     files = {str(path.relative_to(tiny)): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
     unused = dict.fromkeys(["README.md", ".gitattributes", "onnx/model.onnx", "imgs/a.jpg", "tf_model.h5"], b"x")
     serve(hub_of(files | unused))
-    folder = models.locate(ModelSource(NAME))
+    folder = models.locate_model(ModelSource(NAME))
     assert folder.name == COMMIT
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == files
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert models.locate(ModelSource(NAME)) == folder
+    assert models.locate_model(ModelSource(NAME)) == folder
 
 
 def test_a_repository_without_weights_is_not_a_model(cache, serve):
@@ -189,10 +189,6 @@ def test_a_repository_without_weights_is_not_a_model(cache, serve):
 
 
 # What identifies models
-
-
-def test_a_full_commit_needs_no_file(cache):
-    assert models.fingerprint(ModelSource(NAME, COMMIT)) == {"model": NAME, "commit": COMMIT}
 
 
 def test_a_folder_is_identified_by_the_files_that_are_loaded(tmp_path):

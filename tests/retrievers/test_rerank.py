@@ -8,13 +8,13 @@ import pytest
 import torch
 import yaml
 from sentence_transformers import CrossEncoder as LibraryCrossEncoder
-from tiny_models import SENTENCES, hub_cache, tiny_cross_encoder, use_hub_cache
+from tiny_models import SENTENCES, tiny_cross_encoder
 
 from harness.config.components import arguments, build, check_component, conf_folder, identity
 from retrievers.base import BadInput
-from retrievers.combine.rerank import CrossEncoder, NoRerank
+from retrievers.combine.rerank import CrossEncoder
 from retrievers.dense import models
-from retrievers.testing import check_reranker
+from retrievers.testing import check_reranker, pair_scores
 
 LENGTH = 60  # tokens, less than the longest pairs have
 DOCUMENTS = [*SENTENCES, "", "moon", " ".join(SENTENCES), " ".join(reversed(SENTENCES))]
@@ -34,15 +34,6 @@ def make(tiny):
     return call
 
 
-def scored(reranker, pairs, progress=None):
-    scores = np.full(len(pairs), np.nan)
-    for places, values in reranker.score(pairs, progress):
-        assert np.isnan(scores[places]).all(), "each pair once"
-        assert values.dtype == np.float64
-        scores[places] = values
-    return scores
-
-
 def test_it_keeps_the_contract(make):
     check_reranker(make)
 
@@ -51,7 +42,7 @@ def test_it_keeps_the_contract(make):
 def test_scores_are_the_librarys(tiny, make, batch_tokens):
     library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=LENGTH)
     expected = library.predict(PAIRS)
-    assert scored(make(batch_tokens=batch_tokens), PAIRS) == pytest.approx(expected, abs=1e-5)
+    assert pair_scores(make(batch_tokens=batch_tokens), PAIRS) == pytest.approx(expected, abs=1e-5)
     assert np.std(expected) > 0.05
     assert 0 < expected.min() < expected.max() < 1  # the sigmoid's
 
@@ -64,21 +55,21 @@ def test_scores_are_the_sigmoid_of_the_classifier(tiny, make):
     given = tokenizer(*PAIRS[3], truncation=True, max_length=LENGTH, return_tensors="pt")
     with torch.no_grad():
         logit = float(model(**given).logits)
-    assert scored(make(), [PAIRS[3]]) == pytest.approx([1 / (1 + np.exp(-logit))], abs=1e-6)
+    assert pair_scores(make(), [PAIRS[3]]) == pytest.approx([1 / (1 + np.exp(-logit))], abs=1e-6)
 
 
 def test_the_activation_is_the_models_own(tiny, make, tmp_path):
     identity_model = tmp_path / "identity"
     library = LibraryCrossEncoder(str(tiny), device="cpu", activation_fn=torch.nn.Identity())
     library.save_pretrained(str(identity_model))
-    raw = scored(make(path=str(identity_model)), PAIRS)
-    assert 1 / (1 + np.exp(-raw)) == pytest.approx(scored(make(), PAIRS), abs=1e-5)
+    raw = pair_scores(make(path=str(identity_model)), PAIRS)
+    assert 1 / (1 + np.exp(-raw)) == pytest.approx(pair_scores(make(), PAIRS), abs=1e-5)
     assert raw.min() < 0
 
 
 def test_without_a_length_the_model_decides(tiny, make):
     expected = LibraryCrossEncoder(str(tiny), device="cpu").predict(PAIRS)
-    assert scored(make(max_length=None), PAIRS) == pytest.approx(expected, abs=1e-5)
+    assert pair_scores(make(max_length=None), PAIRS) == pytest.approx(expected, abs=1e-5)
 
 
 def test_batches_hold_few_tokens_and_the_longest_come_first(make, monkeypatch):
@@ -87,7 +78,7 @@ def test_batches_hold_few_tokens_and_the_longest_come_first(make, monkeypatch):
     monkeypatch.setattr(CrossEncoder, "_predict", lambda self, pairs: seen.append(pairs) or predict(self, pairs))
     monkeypatch.setattr(models, "CHUNK", 20)
     reranker, calls = make(batch_tokens=100), []
-    scored(reranker, PAIRS, lambda *call: calls.append(call))
+    list(reranker.score(PAIRS, lambda *call: calls.append(call)))
     for pairs in seen:
         assert len(pairs) == 1 or len(pairs) * reranker._lengths(pairs).max() <= 100
     first_chunk = [length for pairs in seen for length in reranker._lengths(pairs).tolist()][:20]
@@ -96,30 +87,19 @@ def test_batches_hold_few_tokens_and_the_longest_come_first(make, monkeypatch):
     assert len(calls) == len(seen) > len(PAIRS) // 20
 
 
-def test_no_pairs(make):
-    assert list(make().score([])) == []
-
-
 def test_lone_surrogates_are_replaced(make):
-    got = scored(make(), [("lone \ud800", "moon"), ("lone \ufffd", "moon")])
+    got = pair_scores(make(), [("lone \ud800", "moon"), ("lone \ufffd", "moon")])
     assert got[0] == pytest.approx(got[1], abs=1e-6)
-
-
-def test_a_model_from_the_hubs_cache_is_the_same(tiny, make, tmp_path, monkeypatch):
-    hub_cache(tmp_path / "hub", "BAAI/bge-reranker-v2-m3", tiny)
-    use_hub_cache(monkeypatch, tmp_path / "hub")
-    other = make(model="BAAI/bge-reranker-v2-m3", path=None)
-    assert np.array_equal(scored(other, PAIRS), scored(make(), PAIRS))
 
 
 def test_bfloat16_is_near(tiny, make):
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         with pytest.raises(BadInput, match="bfloat16"):
-            scored(make(dtype="bfloat16"), PAIRS)
+            pair_scores(make(dtype="bfloat16"), PAIRS)
         return
     library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=LENGTH, model_kwargs={"dtype": torch.bfloat16})
     expected = library.predict(PAIRS, batch_size=1)
-    assert scored(make(dtype="bfloat16", batch_tokens=1), PAIRS) == pytest.approx(expected, abs=0.01)
+    assert pair_scores(make(dtype="bfloat16", batch_tokens=1), PAIRS) == pytest.approx(expected, abs=0.01)
 
 
 def test_a_score_that_is_not_finite_names_the_pair(tiny, make, tmp_path):
@@ -130,18 +110,18 @@ def test_a_score_that_is_not_finite_names_the_pair(tiny, make, tmp_path):
     weights["classifier.out_proj.bias"][0] = float("nan")
     save_file(weights, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(BadInput, match="the query 'What boils' with the document 'moon' is not a finite number"):
-        scored(make(path=str(tmp_path / "broken")), [("What boils", "moon")])
+        pair_scores(make(path=str(tmp_path / "broken")), [("What boils", "moon")])
 
 
 def test_a_classifier_with_several_labels_is_rejected(make, tmp_path):
     tiny_cross_encoder(tmp_path / "three", labels=3)
     with pytest.raises(BadInput, match="gives 3 numbers for a pair"):
-        scored(make(path=str(tmp_path / "three")), PAIRS)
+        pair_scores(make(path=str(tmp_path / "three")), PAIRS)
 
 
 def test_a_length_beyond_the_models_limit_is_rejected(make):
     with pytest.raises(BadInput, match="set max_length=512"):
-        scored(make(max_length=1024), PAIRS)
+        pair_scores(make(max_length=1024), PAIRS)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +137,6 @@ def test_bad_arguments(arguments, words):
     CrossEncoder("a/b")
     with pytest.raises(BadInput, match=words):
         CrossEncoder(**({"model": "a/b"} | arguments))
-
-
-def test_nothing_is_reranked():
-    assert NoRerank().depth == 0
 
 
 @pytest.mark.parametrize("path", sorted((conf_folder() / "rerank").glob("*.yaml")), ids=lambda path: path.stem)

@@ -1,12 +1,15 @@
-"""Servers that speak Milvus's protocol, as far as a client gets before it is refused; and milvus-lite as a server."""
+"""Addresses for tests of Milvus: servers that refuse a client, and milvus-lite as a server."""
 
 import base64
+import http.server
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 
 @contextmanager
-def guarded(token, version="v2.5.0"):
+def guarded(token):
     """The address of a server that answers who has the token, with its version and nothing else."""
     import grpc
     from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
@@ -24,7 +27,7 @@ def guarded(token, version="v2.5.0"):
 
         def GetVersion(self, request, context):
             self._check(context)
-            return milvus_pb2.GetVersionResponse(status=common_pb2.Status(), version=version)
+            return milvus_pb2.GetVersionResponse(status=common_pb2.Status(), version="v2.5.0")
 
     server = grpc.server(ThreadPoolExecutor(2))
     milvus_pb2_grpc.add_MilvusServiceServicer_to_server(Guarded(), server)
@@ -34,6 +37,27 @@ def guarded(token, version="v2.5.0"):
         yield f"http://127.0.0.1:{port}"
     finally:
         server.stop(0)
+
+
+@contextmanager
+def closed():
+    """An address at which nothing listens."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+
+@contextmanager
+def answering():
+    """An address that answers, but not as Milvus."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    server.RequestHandlerClass.log_message = lambda *_: None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @contextmanager

@@ -33,7 +33,6 @@ ELSEWHERE = {  # functions that open or parse something, and why no valid input 
     "board/settings.py:_values": SHIPPED,
     "cli.py:_drop_output": "opens /dev/null",
     "commands/compare/command.py:comparison": "format `compare files`",
-    "commands/doctor/engine.py:_used": VERIFIED,
     "commands/doctor/store.py:_file_system": "about this machine",
     "commands/export/history.py:_refuse": "names the file that a refusal is about",
     "commands/export/ledger.py:_exported": "takes a damaged file for a foreign one",

@@ -14,14 +14,13 @@ import retrievers
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = next(line for line in (harness.__doc__ or "").splitlines() if " < " in line).split(" < ")
-RETRIEVERS = ("redaction", "base", "hosts", "sharding", "engines", "lexical", "dense", "combine", "external", "testing")
+RETRIEVERS = ("redaction", "base", "hosts", "sharding", "lexical", "dense", "combine", "external", "testing")
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
          "optuna", "sqlalchemy", "yaml", "pypdfium2", "selectolax", "pymilvus", "milvus_lite", "grpc"}  # fmt: skip
 COMPILED = {
     "_alignment_kernels",
     "_bm25_kernels",
-    "_forward_kernels",
     "_near_duplicate_kernels",
     "_vector_kernels",
     "leash",

@@ -1,1 +1,1 @@
-"""`harness doctor`: checks the set-up, prunes the cache and what is kept in Milvus, uploads unsent runs."""
+"""`harness doctor`: checks the set-up, prunes the cache, uploads unsent runs."""

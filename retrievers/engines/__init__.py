@@ -1,1 +1,0 @@
-"""Search engines that propose candidates; scores and order are ours."""
