@@ -21,7 +21,7 @@ WORDS = [
     ("run --format=json", r"Write format=json\.$"),
     ("run --dataset.path data", r"Write dataset\.path=data\.$"),
     ("run --top-k=5", r"Write top_k=5\.$"),
-    ("run --halp", r"--halp is no option of `harness run`\. Did you mean '--help'"),
+    ("run --halp", r"--halp is not an option of `harness run`\. Did you mean '--help'"),
     ("run bm25", r"'bm25' has no key\. Did you mean retriever=bm25\?"),
     ("run retriever bm25", r"Write retriever=bm25 instead of 'retriever bm25'"),
     ("run top_k: 5", r"Write top_k=5 instead of 'top_k: 5'"),

@@ -101,7 +101,7 @@ def test_the_leash_goes_along_to_workers():
         (["--config-path=pkg://antigravity"], "--config-path is not an option|--config-path=pkg.* is not an option"),
         (["--config-name=score"], "is not an option"),
         (["--config-dir=nowhere"], "nowhere' not found"),
-        (["--resolve"], "--resolve goes with"),
+        (["--resolve"], "--resolve and --package go with"),
         (["--cfg=job", "-m"], "--cfg and --multirun exclude each other"),
         (["hydra.searchpath=[pkg://antigravity]"], r"hydra\.searchpath is refused"),
         (["++hydra.searchpath=[foo://x]"], r"hydra\.searchpath is refused"),
