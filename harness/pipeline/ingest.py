@@ -25,10 +25,10 @@ from harness.data.shards import (
     fingerprint_row,
 )
 from harness.data.source import Source, Streamed
-from harness.pipeline.cache import Cache
-from harness.pipeline.document_sort import DocumentSort, Placed
-from harness.pipeline.entries import Entry
 from harness.progress import watch
+from harness.storage.cache import Cache
+from harness.storage.document_sort import DocumentSort, Placed
+from harness.storage.entries import Entry
 from retrievers.base import BadInput, Document, Failed, Progress
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
-from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Failed, Turn
 from retrievers.external import http_client, pace
 

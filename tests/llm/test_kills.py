@@ -18,7 +18,7 @@ ASK = f"""
 import json, sys
 from pathlib import Path
 from harness.llm.chat import ChatModel, Prompt, Schema
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.pipeline.session import chat_for
 from retrievers.base import Turn
 

@@ -14,10 +14,10 @@ from harness.config.components import build
 from harness.data.dataset import load, search_queries
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
+from harness.storage.cache import Cache, SealedCache
 from retrievers.base import BadInput, Query, Turn
 
 

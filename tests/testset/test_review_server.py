@@ -222,7 +222,7 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
         for needs in (True, False)
     ]
     mine, theirs = (Ledger(JudgementLog(made.folder), made.queries, ["human:kim"]) for _ in range(2))
-    append, raised = JudgementLog.append, []
+    raised = []
 
     def elsewhere():
         with pytest.raises(Changed) as changed:
@@ -231,12 +231,13 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
 
     other = threading.Thread(target=elsewhere)
 
-    def slowly(log, judgements):
-        other.start()
-        other.join(0.3)
-        append(log, judgements)
+    def slowly(position):
+        if not raised and not other.ident:
+            other.start()
+            other.join(0.3)
+        return JudgementLog.since(mine._log, position)
 
-    mine._log.append = lambda judgements: slowly(mine._log, judgements)
+    mine._log.since = slowly
     mine.put(said[0], None)
     other.join()
     assert raised == [1]

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.pipeline.stores import open_cache
 from harness.progress import watch
 from harness.reports import terminal
+from harness.storage.opening import open_cache
 from retrievers.engines.listing import Described, described
 from retrievers.engines.milvus import Milvus, connect, is_unfinished
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.pipeline.cache import Cache
+    from harness.storage.cache import Cache
 
 HOUR = 3600
 RECORD = "engine.json"  # the file of an index in the store that names its collection

@@ -12,9 +12,9 @@ from harness import children
 from harness.commands.doctor.finding import Finding
 from harness.config.places import full_place
 from harness.config.text import counted
-from harness.pipeline.cache import Cache
-from harness.pipeline.object_cache import ObjectCache
-from harness.pipeline.stores import open_cache
+from harness.storage.cache import Cache
+from harness.storage.opening import open_cache
+from harness.storage.shared import ObjectCache
 from retrievers.base import BadInput, Failed
 
 ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."

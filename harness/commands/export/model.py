@@ -24,14 +24,14 @@ from harness.data.shards import IndexedTexts
 from harness.data.source import turns
 from harness.gates.signals import random_queries
 from harness.pipeline import sharded, steps
-from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.cached_parts import link
-from harness.pipeline.entries import verify
 from harness.pipeline.ordering import learns
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
+from harness.storage.cache import Cache, SealedCache
+from harness.storage.entries import verify
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, read_config, require_allowed
 from harness.tracking.mlflow_client import redacted

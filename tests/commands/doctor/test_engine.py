@@ -6,7 +6,7 @@ import re
 import pytest
 
 from harness.commands.doctor.engine import Collection, _doomed
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from retrievers.engines.milvus import Address, Milvus, connect
 
 FINISHED, OTHER, FOREIGN = f"rh_{'a' * 40}", f"rh_{'b' * 40}", "rh_of_somebody_else"

@@ -25,7 +25,7 @@ from harness.commands.sweep.axes import axis_of
 from harness.commands.sweep.composer import Composer
 from harness.commands.sweep.plan import Planner, Trial
 from harness.config import components, hydra_app
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tracking import retrieval_run
 from retrievers.base import BadInput, Ranking
 

@@ -1,7 +1,7 @@
 """The cache of slow results on disk, addressed by what determines them.
 
 Only this module knows the paths of the cache. An entry is a folder `<kind>/<key>`, where key is the sha256 of the
-canonical JSON of its identity. `harness.pipeline.entries` says how one is built.
+canonical JSON of its identity. `harness.storage.entries` says how one is built.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from harness.config.canonical import digest, flatten
-from harness.data.files import write_text
-from harness.pipeline.entries import (
+from harness.storage.atomic import write_text
+from harness.storage.entries import (
     KEY,
     MANIFEST,
     UNFINISHED,

@@ -12,12 +12,13 @@ from buckets import SECRET, Place
 from harness.config.canonical import digest
 from harness.config.places import bucket_place
 from harness.llm.reply_log import Completion, ReplyLog
-from harness.pipeline import object_cache, object_lock
-from harness.pipeline.bucket import Bucket
-from harness.pipeline.entries import Entry
-from harness.pipeline.object_cache import ObjectCache
-from harness.pipeline.object_lock import ObjectLock
-from harness.pipeline.stores import open_cache
+from harness.storage import lease as object_lock
+from harness.storage import shared as object_cache
+from harness.storage.bucket import Bucket
+from harness.storage.entries import Entry
+from harness.storage.lease import ObjectLock
+from harness.storage.opening import open_cache
+from harness.storage.shared import ObjectCache
 from retrievers.base import BadInput, Failed, Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -300,7 +301,7 @@ def test_replies_that_were_not_sent_are_sent_the_next_time(machine, monkeypatch,
 
 
 def test_replies_are_sent_while_others_are_awaited(machine, monkeypatch):
-    monkeypatch.setattr("harness.pipeline.shared_log.SEND_SECONDS", 0.05)
+    monkeypatch.setattr("harness.storage.shared_log.SEND_SECONDS", 0.05)
     cache = machine("first")
     folder = cache.log_folder("replies", {"model": "m"})
     log = ReplyLog(folder, lambda: cache.adding(folder))
@@ -394,7 +395,7 @@ SURROUNDINGS = {
 
 @pytest.mark.parametrize("case", SURROUNDINGS)
 def test_surroundings_that_will_not_do(place, monkeypatch, case):
-    from harness.pipeline.bucket import _file_system
+    from harness.storage.bucket import _file_system
 
     variables, message = SURROUNDINGS[case]
     for name, value in variables.items():
@@ -410,7 +411,7 @@ def test_surroundings_that_will_not_do(place, monkeypatch, case):
 
 
 def test_without_the_extra(place, monkeypatch):
-    from harness.pipeline.bucket import _file_system
+    from harness.storage.bucket import _file_system
 
     _file_system.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "s3fs", None)

@@ -15,8 +15,8 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from harness.pipeline.bucket import Bucket, Mark
 from harness.progress import stage
+from harness.storage.bucket import Bucket, Mark
 from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.pipeline.bucket import Bucket, Content, Found
-from harness.pipeline.entries import KEY, MANIFEST, Entry, parsed_manifest
+from harness.storage.bucket import Bucket, Content, Found
+from harness.storage.entries import KEY, MANIFEST, Entry, parsed_manifest
 
 AT_ONCE = 16  # manifests that are read
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object

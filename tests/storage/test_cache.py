@@ -12,8 +12,8 @@ import pytest
 
 from harness.config.canonical import digest
 from harness.config.messages import failure
-from harness.pipeline.cache import Cache, load_ranking, save_ranking
-from harness.pipeline.stores import open_cache
+from harness.storage.cache import Cache, load_ranking, save_ranking
+from harness.storage.opening import open_cache
 from retrievers.base import Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -108,7 +108,7 @@ def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
 def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path, monkeypatch, gone):
     import shutil
 
-    import harness.pipeline.entries as module
+    import harness.storage.entries as module
 
     place = Cache(tmp_path).folder("things", {}, Counter()) / gone
     plain = module.os.walk

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.config.canonical import digest
-from harness.data.files import create_text
-from harness.pipeline import object_listing
-from harness.pipeline.bucket import Bucket, Content, NotAllowed, server_name
-from harness.pipeline.cache import Cache
-from harness.pipeline.entries import (
+from harness.progress import stage
+from harness.storage import listing as object_listing
+from harness.storage.atomic import create_text
+from harness.storage.bucket import Bucket, Content, NotAllowed, server_name
+from harness.storage.cache import Cache
+from harness.storage.entries import (
     KEY,
     MANIFEST,
     UNFINISHED,
@@ -37,10 +38,9 @@ from harness.pipeline.entries import (
     parsed_manifest,
     read_manifest,
 )
-from harness.pipeline.object_listing import object_name
-from harness.pipeline.object_lock import ObjectLock, require_conditions
-from harness.pipeline.shared_log import SharedLog
-from harness.progress import stage
+from harness.storage.lease import ObjectLock, require_conditions
+from harness.storage.listing import object_name
+from harness.storage.shared_log import SharedLog
 from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 from harness.config.places import BucketPlace, bucket_place
-from harness.pipeline.bucket import Bucket, endpoint
-from harness.pipeline.cache import Cache
-from harness.pipeline.object_cache import ObjectCache
+from harness.storage.bucket import Bucket, endpoint
+from harness.storage.cache import Cache
+from harness.storage.shared import ObjectCache
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
 

@@ -1,0 +1,1 @@
+"""What lasts longer than a process: files written whole, logs that only grow, claims, and the cache."""
