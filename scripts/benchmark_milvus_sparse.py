@@ -34,7 +34,7 @@ from harness.config.components import build
 from harness.config.hydra_app import compose
 from harness.data.dataset import load, search_queries
 from harness.pipeline.cached_parts import Caching
-from harness.storage.opening import open_cache
+from harness.storage.cache import open_cache
 from retrievers.base import Query
 from retrievers.engines import proposing
 from retrievers.engines.milvus import URI, connect

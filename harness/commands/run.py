@@ -23,7 +23,7 @@ from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place, Proposals
 from harness.reports.run_note import RunScores
-from harness.storage.opening import open_cache
+from harness.storage.cache import open_cache
 from harness.testset.scripts import Writing
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable

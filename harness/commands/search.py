@@ -15,7 +15,7 @@ from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import documents_of
 from harness.reports import markup, sections, terminal
 from harness.reports.sections import Section
-from harness.storage.opening import open_cache
+from harness.storage.cache import open_cache
 from retrievers.base import BadInput, Query
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from harness.pipeline import timing
 from harness.pipeline.ingest import sharded
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
-from harness.storage.cache import Cache
-from harness.storage.opening import open_cache
+from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
 IN_MEMORY = 2_000_000  # documents, of which more are said to be many for a machine's memory

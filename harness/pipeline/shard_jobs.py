@@ -21,8 +21,7 @@ from harness.data.shards import Shard, open_shard
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.run_config import Node
 from harness.progress import silent, watch
-from harness.storage.cache import Cache
-from harness.storage.opening import open_cache
+from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Failed, Query, Ranking, Retriever
 from retrievers.sharding import Summed, merged
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Content:
-    """What an object holds. modified: as of `Found`."""
+    """What an object holds. modified: as of `Found`. etag: changes with the content."""
 
     data: bytes
     modified: float
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What is known of an object without reading it. etag: changes with its content. about: its metadata."""
-
     etag: str
-    about: Mapping[str, str]
 
 
 class Bucket:
@@ -83,24 +76,18 @@ class Bucket:
         async def whole() -> Content:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
             async with found["Body"] as stream:
-                return Content(await stream.read(), found["LastModified"].timestamp())
+                return Content(await stream.read(), found["LastModified"].timestamp(), found["ETag"])
 
         return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
 
-    def mark(self, name: str) -> Mark | None:
-        """What is known of an object; None if there is none."""
-        found = self._ask("head_object", "read", name, ABSENT)
-        return Mark(found["ETag"], found["Metadata"]) if found else None
-
-    def create(self, name: str, content: bytes, about: Mapping[str, str] | None = None) -> str | None:
+    def create(self, name: str, content: bytes) -> str | None:
         """Write a new object; its ETag, or None if the name is taken."""
-        found = self._ask("put_object", "write", name, TAKEN, Body=content, Metadata=about or {}, IfNoneMatch="*")
+        found = self._ask("put_object", "write", name, TAKEN, Body=content, IfNoneMatch="*")
         return str(found["ETag"]) if found else None
 
-    def replace(self, name: str, content: bytes, etag: str, about: Mapping[str, str] | None = None) -> str | None:
+    def replace(self, name: str, content: bytes, etag: str) -> str | None:
         """Write an object anew, if it still has this ETag; its new one, or None if it has changed or is gone."""
-        gone = (*TAKEN, *ABSENT)
-        found = self._ask("put_object", "write", name, gone, Body=content, Metadata=about or {}, IfMatch=etag)
+        found = self._ask("put_object", "write", name, (*TAKEN, *ABSENT), Body=content, IfMatch=etag)
         return str(found["ETag"]) if found else None
 
     def write(self, name: str, content: bytes) -> None:

@@ -1,59 +1,89 @@
-"""The cache of slow results on disk, addressed by what determines them.
+"""The cache of slow results, addressed by what determines them.
 
-Only this module knows the paths of the cache. An entry is a folder `<kind>/<key>`, where key is the sha256 of the
-canonical JSON of its identity. `harness.storage.entries` says how one is built.
+An entry is a folder `<kind>/<key>`, where key is the sha256 of the canonical JSON of its identity. `storage.entries`
+says how one is built, and a `Backend` where it is kept: a folder, or a bucket with a copy on this machine.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import json
-import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.config.canonical import digest, flatten
-from harness.storage.atomic import write_text
-from harness.storage.entries import (
-    KEY,
-    MANIFEST,
-    UNFINISHED,
-    Entry,
-    build_entry,
-    checksum,
-    delete,
-    describe,
-    folders,
-    intact,
-    lock_file,
-    manifest_text,
-    read_manifest,
-    verify,
-)
+from harness.config.places import BucketPlace, bucket_place
+from harness.storage.bucket import Bucket, endpoint
+from harness.storage.bucket_backend import BucketBackend, BucketState
+from harness.storage.entries import MANIFEST, Entry, fill, read_manifest, verify
+from harness.storage.folder import Backend, FolderBackend
 from retrievers.base import BadInput, Ranking
 
-log = logging.getLogger(__name__)
+LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
 FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
+AT_ONCE = 4  # segments of scored pairs that are fetched
+
+
+def open_cache(path: str) -> Cache:
+    """The cache at a place; any process on any machine may open it by the same text.
+
+    path: a folder, which is created if it is not there, or `s3://BUCKET/PREFIX`. A bucket is not asked before something
+        is looked up in it.
+    """
+    if place := bucket_place(path):
+        return Cache(_in_bucket(place, local_copy(place), endpoint()))
+    return Cache(Path(path))
+
+
+def existing_cache(path: str) -> Cache | None:
+    """The cache at a place; None if it is a folder that is not there, which is not created."""
+    return open_cache(path) if bucket_place(path) or Path(path).is_dir() else None
+
+
+def local_copy(place: BucketPlace) -> Path:
+    """The folder of this machine's copy of a cache in a bucket: one for each bucket, prefix and server."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
+    folder = Path(os.environ.get(LOCAL) or usual).absolute()
+    return folder / f"{place.bucket}-{hashlib.sha256(f'{endpoint()} {place.url}'.encode()).hexdigest()[:16]}"
+
+
+@functools.cache
+def _in_bucket(place: BucketPlace, local: Path, server: str) -> BucketBackend:
+    """One for each place and server, so that connections are made once."""
+    return BucketBackend(Bucket(place), local)
 
 
 class Cache:
-    """A cache folder; several processes may use it at once. root: the folder, created if it does not exist."""
+    """Results that several processes share.
 
-    def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self.root = root
+    backend: what keeps them; a path is a folder, which is made.
+    sealed: whether it is read-only: BadInput for a result that is missing or has changed, which is never built again.
+    """
+
+    def __init__(self, backend: Backend | Path, sealed: bool = False) -> None:
+        if isinstance(backend, Path):
+            if not sealed:
+                backend.mkdir(parents=True, exist_ok=True)
+            backend = FolderBackend(backend)
+        self._backend, self._sealed = backend, sealed
+
+    @property
+    def root(self) -> Path:
+        """The folder where entries lie on this machine."""
+        return self._backend.root
 
     @property
     def location(self) -> str:
         """Where it is, as `open_cache` takes it."""
-        return str(self.root)
+        return self._backend.location
 
     def folder(
         self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -68,19 +98,18 @@ class Cache:
         build:    writes the files of the result.
         resume:   whether `build` continues in the folder that an interrupted call left.
         """
-        return self._entry(self.root / kind / digest(identity), identity, build, resume)
+        return self._entry(_name(kind, identity), identity, build, resume)
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
         """Size of a cached result in bytes; None if it is not cached."""
-        try:
-            return sum(size for size, _ in read_manifest(self.root / kind / digest(identity))["files"].values())
-        except (OSError, ValueError):
-            return None
+        manifest = self._backend.manifest(_name(kind, identity))
+        return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """The folder of a cached result; None if it is not cached, or damaged."""
-        place = self.root / kind / digest(identity)
-        return place if intact(place) else None
+        if place := self._backend.get(_name(kind, identity)):
+            self._backend.used(_name(kind, identity))
+        return place
 
     def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
         """The folder of a result that grows, such as a log of replies; empty at first.
@@ -88,20 +117,15 @@ class Cache:
         Its manifest lists no files: whoever writes to it checks what it reads, and holds the lock `FOLDER.lock`, so
         that the entry is not removed meanwhile. It is never built again, whatever is in it. Arguments as for `folder`.
         """
-        place = self.root / kind / digest(identity)
-        if place.is_dir() and not intact(place):  # its manifest is lost, but what it holds may have been paid for
-            delete(place / MANIFEST)
-            write_text(place / MANIFEST, manifest_text(identity, {}))
-        return self._entry(place, identity, lambda _: None)
+        return self._backend.log(_name(kind, identity), identity)
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """The folder of a result that grows; None if there is none. Nothing is made."""
-        return self.found(kind, identity)
+        return self._backend.found_log(_name(kind, identity), identity)
 
-    @contextlib.contextmanager
-    def adding(self, folder: Path) -> Iterator[None]:
+    def adding(self, folder: Path) -> AbstractContextManager[None]:
         """Whoever adds to a log holds this, too. folder: that `log_folder` gave."""
-        yield
+        return self._backend.adding(folder.relative_to(self.root).as_posix())
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
         """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
@@ -109,8 +133,8 @@ class Cache:
         identity: everything but the depth that determines the ranking, as plain JSON.
         """
         cached = self.ranking_depth(identity, depth) or depth
-        place = self.root / "rankings" / f"{digest(identity)}-{cached}"
-        folder = self._entry(place, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
+        name = f"{_name('rankings', identity)}-{cached}"
+        folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
         return load_ranking(folder).top(depth)
 
     def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
@@ -119,13 +143,16 @@ class Cache:
 
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
         """The least cached depth of a ranking that is at least `depth`; None if there is none."""
-        names = (place.name for place in (self.root / "rankings").glob(f"{digest(identity)}-*[0-9]"))
-        cached = sorted(int(name.rpartition("-")[2]) for name in names if KEY.fullmatch(name))
-        return next((other for other in cached if other >= depth), None)
+        start = f"{_name('rankings', identity)}-"
+        for near in (True, False):  # deeper ones begin with the same documents
+            depths = sorted(int(name.removeprefix(start)) for name in self._backend.list(start, near))
+            if enough := [other for other in depths if other >= depth]:
+                return enough[0]
+        return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
         """Whether scores of any pairs are cached."""
-        return bool(self._cached_pairs(self.root / "pairs" / digest(identity), ()))
+        return any(self._backend.list(f"{_name('pairs', identity)}/", near) for near in (True, False))
 
     def pairs(
         self,
@@ -143,129 +170,61 @@ class Cache:
         compute:  called with the positions (within `keys`) of the missing scores; yields (positions within that
                   argument, their scores).
         """
-        place = self.root / "pairs" / digest(identity)
-        known = self._cached_pairs(place, keys)
+        name = _name("pairs", identity)
+        known = self._known_pairs(name, keys)
         if any(key not in known for key in keys):
-            with self._turn(place):
-                known = self._cached_pairs(place, keys, held=True)
+            with self._backend.turn(name):
+                known = self._known_pairs(name, keys, held=True)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 positions = list(missing.values())
                 for rows, scores in _batched(compute(positions)) if positions else ():
                     scored = [keys[positions[row]] for row in rows]
-                    self._cache_pairs(place, identity, scored, scores)
+                    self._cache_pairs(name, identity, scored, scores)
                     known.update(zip(scored, scores.tolist(), strict=True))
         return np.array([known[key] for key in keys], np.float64)
 
     def entries(self) -> list[Entry]:
         """All entries, whatever their state. Other processes may remove entries while this lists them."""
-        seen: set[tuple[int, int]] = set()
-        entries = []
-        for place in sorted(self._places()):
-            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-                entries.append(describe(self.root, place, seen))
-        return entries
+        return self._backend.entries()
 
     def contents(self, name: str) -> Iterator[bytes]:
         """What is in each small file `name` of a finished entry, wherever in its folder; damaged files are left out."""
         for entry in self.entries():
-            place = self.root / entry.kind / entry.key
-            with contextlib.suppress(OSError, ValueError):  # another process has just removed it
-                for file, (_, known) in read_manifest(place)["files"].items() if entry.state == "finished" else ():
-                    if Path(file).name == name and checksum(place / file) == known:
-                        yield (place / file).read_bytes()
+            place = f"{entry.kind}/{entry.key}"
+            manifest = self._backend.manifest(place) if entry.state == "finished" else None
+            for file, (_, sha256) in manifest["files"].items() if manifest else ():
+                content = self._backend.read(place, file, sha256) if file.rpartition("/")[2] == name else None
+                if content is not None and hashlib.sha256(content).hexdigest() == sha256:
+                    yield content
 
     def remove(self, entry: Entry) -> bool:
         """Delete an entry; False if a process is using it, or if it is foreign."""
-        from filelock import FileLock, Timeout
+        return entry.state != "foreign" and self._backend.delete(f"{entry.kind}/{entry.key}")
 
-        if entry.state == "foreign":
-            return False
-        place = self.root / entry.kind / (entry.key + UNFINISHED if entry.state == "unfinished" else entry.key)
-        try:
-            with FileLock(lock_file(place.parent / entry.key), timeout=0):
-                delete(place / MANIFEST)  # first, so that a half deleted entry does not count
-                delete(place)
-        except Timeout:
-            return False
-        return True
+    def bucket_state(self) -> BucketState | None:
+        """What `harness doctor` says of a bucket; None if this is a folder."""
+        return self._backend.examine() if isinstance(self._backend, BucketBackend) else None
 
     def _entry(
-        self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
+        self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
-        """The folder `place`, built if it is not intact; arguments as for `folder`."""
-        if not intact(place):
-            with self._turn(place):
-                if not intact(place):
-                    if place.exists():
-                        log.warning("%s is damaged and will be built again", place)
-                        delete(place)
-                    self._build(place, identity, build, resume)
-        with contextlib.suppress(OSError):  # a shared cache may be read-only
-            os.utime(place / MANIFEST)
+        """The folder of an entry, built if there is none; arguments as for `folder`."""
+        if self._sealed:
+            return self._verified(name, identity)
+        if (place := self._backend.get(name)) is None:
+            with self._backend.turn(name, until=lambda: self._backend.get(name)):
+                place = self._backend.get(name, held=True) or self._built(name, identity, build, resume)
+        self._backend.used(name)
         return place
 
-    @contextlib.contextmanager
-    def _turn(self, place: Path) -> Iterator[None]:
-        """Hold the lock of an entry."""
-        from filelock import FileLock
+    def _built(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> Path:
+        """Make an entry where there is none; the caller holds its turn."""
+        fill(self.root / name, identity, build, resume)
+        return self._backend.put(name)
 
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock_file(place)):
-            yield
-
-    def _cached_pairs(self, place: Path, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
-        """key -> score, of those wanted and others, from all intact segments in a folder; damaged ones are removed.
-
-        held: whether the caller holds the lock.
-        """
-        known: dict[bytes, float] = {}
-        for manifest in place.glob(f"*/{MANIFEST}"):
-            if manifest.parent.name.endswith(UNFINISHED):
-                continue  # another process is about to rename it
-            if intact(segment := manifest.parent):
-                keys = np.load(segment / "keys.npy", allow_pickle=False)
-                scores = np.load(segment / "scores.npy", allow_pickle=False)
-                known.update(zip(map(bytes, keys), scores.tolist(), strict=True))
-            else:
-                log.warning("%s is damaged; its pairs will be scored again", segment)
-                shutil.rmtree(segment, ignore_errors=True)
-        return known
-
-    def _cache_pairs(self, place: Path, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray) -> None:
-        """Add a segment."""
-
-        def save(folder: Path) -> None:
-            np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
-            np.save(folder / "scores.npy", scores)
-
-        segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
-        place.mkdir(exist_ok=True)
-        delete(place / digest(segment))  # it has these keys, but has lost its manifest
-        self._build(place / digest(segment), segment, save, resume=False)
-
-    def _build(self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-        """Make an entry where there is none; the caller holds its lock. Arguments as for `folder`."""
-        build_entry(place, identity, build, resume)
-
-    def _places(self) -> Iterator[Path]:
-        """The folders of all entries."""
-        for kind in folders(self.root):
-            for place in () if kind.name.startswith(".") else folders(kind):
-                if kind.name == "pairs" and KEY.fullmatch(place.name):
-                    yield from folders(place)
-                else:
-                    yield place
-
-
-class SealedCache(Cache):
-    """A read-only cache: BadInput for a result that is missing or has changed, which is never built again."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def _entry(
-        self, place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
-    ) -> Path:
+    def _verified(self, name: str, identity: Mapping[str, Any]) -> Path:
+        """The folder of an entry of a sealed cache."""
+        place = self.root / name
         if not place.is_dir():
             cached = [read_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
             raise BadInput(
@@ -275,6 +234,40 @@ class SealedCache(Cache):
             )
         verify(place)
         return place
+
+    def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
+        """key -> score, of those wanted and others, from all whole segments; from this machine's alone if they do.
+
+        held: whether the caller holds the turn.
+        """
+        known: dict[bytes, float] = {}
+        read: set[str] = set()
+        for near in (True, False):
+            new = [one for one in self._backend.list(f"{name}/", near) if one not in read]
+            read.update(new)
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                places = [*pool.map(lambda one: self._backend.get(one, held), new)]
+            for segment in filter(None, places):
+                found = np.load(segment / "keys.npy", allow_pickle=False)
+                scores = np.load(segment / "scores.npy", allow_pickle=False)
+                known.update(zip(map(bytes, found), scores.tolist(), strict=True))
+            if all(key in known for key in keys):
+                break
+        return known
+
+    def _cache_pairs(self, name: str, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray) -> None:
+        """Add a segment."""
+
+        def save(folder: Path) -> None:
+            np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
+            np.save(folder / "scores.npy", scores)
+
+        segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
+        self._built(f"{name}/{digest(segment)}", segment, save, resume=False)
+
+
+def _name(kind: str, identity: Mapping[str, Any]) -> str:
+    return f"{kind}/{digest(identity)}"
 
 
 def save_ranking(ranking: Ranking, folder: Path) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.storage.atomic import write_text
 from retrievers.base import BadInput
 
 MANIFEST = "manifest.json"
@@ -49,27 +50,21 @@ class Entry:
     identity: Mapping[str, Any]
 
 
-def build_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-    """Build an entry under another name, write its manifest and rename it; the caller holds the lock."""
-    fill_entry(place, identity, build, resume).rename(place)
-
-
-def fill_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> Path:
-    """The folder of an entry that is complete but for its name; the caller holds the lock."""
-    unfinished = place.with_name(place.name + UNFINISHED)
+def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
+    """Build an entry that is complete but for its name, `<key>.unfinished`; the caller holds its lock."""
+    unfinished = unfinished_of(place)
+    if intact(unfinished):
+        return  # a process was killed before it could give the folder its name, or send it
     if not resume:
         shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
-    unfinished.mkdir(exist_ok=True)
-    delete(unfinished / MANIFEST)  # of a process that was killed before it could give the folder its name
+    unfinished.mkdir(parents=True, exist_ok=True)
+    delete(unfinished / MANIFEST)
     try:
         build(unfinished)
         files = {}
         for path in sorted(p for p in unfinished.rglob("*") if p.is_file()):
             files[path.relative_to(unfinished).as_posix()] = [path.stat().st_size, checksum(path, sync=True)]
-        manifest = unfinished / MANIFEST
-        manifest.write_text(manifest_text(identity, files), "utf-8")
-        checksum(manifest, sync=True)
-        return unfinished
+        write_text(unfinished / MANIFEST, manifest_text(identity, files))
     except BaseException as error:
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -78,6 +73,11 @@ def fill_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path],
                 error.errno, error.strerror = errno.ENOSPC, os.strerror(errno.ENOSPC)
             error.filename = str(place.parent)
         raise
+
+
+def unfinished_of(place: Path) -> Path:
+    """The folder in which an entry is built."""
+    return place.with_name(place.name + UNFINISHED)
 
 
 def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
@@ -129,16 +129,10 @@ def verify(place: Path) -> None:
             )
 
 
-def lock_file(place: Path) -> Path:
-    """The lock file of an entry; all segments of scored pairs in a folder share one."""
-    owner = place.parent if place.parent.parent.name == "pairs" else place
-    return owner.with_name(f"{owner.name}.lock")
-
-
 def folders(parent: Path) -> list[Path]:
     """The folders in a folder; [] if it has vanished."""
     try:
-        return [path for path in parent.iterdir() if path.is_dir()]
+        return sorted(path for path in parent.iterdir() if path.is_dir())
     except FileNotFoundError:
         return []
 

@@ -1,28 +1,27 @@
 """A lock that machines share through a bucket: an object that only one of them can create.
 
-Who holds it renews it. A lock that is not renewed for a minute belongs to a process that died, and is taken over; the
+Who holds it renews it. A lease that is not renewed for a minute belongs to a process that died, and is taken over; the
 minute is counted by the clock of whoever waits, so clocks of machines need not agree.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-import os
 import platform
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 
 from harness.progress import stage
-from harness.storage.bucket import Bucket, Mark
+from harness.storage.bucket import Bucket, Content
 from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # between two renewals
-DEAD_SECONDS = 60.0  # without one, until a lock counts as left behind
-LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lock that is taken: at first, and at most
+DEAD_SECONDS = 60.0  # without one, until a lease counts as left behind
+LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lease that is taken: at first, and at most
 PROBE = ".conditions"  # an object that shows whether the server minds conditions
 
 
@@ -36,45 +35,42 @@ def require_conditions(bucket: Bucket) -> None:
         )
 
 
-class ObjectLock:
-    """One lock. Whoever uses it holds a lock of this machine first, so that processes of one machine do not race.
+class Lease:
+    """One lease. Whoever uses it holds a lock of this machine first, so that processes of one machine do not race.
 
-    name: of the object. machine: who shares that lock of this machine: what one of them left behind is free at once.
+    name: of the object. machine: who shares that lock: what one of them left behind is free at once.
     """
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
-        self._bucket, self._name = bucket, name
-        self._about = {"machine": machine, "token": uuid.uuid4().hex}
-        self._etag, self._beats = "", 0
-        self._seen: tuple[str, float] = ("", 0.0)  # the ETag of another's lock, and when it was first seen
+        self._bucket, self._name, self._machine = bucket, name, machine
+        self._beats = itertools.count()
+        self._etag = ""
+        self._seen = ("", 0.0)  # the ETag of another's lease, and when it was first seen
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> bool:
-        """Take the lock if it is free or was left behind; whether it was."""
-        etag = self._bucket.create(self._name, self._content(), self._about)
-        if etag is None and (mark := self._bucket.mark(self._name)):
-            if mark.about.get("token") == self._about["token"]:
-                etag = mark.etag  # a request that was sent again: the first had arrived
-            elif self._is_dead(mark):
-                etag = self._bucket.replace(self._name, self._content(), mark.etag, self._about)
+        """Take the lease if it is free or was left behind; whether it was."""
+        etag = self._bucket.create(self._name, self._content())
+        if etag is None and (other := self._bucket.read(self._name)) and self._is_dead(other):
+            etag = self._bucket.replace(self._name, self._content(), other.etag)
         if etag is None:
             return False
         self._etag = etag
-        self._thread = threading.Thread(target=self._renew, name="lock", daemon=True)
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
         return True
 
     def wait(self) -> None:
-        """Return once the lock is free, or left behind."""
+        """Return once the lease is free, or left behind."""
         pause, most = LOOK_SECONDS
         with stage("waiting for another machine that computes the same"):
-            while (mark := self._bucket.mark(self._name)) and not self._is_dead(mark):
+            while (other := self._bucket.read(self._name)) and not self._is_dead(other):
                 time.sleep(pause)
                 pause = min(2 * pause, most)
 
     def release(self) -> None:
-        """Give the lock back. One that cannot be given back is free a minute later."""
+        """Give the lease back. One that cannot be given back is free a minute later."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(timeout=BEAT_SECONDS)
@@ -84,7 +80,7 @@ class ObjectLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the lock, and hold it."""
+        """Wait for the lease, and hold it."""
         while not self.acquire():
             self.wait()
         try:
@@ -92,29 +88,29 @@ class ObjectLock:
         finally:
             self.release()
 
-    def _is_dead(self, mark: Mark) -> bool:
-        if mark.about.get("machine") == self._about["machine"]:
+    def _is_dead(self, other: Content) -> bool:
+        if self._is_ours(other):
             return True  # its process would still hold the lock of this machine
-        if mark.etag != self._seen[0]:
-            self._seen = mark.etag, time.monotonic()
+        if other.etag != self._seen[0]:
+            self._seen = other.etag, time.monotonic()
         return time.monotonic() - self._seen[1] >= DEAD_SECONDS
 
+    def _is_ours(self, found: Content) -> bool:
+        return found.data.startswith(self._machine.encode())
+
     def _renew(self) -> None:
-        """Write the lock again and again. Who loses it goes on working: of two equal results, the first counts."""
-        while not self._over.wait(BEAT_SECONDS):
+        """Write the lease again and again. Who loses it goes on working: of two equal results, the first counts."""
+        while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
-                etag = self._bucket.replace(self._name, self._content(), self._etag, self._about)
-                if etag is None and (mark := self._bucket.mark(self._name)):
-                    etag = mark.etag if mark.about.get("token") == self._about["token"] else None
+                etag = self._bucket.replace(self._name, self._content(), self._etag)
+                if etag is None and (found := self._bucket.read(self._name)) and self._is_ours(found):
+                    etag = found.etag  # a request that was sent again: the first had arrived
             except (BadInput, Failed):
                 continue  # the server may answer the next time
             if etag is None:
                 log.warning("Another machine has taken over %s: this one was not heard of for a while.", self._name)
             self._etag = etag or ""
-            if not etag:
-                return
 
     def _content(self) -> bytes:
         """What a person reads who looks at the object; differs each time, and so does the ETag."""
-        self._beats += 1
-        return f"{platform.node()} {os.getpid()} {self._about['token']} {self._beats}\n".encode()
+        return f"{self._machine} {platform.node()} {next(self._beats)} {time.time()}\n".encode()

@@ -20,7 +20,7 @@ from harness.data.files import opened, sha256_of
 from harness.data.tables import csv_text
 from harness.reports import task_page
 from harness.storage.atomic import write_text
-from harness.storage.opening import open_cache
+from harness.storage.cache import open_cache
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, logged_config, logged_value, require_unchanged

@@ -651,7 +651,7 @@ def _cached(folder: Path) -> None:
 @reads("sealed cache", _entries, named=False)
 def _sealed(folder: Path) -> None:
     entries._verified.clear()
-    cache = caches.SealedCache(folder / "cache")
+    cache = caches.Cache(folder / "cache", sealed=True)
 
     def never(_: Any) -> Any:
         raise Wrong("a read-only cache builds", "")

@@ -12,8 +12,7 @@ import pytest
 
 from harness.config.canonical import digest
 from harness.config.messages import failure
-from harness.storage.cache import Cache, load_ranking, save_ranking
-from harness.storage.opening import open_cache
+from harness.storage.cache import Cache, load_ranking, open_cache, save_ranking
 from retrievers.base import Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})

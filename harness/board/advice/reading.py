@@ -27,8 +27,7 @@ from harness.evaluation.score_table import read_table
 from harness.pipeline import preflight, steps
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for, foreseen_queries
-from harness.storage.cache import Cache
-from harness.storage.opening import open_cache
+from harness.storage.cache import Cache, open_cache
 from harness.testset import scripts
 from harness.tracking import full_lists
 from harness.tracking.logged_run import load_unchanged, logged_config, recommended

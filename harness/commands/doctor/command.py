@@ -21,9 +21,8 @@ from harness.config.components import build
 from harness.config.places import full_place
 from harness.config.text import counted
 from harness.reports import figure, terminal
-from harness.storage.cache import Cache
+from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import Entry
-from harness.storage.opening import open_cache
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker
 from retrievers.base import BadInput, Failed

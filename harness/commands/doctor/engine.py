@@ -12,7 +12,7 @@ from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.progress import watch
 from harness.reports import terminal
-from harness.storage.opening import open_cache
+from harness.storage.cache import open_cache
 from retrievers.engines.listing import Described, described
 from retrievers.engines.milvus import Milvus, connect, is_unfinished
 

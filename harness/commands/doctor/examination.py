@@ -15,7 +15,7 @@ from harness.data.dataset import load, search_queries
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.steps import is_precomputed
 from harness.progress import watch
-from harness.storage.opening import open_cache
+from harness.storage.cache import open_cache
 from retrievers.base import BadInput
 from retrievers.testing import contract
 

@@ -12,9 +12,8 @@ from harness import children
 from harness.commands.doctor.finding import Finding
 from harness.config.places import full_place
 from harness.config.text import counted
-from harness.storage.cache import Cache
-from harness.storage.opening import open_cache
-from harness.storage.shared import ObjectCache
+from harness.storage.bucket_backend import BucketState
+from harness.storage.cache import Cache, open_cache
 from retrievers.base import BadInput, Failed
 
 ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
@@ -26,7 +25,8 @@ def findings(config: Mapping[str, Any]) -> Iterator[Finding]:
     path = full_place(config["store"]["path"])
     try:
         cache = open_cache(path)
-        yield _bucket(cache) if isinstance(cache, ObjectCache) else _folder(cache, Path(path))
+        state = cache.bucket_state()
+        yield _bucket(cache, state) if state else _folder(cache, Path(path))
     except OSError as error:
         yield Finding("cache", "error", f"{path}: {error.strerror}", ELSEWHERE)
     except (BadInput, Failed) as error:
@@ -66,8 +66,7 @@ def _file_system(folder: Path) -> str:
     return above[max(above, key=lambda place: len(place.parts))] if above else "unknown"
 
 
-def _bucket(cache: ObjectCache) -> Finding:
-    state = cache.examine()
+def _bucket(cache: Cache, state: BucketState) -> Finding:
     said = (
         f"{cache.location} at {state.server}: {counted(state.entries, 'entry')}, {state.bytes / 1e6:,.1f} MB, of which "
         f"{state.local_bytes / 1e6:,.1f} MB are copied to {cache.root}; `harness doctor cache` lists and prunes it, "

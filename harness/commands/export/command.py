@@ -15,8 +15,7 @@ from harness.config.check import Invocation
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
-from harness.storage.cache import Cache
-from harness.storage.opening import open_cache
+from harness.storage.cache import Cache, open_cache
 from harness.tracking.logged_run import in_full
 from harness.tracking.ranking import SCORED, chosen, settled
 from harness.tracking.recording import open_tracker

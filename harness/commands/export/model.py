@@ -30,7 +30,7 @@ from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
-from harness.storage.cache import Cache, SealedCache
+from harness.storage.cache import Cache
 from harness.storage.entries import verify
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, read_config, require_allowed
@@ -190,9 +190,8 @@ def load(folder: Path) -> Searcher:
         config = {**config, "query": {**config["query"], "prompt": str(folder / PROMPT)}}
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
-    return Searcher(
-        RunConfig.of(config), Dataset("served", documents, (), None), SealedCache(folder / "store"), lambda: drawn
-    )
+    cache = Cache(folder / "store", sealed=True)
+    return Searcher(RunConfig.of(config), Dataset("served", documents, (), None), cache, lambda: drawn)
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:

@@ -29,8 +29,7 @@ from harness.pipeline.ordering import Ordering, learns
 from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import foreseen_queries, read_dataset
-from harness.storage.cache import Cache
-from harness.storage.opening import open_cache
+from harness.storage.cache import Cache, open_cache
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of

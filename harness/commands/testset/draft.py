@@ -18,8 +18,7 @@ from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Usage
 from harness.pipeline.session import chat_for
 from harness.progress import stage, watch
-from harness.storage.cache import Cache
-from harness.storage.opening import existing_cache, open_cache
+from harness.storage.cache import Cache, existing_cache, open_cache
 from harness.testset import drafting
 from harness.testset.drafting import Drafted, Plan, Task
 from harness.testset.drafts import KINDS, Draft, Rejection

@@ -16,7 +16,7 @@ from harness.data.testset import read_manifest
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.session import chat_for
 from harness.progress import stage
-from harness.storage.opening import existing_cache, open_cache
+from harness.storage.cache import existing_cache, open_cache
 from harness.testset import controls
 from harness.testset.hold import held
 from harness.testset.judge_record import RECORD, JudgeRecord, circular, read_records, write_record

@@ -12,13 +12,12 @@ from buckets import SECRET, Place
 from harness.config.canonical import digest
 from harness.config.places import bucket_place
 from harness.llm.reply_log import Completion, ReplyLog
-from harness.storage import lease as object_lock
-from harness.storage import shared as object_cache
+from harness.storage import lease
 from harness.storage.bucket import Bucket
+from harness.storage.bucket_backend import BucketBackend
+from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import Entry
-from harness.storage.lease import ObjectLock
-from harness.storage.opening import open_cache
-from harness.storage.shared import ObjectCache
+from harness.storage.lease import Lease
 from retrievers.base import BadInput, Failed, Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -29,7 +28,7 @@ KEY = digest({})
 @pytest.fixture
 def machine(place, tmp_path):
     """Opens the cache on a machine of its own name."""
-    return lambda name: ObjectCache(Bucket(bucket_place(place.url)), tmp_path / name)
+    return lambda name: Cache(BucketBackend(Bucket(bucket_place(place.url)), tmp_path / name))
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_a_damaged_entry_of_the_bucket_is_made_again(machine, place, tmp_path, h
 
 def test_one_of_two_that_race_wins(machine, place, monkeypatch):
     """Without the lock, as after a machine that slept was taken for dead: each builds something else."""
-    monkeypatch.setattr(ObjectLock, "acquire", lambda self: True)
+    monkeypatch.setattr(Lease, "acquire", lambda self: True)
     ready = threading.Barrier(2)
 
     def make(name):
@@ -174,8 +173,8 @@ def test_one_of_two_that_race_wins(machine, place, monkeypatch):
 
 def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
     """It takes longer than the time after which a silent lock is free, and is heard of all the while."""
-    monkeypatch.setattr(object_lock, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(object_lock, "DEAD_SECONDS", 0.6)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.6)
     built, begun = [], threading.Event()
 
     def slowly(folder):
@@ -194,9 +193,10 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
 
 @pytest.mark.parametrize("left_by", ["this machine", "another"])
 def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, left_by):
-    monkeypatch.setattr(object_lock, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
     cache = machine("one")
-    dead = ObjectLock(cache._bucket, f"things/{KEY}.lock", cache._machine if left_by == "this machine" else "other")
+    backend = cache._backend
+    dead = Lease(backend._bucket, f"things/{KEY}.lock", backend._machine if left_by == "this machine" else "other")
     assert dead.acquire()
     dead._over.set()  # it died: nobody renews the lock
     assert (cache.folder("things", {}, build) / "data.txt").is_file()
@@ -213,9 +213,9 @@ def test_a_lock_is_given_back_after_a_failure(machine, place):
 
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
-    monkeypatch.setattr(object_lock, "BEAT_SECONDS", 0.05)
-    bucket = machine("one")._bucket
-    lock = ObjectLock(bucket, "lock", "one")
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    bucket = machine("one")._backend._bucket
+    lock = Lease(bucket, "lock", "one")
     assert lock.acquire()
     place["lock"] = b"another's"
     lock._thread.join()
@@ -360,7 +360,7 @@ def test_who_may_only_read_reads(machine, refusing):
     assert logged(cache) == []
     with pytest.raises(BadInput, match=r"may not write s3://.*AccessDenied.*can be read.*s3:PutObject"):
         cache.folder("things", {"a": 1}, never)
-    assert not cache.examine().writable
+    assert not cache.bucket_state().writable
 
 
 REFUSALS = {
@@ -429,9 +429,8 @@ def test_loggers_that_write_headers_stay_quiet(machine, caplog):
 def test_prefixes_share_a_bucket(machine, place, tmp_path):
     machine("one").folder("things", {}, build)
     other = Place()
-    beside = ObjectCache(Bucket(bucket_place(other.url)), tmp_path / "beside")
+    beside = Cache(BucketBackend(Bucket(bucket_place(other.url)), tmp_path / "beside"))
     assert beside.found("things", {}) is None
     assert beside.entries() == []
-    whole = ObjectCache(Bucket(bucket_place("s3://shared")), tmp_path / "whole")
+    whole = Cache(BucketBackend(Bucket(bucket_place("s3://shared")), tmp_path / "whole"))
     assert {entry.state for entry in whole.entries()} == {"foreign"}
-    assert object_cache.AT_ONCE > 1

@@ -1,0 +1,323 @@
+"""A bucket that machines share, with a copy on this machine of what was used here.
+
+An entry is the objects `<kind>/<key>/<file>.<sha256, cut>` and, written last and only if there is none, its
+`manifest.json`: of machines that race, one wins, and nothing of a finished entry is ever written over. It is built in
+the local copy, which has the layout of a cache folder, and read from there. So what is used again asks for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.config.canonical import digest
+from harness.progress import stage
+from harness.storage.atomic import create_text
+from harness.storage.bucket import Bucket, Content, Found, NotAllowed, server_name
+from harness.storage.entries import (
+    KEY,
+    MANIFEST,
+    Entry,
+    checksum,
+    delete,
+    intact,
+    parsed_manifest,
+    read_manifest,
+    unfinished_of,
+)
+from harness.storage.folder import FolderBackend
+from harness.storage.lease import Lease, require_conditions
+from harness.storage.shared_log import SharedLog
+from retrievers.base import BadInput, Failed
+
+log = logging.getLogger(__name__)
+AT_ONCE = 4  # files of an entry that are sent or fetched
+MANIFESTS_AT_ONCE = 16  # that are read
+USED_SECONDS = 86_400  # a use is noted once a day
+FETCHING = ".fetching"  # folder of the local copy, for what has arrived in part
+CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BucketState:
+    """A cache in a bucket. local_bytes: of the copy on this machine. encrypted: whether what is sent is."""
+
+    entries: int
+    bytes: int
+    local_bytes: int
+    server: str
+    encrypted: bool
+    writable: bool
+
+
+class BucketBackend:
+    """A bucket, which several processes and machines may use at once. See `Backend` for the methods.
+
+    bucket: its objects. root: the folder of this machine's copy, which processes may share.
+    Every method raises what `Bucket` raises.
+    """
+
+    def __init__(self, bucket: Bucket, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self._bucket, self._local = bucket, FolderBackend(root)
+        self._checked = False  # whether the server minds conditions
+
+    @property
+    def location(self) -> str:
+        return self._bucket.place.url
+
+    def get(self, name: str, held: bool = False) -> Path | None:
+        place = self.root / name
+        if intact(place):
+            return place
+        if place.exists():
+            log.warning("%s is damaged and will be fetched or built again", place)
+        return place if self._fetched(name, held) else None
+
+    def put(self, name: str) -> Path:
+        """Send an entry. What could not be sent stays, and is sent the next time."""
+        place, unfinished = self.root / name, unfinished_of(self.root / name)
+        files = read_manifest(unfinished)["files"]
+
+        def send(file: str) -> None:
+            self._bucket.upload(unfinished / file, _object(name, file, files[file][1]))
+
+        self._transfer(files, "sending", send)
+        text = (unfinished / MANIFEST).read_bytes()
+        while self._bucket.create(f"{name}/{MANIFEST}", text) is None:
+            first = self._bucket.read(f"{name}/{MANIFEST}")
+            if first and first.data == text:
+                break  # the same result, or ours, sent twice
+            if self._fetched(name, held=True):  # another machine was quicker
+                delete(unfinished)
+                return place
+        delete(place)
+        return self._local.put(name)
+
+    def list(self, start: str, near: bool) -> list[str]:
+        if near:
+            return self._local.list(start)
+        names = (one.name.rpartition("/") for one in self._bucket.listed(start))
+        return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
+
+    def delete(self, name: str) -> bool:
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self._local.lock_file(name), timeout=0):
+                if not (lease := self._lease(name)).acquire():
+                    return False
+                try:
+                    self._bucket.delete([f"{name}/{MANIFEST}"])  # first: what is half deleted does not count
+                    self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
+                    for left in (self.root / name / MANIFEST, self.root / name, unfinished_of(self.root / name)):
+                        delete(left)
+                finally:
+                    lease.release()
+        except Timeout:
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def turn(self, name: str, until: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """What another machine has made is fetched without its lease, so that all machines fetch at once."""
+        with self._local.turn(name):
+            lease = None if intact(self.root / name) else self._lease(name)
+            while lease and not lease.acquire():
+                lease.wait()
+                if until():
+                    lease = None
+            try:
+                yield
+            finally:
+                if lease:
+                    lease.release()
+
+    def manifest(self, name: str) -> Mapping[str, Any] | None:
+        if (found := self._local.manifest(name)) is not None:
+            return found
+        with contextlib.suppress(ValueError):
+            if content := self._bucket.read(f"{name}/{MANIFEST}"):
+                return parsed_manifest(content.data)
+        return None
+
+    def read(self, name: str, file: str, sha256: str) -> bytes | None:
+        content = self._bucket.read(_object(name, file, sha256))
+        return content.data if content else None
+
+    def used(self, name: str) -> None:
+        """Noted here and in the bucket, once a day."""
+        manifest = self.root / name / MANIFEST
+        with contextlib.suppress(OSError, BadInput, Failed):  # it may be read-only
+            if time.time() - manifest.stat().st_mtime >= USED_SECONDS:
+                os.utime(manifest)
+                self._bucket.touch(f"{name}/{MANIFEST}")
+
+    def entries(self) -> list[Entry]:
+        """In order of their names. Their last use is known to a day."""
+        objects: dict[str, list[Found]] = defaultdict(list)
+        for one in self._bucket.listed(""):
+            parts = one.name.split("/")
+            depth = 3 if parts[0] == "pairs" and KEY.fullmatch(parts[1] if parts[1:] else "") else 2
+            if len(parts) > depth:  # others are locks, and whatever lies beside entries
+                objects["/".join(parts[:depth])].append(one)
+
+        def described(name: str) -> Entry:
+            file = f"{name}/{MANIFEST}"
+            there = any(one.name == file for one in objects[name])
+            return _described(name, objects[name], self._bucket.read(file) if there else None)
+
+        with ThreadPoolExecutor(MANIFESTS_AT_ONCE) as pool:
+            return [*pool.map(described, sorted(objects))]
+
+    def log(self, name: str, identity: Mapping[str, Any]) -> Path:
+        """What other machines have added is fetched, and what this one could not send before is sent."""
+        from filelock import FileLock, Timeout
+
+        place = self._local.log(name, identity)
+        shared = self._shared_log(name)
+        shared.fetch()
+        with contextlib.suppress(Timeout, NotAllowed), FileLock(self._local.lock_file(name), timeout=0):
+            shared.send()
+        return place
+
+    def found_log(self, name: str, identity: Mapping[str, Any]) -> Path | None:
+        there = any(self._bucket.listed(f"{name}/", most=1))
+        return self.log(name, identity) if there else self._local.get(name)
+
+    @contextlib.contextmanager
+    def adding(self, name: str) -> Iterator[None]:
+        with self._lease(name).held():
+            self._bucket.create(f"{name}/{MANIFEST}", (self.root / name / MANIFEST).read_bytes())
+            with self._shared_log(name).adding():
+                yield
+
+    def examine(self) -> BucketState:
+        """What `harness doctor` says of it."""
+        found = [*self._bucket.listed("")]
+        try:
+            require_conditions(self._bucket)
+            writable = True
+        except NotAllowed:
+            writable = False
+        return BucketState(
+            entries=sum(one.name.endswith(f"/{MANIFEST}") for one in found),
+            bytes=sum(one.size for one in found),
+            local_bytes=sum(entry.bytes for entry in self._local.entries()),
+            server=server_name(),
+            encrypted=self._bucket.encrypted,
+            writable=writable,
+        )
+
+    def _fetched(self, name: str, held: bool) -> bool:
+        """Whether the bucket has an entry, which then lies on this machine.
+
+        held: whether the caller holds its turn; then the manifest of a damaged one is removed.
+        """
+        from filelock import FileLock
+
+        if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
+            return False
+        place = self.root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_name(f"{place.name}.fetch.lock")):
+            if intact(place):
+                return True  # another process has fetched it
+            arriving = self.root / FETCHING / digest([name])
+            if not self._fetch(name, arriving, manifest):
+                if held:
+                    log.warning("%s/%s is damaged and will be built again", self.location, name)
+                    self._bucket.delete([f"{name}/{MANIFEST}"])
+                delete(arriving)
+                return False
+            delete(place)
+            arriving.rename(place)
+        return True
+
+    def _fetch(self, name: str, arriving: Path, manifest: Content) -> bool:
+        """Fetch an entry into a folder, where a killed process may have left part of it; whether it is whole."""
+        try:
+            files = parsed_manifest(manifest.data)["files"]
+        except ValueError:
+            return False
+
+        def whole(path: Path, size: int, sha256: str) -> bool:
+            return path.is_file() and path.stat().st_size == size and checksum(path) == sha256
+
+        def fetch(file: str) -> bool:
+            path, (size, sha256) = arriving / file, files[file]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for _ in range(2):  # what was damaged on its way arrives whole the second time
+                if whole(path, size, sha256):
+                    return True
+                if not self._bucket.download(_object(name, file, sha256), path):
+                    return False
+            return whole(path, size, sha256)
+
+        arriving.mkdir(parents=True, exist_ok=True)
+        if not all(self._transfer(files, "fetching", fetch)):
+            return False
+        (arriving / MANIFEST).write_bytes(manifest.data)
+        os.utime(arriving / MANIFEST, (manifest.modified, manifest.modified))
+        return True
+
+    def _transfer(self, files: Mapping[str, Any], doing: str, one: Callable[[str], T]) -> list[T]:
+        """What `one` gives for each file, several at once."""
+        size = sum(size for size, _ in files.values())
+        with stage(f"{doing} {size / 1e6:,.1f} MB of the cache"), ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(one, files))
+
+    def _shared_log(self, name: str) -> SharedLog:
+        return SharedLog(self._bucket, f"{name}/", self.root / name)
+
+    def _lease(self, name: str) -> Lease:
+        """The lease of an entry; all segments of scored pairs in a folder share one."""
+        if not self._checked:
+            require_conditions(self._bucket)
+            self._checked = True
+        return Lease(self._bucket, self._local.lock_file(name).relative_to(self.root).as_posix(), self._machine)
+
+    @cached_property
+    def _machine(self) -> str:
+        """Names the local copy, and so those who share its locks."""
+        file = self.root / ".machine"
+        create_text(file, uuid.uuid4().hex)
+        return file.read_text("utf-8")
+
+
+def _object(name: str, file: str, sha256: str) -> str:
+    """The name of the object that holds a file of an entry.
+
+    Two contents of one file have two names, so no process writes over what another has finished.
+    """
+    return f"{name}/{file}.{sha256[:CHECKSUM]}"
+
+
+def _described(name: str, objects: list[Found], manifest: Content | None) -> Entry:
+    kind, _, key = name.rpartition("/")
+    size, changed = sum(one.size for one in objects), max(one.modified for one in objects)
+    if not KEY.fullmatch(key):
+        return Entry(kind, key, size, changed, "foreign", {})
+    if manifest is None:
+        return Entry(kind, key, size, changed, "unfinished", {})
+    sizes = {one.name: one.size for one in objects}
+    try:
+        parsed = parsed_manifest(manifest.data)
+        if any(sizes.get(_object(name, file, sha256)) != size for file, (size, sha256) in parsed["files"].items()):
+            raise ValueError("a file has another size")
+        return Entry(kind, key, size, manifest.modified, "finished", parsed["identity"])
+    except ValueError:
+        return Entry(kind, key, size, changed, "damaged", {})
