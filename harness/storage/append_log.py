@@ -102,11 +102,11 @@ class AppendLog(Generic[T]):
                 nonlocal check, file
                 with writing:
                     file = file if file >= 0 else self._opened("")
-                    text = b""
+                    lines = []
                     for row in rows:
                         line, check = self._line(row, check)
-                        text += line
-                    self._write(file, text)
+                        lines.append(line)
+                    self._write(file, b"".join(lines))
                     if self._sync == "row":
                         os.fsync(file)
                     if self._chained:

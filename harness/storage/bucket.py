@@ -140,11 +140,6 @@ class Bucket:
                 return
             following = {"ContinuationToken": page["NextContinuationToken"]}
 
-    @property
-    def encrypted(self) -> bool:
-        """Whether what is sent is."""
-        return urlsplit(endpoint() or "https:").scheme == "https"
-
     def _key(self, name: str) -> str:
         return f"{self.place.prefix}/{name}" if self.place.prefix else name
 

@@ -15,15 +15,15 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from harness.config.canonical import digest
 from harness.progress import stage
 from harness.storage.atomic import create_text
-from harness.storage.bucket import Bucket, Content, Found, NotAllowed, server_name
+from harness.storage.bucket import Bucket, Content, Found, NotAllowed, endpoint
 from harness.storage.entries import (
     KEY,
     MANIFEST,
@@ -35,7 +35,7 @@ from harness.storage.entries import (
     read_manifest,
     unfinished_of,
 )
-from harness.storage.folder import FolderBackend
+from harness.storage.folder import FolderBackend, Until, never
 from harness.storage.lease import Lease, require_conditions
 from harness.storage.shared_log import SharedLog
 from retrievers.base import BadInput, Failed
@@ -48,18 +48,6 @@ FETCHING = ".fetching"  # folder of the local copy, for what has arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class BucketState:
-    """A cache in a bucket. local_bytes: of the copy on this machine. encrypted: whether what is sent is."""
-
-    entries: int
-    bytes: int
-    local_bytes: int
-    server: str
-    encrypted: bool
-    writable: bool
 
 
 class BucketBackend:
@@ -107,9 +95,9 @@ class BucketBackend:
         delete(place)
         return self._local.put(name)
 
-    def list(self, start: str, near: bool) -> list[str]:
+    def names(self, start: str, near: bool) -> list[str]:
         if near:
-            return self._local.list(start)
+            return self._local.names(start)
         names = (one.name.rpartition("/") for one in self._bucket.listed(start))
         return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
@@ -132,19 +120,14 @@ class BucketBackend:
         return True
 
     @contextlib.contextmanager
-    def turn(self, name: str, until: Callable[[], object] = lambda: None) -> Iterator[None]:
+    def turn(self, name: str, until: Until = never) -> Iterator[None]:
         """What another machine has made is fetched without its lease, so that all machines fetch at once."""
         with self._local.turn(name):
-            lease = None if intact(self.root / name) else self._lease(name)
-            while lease and not lease.acquire():
-                lease.wait()
-                if until():
-                    lease = None
-            try:
+            if intact(self.root / name):
+                yield  # another process was quicker
+                return
+            with self._lease(name).held(until):
                 yield
-            finally:
-                if lease:
-                    lease.release()
 
     def manifest(self, name: str) -> Mapping[str, Any] | None:
         if (found := self._local.manifest(name)) is not None:
@@ -194,10 +177,6 @@ class BucketBackend:
             shared.send()
         return place
 
-    def found_log(self, name: str, identity: Mapping[str, Any]) -> Path | None:
-        there = any(self._bucket.listed(f"{name}/", most=1))
-        return self.log(name, identity) if there else self._local.get(name)
-
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
         with self._lease(name).held():
@@ -205,22 +184,19 @@ class BucketBackend:
             with self._shared_log(name).adding():
                 yield
 
-    def examine(self) -> BucketState:
-        """What `harness doctor` says of it."""
-        found = [*self._bucket.listed("")]
+    @property
+    def writable(self) -> bool:
+        """Whether these credentials may write. BadInput where the server ignores conditions."""
         try:
             require_conditions(self._bucket)
-            writable = True
         except NotAllowed:
-            writable = False
-        return BucketState(
-            entries=sum(one.name.endswith(f"/{MANIFEST}") for one in found),
-            bytes=sum(one.size for one in found),
-            local_bytes=sum(entry.bytes for entry in self._local.entries()),
-            server=server_name(),
-            encrypted=self._bucket.encrypted,
-            writable=writable,
-        )
+            return False
+        return True
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what is sent is."""
+        return urlsplit(endpoint() or "https:").scheme == "https"
 
     def _fetched(self, name: str, held: bool) -> bool:
         """Whether the bucket has an entry, which then lies on this machine.

@@ -22,7 +22,7 @@ import numpy as np
 from harness.config.canonical import digest, flatten
 from harness.config.places import BucketPlace, bucket_place
 from harness.storage.bucket import Bucket, endpoint
-from harness.storage.bucket_backend import BucketBackend, BucketState
+from harness.storage.bucket_backend import BucketBackend
 from harness.storage.entries import MANIFEST, Entry, fill, read_manifest, verify
 from harness.storage.folder import Backend, FolderBackend
 from retrievers.base import BadInput, Ranking
@@ -121,7 +121,7 @@ class Cache:
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """The folder of a result that grows; None if there is none. Nothing is made."""
-        return self._backend.found_log(_name(kind, identity), identity)
+        return self.log_folder(kind, identity) if self.found(kind, identity) else None
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
         """Whoever adds to a log holds this, too. folder: that `log_folder` gave."""
@@ -145,14 +145,14 @@ class Cache:
         """The least cached depth of a ranking that is at least `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
         for near in (True, False):  # deeper ones begin with the same documents
-            depths = sorted(int(name.removeprefix(start)) for name in self._backend.list(start, near))
+            depths = sorted(int(name.removeprefix(start)) for name in self._backend.names(start, near))
             if enough := [other for other in depths if other >= depth]:
                 return enough[0]
         return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
         """Whether scores of any pairs are cached."""
-        return any(self._backend.list(f"{_name('pairs', identity)}/", near) for near in (True, False))
+        return any(self._backend.names(f"{_name('pairs', identity)}/", near) for near in (True, False))
 
     def pairs(
         self,
@@ -201,9 +201,10 @@ class Cache:
         """Delete an entry; False if a process is using it, or if it is foreign."""
         return entry.state != "foreign" and self._backend.delete(f"{entry.kind}/{entry.key}")
 
-    def bucket_state(self) -> BucketState | None:
-        """What `harness doctor` says of a bucket; None if this is a folder."""
-        return self._backend.examine() if isinstance(self._backend, BucketBackend) else None
+    @property
+    def bucket(self) -> BucketBackend | None:
+        """What keeps the entries, if it is a bucket."""
+        return self._backend if isinstance(self._backend, BucketBackend) else None
 
     def _entry(
         self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -243,7 +244,7 @@ class Cache:
         known: dict[bytes, float] = {}
         read: set[str] = set()
         for near in (True, False):
-            new = [one for one in self._backend.list(f"{name}/", near) if one not in read]
+            new = [one for one in self._backend.names(f"{name}/", near) if one not in read]
             read.update(new)
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 places = [*pool.map(lambda one: self._backend.get(one, held), new)]

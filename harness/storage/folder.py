@@ -25,6 +25,11 @@ from harness.storage.entries import (
 )
 
 log = logging.getLogger(__name__)
+Until = Callable[[], object]
+
+
+def never() -> None:
+    """What gives nothing, however long it is waited for."""
 
 
 class Backend(Protocol):
@@ -48,14 +53,17 @@ class Backend(Protocol):
     def put(self, name: str) -> Path:
         """Keep the entry that was built in `unfinished_of(root / name)`, if there is none; return what is kept."""
 
-    def list(self, start: str, near: bool) -> list[str]:
+    def names(self, start: str, near: bool) -> list[str]:
         """Return the names of entries that begin with this. near: of those alone that are on this machine."""
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, whatever their state."""
 
     def delete(self, name: str) -> bool:
         """Remove an entry, in whatever state; False if a process is using it."""
 
-    def turn(self, name: str, until: Callable[[], object] = lambda: None) -> AbstractContextManager[None]:
-        """Wait for the processes that build the entry, and keep others out; or wait until `until` gives something."""
+    def turn(self, name: str, until: Until = never) -> AbstractContextManager[None]:
+        """Wait for whoever builds the entry, and keep others out; or wait until `until` gives something."""
 
     def manifest(self, name: str) -> Mapping[str, Any] | None:
         """Return the manifest of an entry without fetching its files; None if there is none."""
@@ -66,14 +74,8 @@ class Backend(Protocol):
     def used(self, name: str) -> None:
         """Note that an entry is in use, for pruning."""
 
-    def entries(self) -> list[Entry]:
-        """Return all entries, whatever their state."""
-
     def log(self, name: str, identity: Mapping[str, Any]) -> Path:
         """Return the folder of an entry that grows, made if there is none, with what other machines have added."""
-
-    def found_log(self, name: str, identity: Mapping[str, Any]) -> Path | None:
-        """Return the same; None if there is none."""
 
     def adding(self, name: str) -> AbstractContextManager[None]:
         """Hold what a process holds while it adds to a log."""
@@ -101,7 +103,7 @@ class FolderBackend:
     def put(self, name: str) -> Path:
         return unfinished_of(self.root / name).rename(self.root / name)
 
-    def list(self, start: str, near: bool = True) -> list[str]:
+    def names(self, start: str, near: bool = True) -> list[str]:
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
@@ -122,7 +124,7 @@ class FolderBackend:
         return True
 
     @contextlib.contextmanager
-    def turn(self, name: str, until: Callable[[], object] = lambda: None) -> Iterator[None]:
+    def turn(self, name: str, until: Until = never) -> Iterator[None]:
         from filelock import FileLock
 
         with FileLock(self.lock_file(name)):
@@ -164,9 +166,6 @@ class FolderBackend:
                     write_text(place / MANIFEST, manifest_text(identity, {}))
         self.used(name)
         return place
-
-    def found_log(self, name: str, identity: Mapping[str, Any]) -> Path | None:
-        return self.get(name)
 
     def adding(self, name: str) -> AbstractContextManager[None]:
         return contextlib.nullcontext()

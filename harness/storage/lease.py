@@ -7,7 +7,6 @@ minute is counted by the clock of whoever waits, so clocks of machines need not 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import platform
 import threading
@@ -15,7 +14,8 @@ import time
 from collections.abc import Iterator
 
 from harness.progress import stage
-from harness.storage.bucket import Bucket, Content
+from harness.storage.bucket import Bucket
+from harness.storage.folder import Until, never
 from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
@@ -43,67 +43,53 @@ class Lease:
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
-        self._beats = itertools.count()
-        self._etag = ""
+        self._etag = ""  # of the object while this process holds it
         self._seen = ("", 0.0)  # the ETag of another's lease, and when it was first seen
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def acquire(self) -> bool:
-        """Take the lease if it is free or was left behind; whether it was."""
-        etag = self._bucket.create(self._name, self._content())
-        if etag is None and (other := self._bucket.read(self._name)) and self._is_dead(other):
-            etag = self._bucket.replace(self._name, self._content(), other.etag)
-        if etag is None:
-            return False
-        self._etag = etag
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
-        self._thread.start()
-        return True
-
-    def wait(self) -> None:
-        """Return once the lease is free, or left behind."""
-        pause, most = LOOK_SECONDS
-        with stage("waiting for another machine that computes the same"):
-            while (other := self._bucket.read(self._name)) and not self._is_dead(other):
-                time.sleep(pause)
-                pause = min(2 * pause, most)
-
-    def release(self) -> None:
-        """Give the lease back. One that cannot be given back is free a minute later."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join(timeout=BEAT_SECONDS)
-        if self._etag:
-            with contextlib.suppress(BadInput, Failed):
-                self._bucket.delete([self._name])
+        self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Wait for the lease, and hold it."""
-        while not self.acquire():
-            self.wait()
+    def held(self, until: Until = never) -> Iterator[None]:
+        """Hold the lease, once it is free; or wait until `until` gives something."""
+        pause, most = LOOK_SECONDS
+        with stage("waiting for another machine that computes the same"):
+            while not self.acquire() and not until():
+                time.sleep(pause)
+                pause = min(2 * pause, most)
         try:
             yield
         finally:
             self.release()
 
-    def _is_dead(self, other: Content) -> bool:
-        if self._is_ours(other):
-            return True  # its process would still hold the lock of this machine
-        if other.etag != self._seen[0]:
-            self._seen = other.etag, time.monotonic()
-        return time.monotonic() - self._seen[1] >= DEAD_SECONDS
+    def acquire(self) -> bool:
+        """Take the lease if it is free or was left behind; whether it was."""
+        etag = self._bucket.create(self._name, self._content())
+        if etag is None and (other := self._bucket.read(self._name)):
+            if other.etag != self._seen[0]:
+                self._seen = other.etag, time.monotonic()
+            # A process of this machine would still hold the lock of this machine.
+            if self._is_ours(other.data) or time.monotonic() - self._seen[1] >= DEAD_SECONDS:
+                etag = self._bucket.replace(self._name, self._content(), other.etag)
+        if etag is not None:
+            self._etag = etag
+            self._renewal.start()
+        return etag is not None
 
-    def _is_ours(self, found: Content) -> bool:
-        return found.data.startswith(self._machine.encode())
+    def release(self) -> None:
+        """Give the lease back. One that cannot be given back is free a minute later."""
+        self._over.set()
+        if self._renewal.ident:
+            self._renewal.join(timeout=BEAT_SECONDS)
+        if self._etag:
+            with contextlib.suppress(BadInput, Failed):
+                self._bucket.delete([self._name])
 
     def _renew(self) -> None:
         """Write the lease again and again. Who loses it goes on working: of two equal results, the first counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)
-                if etag is None and (found := self._bucket.read(self._name)) and self._is_ours(found):
+                if etag is None and (found := self._bucket.read(self._name)) and self._is_ours(found.data):
                     etag = found.etag  # a request that was sent again: the first had arrived
             except (BadInput, Failed):
                 continue  # the server may answer the next time
@@ -111,6 +97,9 @@ class Lease:
                 log.warning("Another machine has taken over %s: this one was not heard of for a while.", self._name)
             self._etag = etag or ""
 
+    def _is_ours(self, content: bytes) -> bool:
+        return content.startswith(self._machine.encode())
+
     def _content(self) -> bytes:
         """What a person reads who looks at the object; differs each time, and so does the ETag."""
-        return f"{self._machine} {platform.node()} {next(self._beats)} {time.time()}\n".encode()
+        return f"{self._machine} {platform.node()} {time.time_ns()}\n".encode()

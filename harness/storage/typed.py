@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, cast
 from retrievers.base import BadInput
 
 T = TypeVar("T")
-Read = Callable[[Any, str], Any]  # a value and the name of its field -> the value as its type has it; or raises Unfit
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises Unfit
+_PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
 
 
 class Unfit(ValueError):
@@ -35,11 +35,8 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
 
 def row_of(one: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON has them."""
-    return {
-        field.name: dataclasses.asdict(cast(Any, value)) if dataclasses.is_dataclass(value) else value
-        for field in dataclasses.fields(one)
-        for value in [getattr(one, field.name)]
-    }
+    fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    return {name: row_of(value) if dataclasses.is_dataclass(value) else value for name, value in fields.items()}
 
 
 @functools.cache
@@ -48,102 +45,82 @@ def _reader(hint: Any) -> Read:
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind is Any:
         return lambda value, name: value
-    if kind is Literal:
-        return _checked(hint, lambda value: any(type(value) is type(one) and value == one for one in inner))
-    if kind in (types.UnionType, typing.Union):
-        return _one_of(hint, inner)
     if dataclasses.is_dataclass(kind):
         return _dataclass(cast(type, kind))
-    if kind in (dict, Mapping):
-        read = _reader(inner[1])
-        return _inside(hint, dict, lambda value, name: {key: read(one, name) for key, one in value.items()})
-    if kind in (list, tuple, Sequence):
-        made, read_one = list if kind is list else tuple, _reader(inner[0])
-        return _inside(hint, list, lambda value, name: made(read_one(one, name) for one in value))
-    if kind is float:
-        return _checked(hint, lambda value: type(value) is float or (type(value) is int and abs(value) < 2**63))
-    if kind is int:
-        return _checked(hint, lambda value: type(value) is int and abs(value) < 2**63)
-    return _checked(hint, lambda value: type(value) is kind)
+    if kind in (types.UnionType, typing.Union):
+        return _union(hint, inner)
 
+    def fits(value: Any) -> bool:
+        if kind is Literal:
+            return any(type(value) is type(one) and value == one for one in inner)
+        if kind in (dict, Mapping):
+            return type(value) is dict
+        if kind in (list, tuple, Sequence):
+            return type(value) is list
+        if kind in (int, float) and type(value) is int:
+            return abs(value) < 2**63  # as a database keeps them
+        return type(value) is kind
 
-def _checked(hint: Any, fits: Callable[[Any], bool]) -> Read:
     def read(value: Any, name: str) -> Any:
         if not fits(value):
-            raise _unfit(hint, value, name)
+            raise Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
+        if kind in (dict, Mapping):
+            return {key: _reader(inner[1])(one, name) for key, one in value.items()}
+        if kind in (list, tuple, Sequence):
+            several = (_reader(inner[0])(one, name) for one in value)
+            return [*several] if kind is list else (*several,)
         return value
 
     return read
 
 
-def _inside(hint: Any, kind: type, made: Read) -> Read:
-    def read(value: Any, name: str) -> Any:
-        if type(value) is not kind:
-            raise _unfit(hint, value, name)
-        return made(value, name)
-
-    return read
-
-
-def _one_of(hint: Any, inner: Sequence[Any]) -> Read:
-    """Read the first type that fits; where all but null are one type, an error is that type's."""
-    readers = [_reader(one) for one in inner]
-    deep = [one for one in inner if dataclasses.is_dataclass(one)]
+def _union(hint: Any, inner: Sequence[Any]) -> Read:
+    """Read the first type that fits. Of a dataclass or null, errors are those of the dataclass."""
+    deep = next((one for one in inner if dataclasses.is_dataclass(one) and len(inner) == 2), None)
 
     def read(value: Any, name: str) -> Any:
-        if value is not None and deep and len(deep) == len(inner) - 1:
-            return _reader(cast(Any, deep[0]))(value, name)
-        for one in readers:
+        if deep and value is not None:
+            return _reader(cast(Any, deep))(value, name)
+        for one in inner:
             try:
-                return one(value, name)
+                return _reader(one)(value, name)
             except Unfit:
                 continue
-        raise _unfit(hint, value, name)
+        raise Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
 
     return read
 
 
 def _dataclass(kind: type) -> Read:
     hints = typing.get_type_hints(kind)
-    fields = {field.name: (_reader(hints[field.name]), _required(field)) for field in dataclasses.fields(kind)}
+    fields = dataclasses.fields(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in fields}
+    missing = dataclasses.MISSING
+    needed = [one.name for one in fields if one.default is missing and one.default_factory is missing]
 
     def read(row: Any, name: str) -> Any:
         if type(row) is not dict:
-            raise _unfit(kind, row, name)
+            raise Unfit(f"{name or 'the row'} is {row!r:.60}, but must be an object.")
         prefix = f"{name}." if name else ""
-        for key in row:
-            if key not in fields:
-                raise Unfit(f"{prefix}{key:.60} is not a field here: the fields are {', '.join(fields)}.")
-        values = {}
-        for key, (reader, required) in fields.items():
-            if key in row:
-                values[key] = reader(row[key], prefix + key)
-            elif required:
-                raise Unfit(f"{prefix}{key} is missing.")
+        if unknown := [key for key in row if key not in readers]:
+            raise Unfit(f"{prefix}{unknown[0]:.60} is not a field here: the fields are {', '.join(readers)}.")
+        if lacking := [key for key in needed if key not in row]:
+            raise Unfit(f"{prefix}{lacking[0]} is missing.")
+        values = {key: readers[key](value, prefix + key) for key, value in row.items()}
         try:
             return kind(**values)
-        except (ValueError, BadInput) as error:
+        except ValueError as error:
             raise Unfit(str(error)) from None
 
     return read
 
 
-def _required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def _unfit(hint: Any, value: Any, name: str) -> Unfit:
-    said = " or ".join(part for part in (", ".join(_words(hint)[:-1]), _words(hint)[-1]) if part)
-    return Unfit(f"{name or 'the row'} is {value!r:.60}, but must be {said}.")
-
-
-def _words(hint: Any) -> list[str]:
+def _words(hint: Any) -> str:
     """Return what a value of this type may be, for people."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if kind is Literal:
-        return [str(one) or "empty" for one in inner]
-    if kind in (types.UnionType, typing.Union):
-        return [word for one in inner for word in _words(one)]
+    if kind is Literal or kind in (types.UnionType, typing.Union):
+        words = [str(one) if kind is Literal else _words(one) for one in inner]
+        return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
     if kind in (list, tuple, Sequence):
-        return ["a list"]
-    return [_WORDS.get(kind, "an object" if kind in (dict, Mapping) or dataclasses.is_dataclass(kind) else "left out")]
+        return "a list"
+    return _PLAIN.get(kind, "an object" if kind in (dict, Mapping) or dataclasses.is_dataclass(kind) else "left out")

@@ -218,7 +218,7 @@ def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, c
     lock = Lease(bucket, "lock", "one")
     assert lock.acquire()
     place["lock"] = b"another's"
-    lock._thread.join()
+    lock._renewal.join()
     assert "Another machine has taken over" in caplog.text
     lock.release()
     assert place["lock"] == b"another's"
@@ -360,7 +360,7 @@ def test_who_may_only_read_reads(machine, refusing):
     assert logged(cache) == []
     with pytest.raises(BadInput, match=r"may not write s3://.*AccessDenied.*can be read.*s3:PutObject"):
         cache.folder("things", {"a": 1}, never)
-    assert not cache.bucket_state().writable
+    assert not cache.bucket.writable
 
 
 REFUSALS = {
