@@ -84,11 +84,6 @@ class _Unpacked(io.RawIOBase):
         return len(block)
 
 
-def is_packed(file: IO[bytes]) -> bool:
-    """Whether a file that `opened` provides is gzipped."""
-    return isinstance(getattr(file, "raw", None), _Unpacked)
-
-
 def sha256_of(path: Path) -> str:
     """sha256 of a file's content as it is unpacked. BadInput where it cannot be read."""
     found = hashlib.sha256()
@@ -101,11 +96,8 @@ def sha256_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, str]]:
-    """(line number, line without its end) of every line that is not blank, read one at a time.
-
-    appended: whether processes append to the file: a last line that `is_torn` is passed over.
-    """
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number, line without its end) of every line that is not blank, read one at a time."""
     number = 0
     try:
         with opened(path) as file:
@@ -114,8 +106,6 @@ def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, st
                     raise BadInput(
                         f"{path}:{number}: the line has more than {LONGEST_LINE >> 20} MB. Is it a file of lines?"
                     )
-                if appended and is_torn(raw):
-                    return
                 line = _decode(raw.rstrip(b"\r\n"), path, number)
                 if line.strip():
                     yield number, line
@@ -123,22 +113,9 @@ def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, st
         raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file complete?") from None
 
 
-def is_torn(raw: bytes) -> bool:
-    """Whether a line lacks its end and is no JSON object: what a process wrote of one before it was killed."""
-    if raw.endswith(b"\n"):
-        return False
-    try:
-        return not isinstance(json.loads(raw), dict)
-    except (ValueError, RecursionError):
-        return True
-
-
-def json_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers.
-
-    appended: as for `numbered_lines`.
-    """
-    for number, line in numbered_lines(path, appended):
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers."""
+    for number, line in numbered_lines(path):
         yield number, _row(line, path, number)
 
 

@@ -158,7 +158,7 @@ class AppendLog(Generic[T]):
             ended, number = line.endswith(b"\n"), position.lines + 1
             text = line.rstrip(b"\n")
             found = self._intact(text, position.check)
-            if not (ended or (tail and found)):
+            if not (ended or (tail and found)) and self._is_torn(text):
                 break
             before, check = (position.check, found[1]) if found else (position.before, position.check)
             position = Position(position.size + len(line), number, check, before)
@@ -188,6 +188,10 @@ class AppendLog(Generic[T]):
         if (there := os.path.lexists(self.path)) and not self.path.is_file():
             raise BadInput(f"{self.path} is not a file, but a log belongs there. Remove it.")
         return there
+
+    def _is_torn(self, tail: bytes) -> bool:
+        """Return whether a last line without an end is the beginning of a row, not what something else has written."""
+        return self._lenient or b'{"'.startswith(tail[:2])
 
     @property
     def _problem(self) -> str:
@@ -237,9 +241,11 @@ class AppendLog(Generic[T]):
         elif tail:
             with self.path.open("rb") as lines:
                 number = sum(1 for _ in lines)
-            log.warning(
-                "%s:%d: an incomplete line was removed: %.80s", self.path, number, tail.decode(errors="replace")
-            )
+            if not self._is_torn(tail):
+                os.close(file)
+                raise BadInput(f"{self.path}:{number}: {self._problem}. {self._remedy}")
+            begun = tail.decode(errors="replace")
+            log.warning("%s:%d: an incomplete line was removed: %.80s", self.path, number, begun)
             os.ftruncate(file, size - len(tail))
         return file
 

@@ -1,5 +1,6 @@
 """The contract of append-only logs: nothing acknowledged is lost, nothing torn or edited is taken for a row."""
 
+import gzip
 import json
 import multiprocessing
 import os
@@ -132,6 +133,16 @@ def test_damaged_lines_of_a_lenient_log_are_counted(tmp_path, caplog):
     log.path.write_bytes(content.replace(b'"number": 2', b'"number": 9') + b"[[[[\n")
     assert log.read() == [ROWS[0], ROWS[2]]
     assert "2 damaged lines, the first in line 2, are left out" in caplog.text
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"{}"), b"[[[", b"\xef\xbb\xbf{"])
+def test_a_file_of_something_else_is_refused_and_not_shortened(tmp_path, content):
+    log = opened(tmp_path)
+    log.path.write_bytes(content)
+    for use in (log.read, lambda: log.append(ROWS)):
+        with pytest.raises(BadInput, match=r"rows\.log:1: this line was edited or is damaged"):
+            use()
+    assert log.path.read_bytes() == content
 
 
 ELSE = {
