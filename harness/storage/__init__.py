@@ -1,1 +1,1 @@
-"""What lasts longer than a process: files written whole, logs that only grow, claims, and the cache."""
+"""What outlives a process: files that are written whole, append-only logs, locks, and the cache of slow results."""
