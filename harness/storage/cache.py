@@ -1,35 +1,58 @@
 """The cache of slow results, addressed by what determines them.
 
-An entry is a folder `<kind>/<key>`, where key is the sha256 of the canonical JSON of its identity. `storage.entries`
-says how one is built, and a `Backend` where it is kept: a folder, or a bucket with a copy on this machine.
+An entry is a folder `<kind>/<key>`, where key is the sha256 of the canonical JSON of its identity. If machines share a
+bucket, it keeps the entries, and the cache's folder is this machine's copy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import itertools
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.config.canonical import digest, flatten
 from harness.config.places import BucketPlace, bucket_place
-from harness.storage.bucket import Bucket, endpoint
-from harness.storage.bucket_backend import BucketBackend
-from harness.storage.entries import MANIFEST, Entry, fill, read_manifest, verify
-from harness.storage.folder import Backend, FolderBackend
-from retrievers.base import BadInput, Ranking
+from harness.storage.atomic import write_text
+from harness.storage.bucket import Bucket, NotAllowed, endpoint
+from harness.storage.bucket_entries import BucketEntries
+from harness.storage.entries import (
+    KEY,
+    MANIFEST,
+    Entry,
+    delete,
+    describe,
+    fill,
+    folders,
+    intact,
+    lock_name,
+    manifest_text,
+    read_manifest,
+    unfinished_of,
+    verify,
+)
+from harness.storage.lease import Until, never
+from retrievers.base import BadInput, Failed, Ranking
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+log = logging.getLogger(__name__)
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
 FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
 AT_ONCE = 4  # segments of scored pairs that are fetched
+USED_SECONDS = 86_400  # a use is noted in a bucket once a day
 
 
 def open_cache(path: str) -> Cache:
@@ -39,7 +62,7 @@ def open_cache(path: str) -> Cache:
         is looked up in it.
     """
     if place := bucket_place(path):
-        return Cache(_in_bucket(place, local_copy(place), endpoint()))
+        return _in_bucket(place, local_copy(place), endpoint())
     return Cache(Path(path))
 
 
@@ -56,34 +79,28 @@ def local_copy(place: BucketPlace) -> Path:
 
 
 @functools.cache
-def _in_bucket(place: BucketPlace, local: Path, server: str) -> BucketBackend:
+def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
     """One for each place and server, so that connections are made once."""
-    return BucketBackend(Bucket(place), local)
+    return Cache(local, BucketEntries(Bucket(place), local))
 
 
 class Cache:
-    """Results that several processes share.
+    """Results that several processes share. An entry's name is `<kind>/<key>`; a segment's, `pairs/<key>/<key>`.
 
-    backend: what keeps them; a path is a folder, which is made.
+    root:   the folder where entries lie on this machine; it is made.
+    bucket: what keeps them for all machines; None: the folder does.
     sealed: whether it is read-only: BadInput for a result that is missing or has changed, which is never built again.
     """
 
-    def __init__(self, backend: Backend | Path, sealed: bool = False) -> None:
-        if isinstance(backend, Path):
-            if not sealed:
-                backend.mkdir(parents=True, exist_ok=True)
-            backend = FolderBackend(backend)
-        self._backend, self._sealed = backend, sealed
-
-    @property
-    def root(self) -> Path:
-        """The folder where entries lie on this machine."""
-        return self._backend.root
+    def __init__(self, root: Path, bucket: BucketEntries | None = None, sealed: bool = False) -> None:
+        if not sealed:
+            root.mkdir(parents=True, exist_ok=True)
+        self.root, self.bucket, self._sealed = root, bucket, sealed
 
     @property
     def location(self) -> str:
         """Where it is, as `open_cache` takes it."""
-        return self._backend.location
+        return self.bucket.location if self.bucket else str(self.root)
 
     def folder(
         self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -102,14 +119,13 @@ class Cache:
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
         """Size of a cached result in bytes; None if it is not cached."""
-        manifest = self._backend.manifest(_name(kind, identity))
+        manifest = self._manifest(_name(kind, identity))
         return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """The folder of a cached result; None if it is not cached, or damaged."""
-        if place := self._backend.get(_name(kind, identity)):
-            self._backend.used(_name(kind, identity))
-        return place
+        name = _name(kind, identity)
+        return self._used(name) if self._get(name) else None
 
     def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
         """The folder of a result that grows, such as a log of replies; empty at first.
@@ -117,7 +133,22 @@ class Cache:
         Its manifest lists no files: whoever writes to it checks what it reads, and holds the lock `FOLDER.lock`, so
         that the entry is not removed meanwhile. It is never built again, whatever is in it. Arguments as for `folder`.
         """
-        return self._backend.log(_name(kind, identity), identity)
+        from filelock import Timeout
+
+        name = _name(kind, identity)
+        place = self.root / name
+        with self._lock(name):
+            place.mkdir(parents=True, exist_ok=True)
+            if not intact(place):  # where only its manifest is lost, what it holds may have been paid for
+                delete(place / MANIFEST)
+                write_text(place / MANIFEST, manifest_text(identity, {}))
+        if self.bucket is None:
+            return self._used(name)
+        shared = self.bucket.log(name)
+        shared.fetch()
+        with contextlib.suppress(Timeout, NotAllowed), self._lock(name, 0):
+            shared.send()  # what could not be sent before
+        return place
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """The folder of a result that grows; None if there is none. Nothing is made."""
@@ -125,7 +156,8 @@ class Cache:
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
         """Whoever adds to a log holds this, too. folder: that `log_folder` gave."""
-        return self._backend.adding(folder.relative_to(self.root).as_posix())
+        name = folder.relative_to(self.root).as_posix()
+        return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
         """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
@@ -145,14 +177,14 @@ class Cache:
         """The least cached depth of a ranking that is at least `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
         for near in (True, False):  # deeper ones begin with the same documents
-            depths = sorted(int(name.removeprefix(start)) for name in self._backend.names(start, near))
+            depths = sorted(int(name.removeprefix(start)) for name in self._names(start, near))
             if enough := [other for other in depths if other >= depth]:
                 return enough[0]
         return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
         """Whether scores of any pairs are cached."""
-        return any(self._backend.names(f"{_name('pairs', identity)}/", near) for near in (True, False))
+        return any(self._names(f"{_name('pairs', identity)}/", near) for near in (True, False))
 
     def pairs(
         self,
@@ -173,7 +205,7 @@ class Cache:
         name = _name("pairs", identity)
         known = self._known_pairs(name, keys)
         if any(key not in known for key in keys):
-            with self._backend.turn(name):
+            with self._turn(name):
                 known = self._known_pairs(name, keys, held=True)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 positions = list(missing.values())
@@ -185,26 +217,45 @@ class Cache:
 
     def entries(self) -> list[Entry]:
         """All entries, whatever their state. Other processes may remove entries while this lists them."""
-        return self._backend.entries()
+        if self.bucket:
+            return self.bucket.entries()
+        seen: set[tuple[int, int]] = set()
+        found = []
+        for kind in folders(self.root):
+            for place in () if kind.name.startswith(".") else folders(kind):
+                inner = kind.name == "pairs" and KEY.fullmatch(place.name)
+                for one in folders(place) if inner else [place]:
+                    with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                        found.append(describe(self.root, one, seen))
+        return found
 
     def contents(self, name: str) -> Iterator[bytes]:
         """What is in each small file `name` of a finished entry, wherever in its folder; damaged files are left out."""
         for entry in self.entries():
             place = f"{entry.kind}/{entry.key}"
-            manifest = self._backend.manifest(place) if entry.state == "finished" else None
+            manifest = self._manifest(place) if entry.state == "finished" else None
             for file, (_, sha256) in manifest["files"].items() if manifest else ():
-                content = self._backend.read(place, file, sha256) if file.rpartition("/")[2] == name else None
-                if content is not None and hashlib.sha256(content).hexdigest() == sha256:
-                    yield content
+                with contextlib.suppress(OSError):  # another process has just removed it
+                    if file.rpartition("/")[2] == name and (content := self._read(place, file, sha256)) is not None:
+                        yield content
 
     def remove(self, entry: Entry) -> bool:
         """Delete an entry; False if a process is using it, or if it is foreign."""
-        return entry.state != "foreign" and self._backend.delete(f"{entry.kind}/{entry.key}")
+        from filelock import Timeout
 
-    @property
-    def bucket(self) -> BucketBackend | None:
-        """What keeps the entries, if it is a bucket."""
-        return self._backend if isinstance(self._backend, BucketBackend) else None
+        name = f"{entry.kind}/{entry.key}"
+        place = self.root / name
+        if entry.state == "foreign":
+            return False
+        try:
+            with self._lock(name, 0):
+                if self.bucket and not self.bucket.delete(name):
+                    return False
+                for left in (place / MANIFEST, place, unfinished_of(place)):  # what is half deleted does not count
+                    delete(left)
+        except Timeout:
+            return False
+        return True
 
     def _entry(
         self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -212,16 +263,91 @@ class Cache:
         """The folder of an entry, built if there is none; arguments as for `folder`."""
         if self._sealed:
             return self._verified(name, identity)
-        if (place := self._backend.get(name)) is None:
-            with self._backend.turn(name, until=lambda: self._backend.get(name)):
-                place = self._backend.get(name, held=True) or self._built(name, identity, build, resume)
-        self._backend.used(name)
-        return place
+        if not self._get(name):
+            with self._turn(name, until=lambda: self._get(name)):
+                if not self._get(name, held=True):
+                    self._build(name, identity, build, resume)
+        return self._used(name)
 
-    def _built(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> Path:
+    def _get(self, name: str, held: bool = False) -> bool:
+        """Whether an entry lies on this machine as it was written, be it fetched now.
+
+        held: whether the caller holds its turn; then a damaged one is removed, with a warning.
+        """
+        place = self.root / name
+        if intact(place):
+            return True
+        if os.path.lexists(place) and (held or self.bucket):
+            log.warning("%s is damaged and will be %sbuilt again", place, "fetched or " if self.bucket else "")
+        if self.bucket and self.bucket.get(name, held):
+            return True
+        if held:
+            delete(place)
+        return False
+
+    def _build(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
         """Make an entry where there is none; the caller holds its turn."""
-        fill(self.root / name, identity, build, resume)
-        return self._backend.put(name)
+        place = self.root / name
+        fill(place, identity, build, resume)
+        if self.bucket is None or self.bucket.put(name):
+            unfinished_of(place).rename(place)
+        else:  # another machine was quicker
+            delete(unfinished_of(place))
+
+    @contextlib.contextmanager
+    def _turn(self, name: str, until: Until = never) -> Iterator[None]:
+        """Wait for whoever builds an entry, and keep others out.
+
+        What another machine makes is fetched by `until` without its lease, so that all machines fetch at once.
+        """
+        with self._lock(name):
+            if self.bucket is None or intact(self.root / name):
+                yield
+            else:
+                with self.bucket.lease(name).held(until):
+                    yield
+
+    def _lock(self, name: str, seconds: float = -1) -> FileLock:
+        """The lock of this machine's processes. seconds: the most to wait for it; -1: for ever."""
+        from filelock import FileLock
+
+        file = self.root / lock_name(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(file, timeout=seconds)
+
+    def _names(self, start: str, near: bool) -> list[str]:
+        """The names of entries that begin with this. near: of those alone that are on this machine."""
+        if self.bucket and not near:
+            return self.bucket.names(start)
+        parent, _, prefix = start.rpartition("/")
+        try:
+            found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
+        except FileNotFoundError:
+            return []
+        return [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
+
+    def _manifest(self, name: str) -> Mapping[str, Any] | None:
+        """The manifest of an entry, whose files are not fetched; None if there is none."""
+        try:
+            return read_manifest(self.root / name)
+        except (OSError, ValueError):
+            return self.bucket.manifest(name) if self.bucket else None
+
+    def _read(self, name: str, file: str, sha256: str) -> bytes | None:
+        """What is in one file of an entry; None if it is damaged."""
+        content = self.bucket.read(name, file, sha256) if self.bucket else (self.root / name / file).read_bytes()
+        return content if content is not None and hashlib.sha256(content).hexdigest() == sha256 else None
+
+    def _used(self, name: str) -> Path:
+        """Note that an entry is in use, for pruning; in a bucket, once a day. Returns its folder."""
+        manifest = self.root / name / MANIFEST
+        with contextlib.suppress(OSError, BadInput, Failed):  # a shared cache may be read-only
+            old = time.time() - manifest.stat().st_mtime >= USED_SECONDS
+            if old or self.bucket is None:
+                os.utime(manifest)
+            if old and self.bucket:
+                self.bucket.touch(name)
+        return manifest.parent
 
     def _verified(self, name: str, identity: Mapping[str, Any]) -> Path:
         """The folder of an entry of a sealed cache."""
@@ -244,13 +370,13 @@ class Cache:
         known: dict[bytes, float] = {}
         read: set[str] = set()
         for near in (True, False):
-            new = [one for one in self._backend.names(f"{name}/", near) if one not in read]
+            new = [one for one in self._names(f"{name}/", near) if one not in read]
             read.update(new)
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                places = [*pool.map(lambda one: self._backend.get(one, held), new)]
-            for segment in filter(None, places):
-                found = np.load(segment / "keys.npy", allow_pickle=False)
-                scores = np.load(segment / "scores.npy", allow_pickle=False)
+                whole = [*pool.map(lambda one: self._get(one, held), new)]
+            for segment in itertools.compress(new, whole):
+                found = np.load(self.root / segment / "keys.npy", allow_pickle=False)
+                scores = np.load(self.root / segment / "scores.npy", allow_pickle=False)
                 known.update(zip(map(bytes, found), scores.tolist(), strict=True))
             if all(key in known for key in keys):
                 break
@@ -264,7 +390,7 @@ class Cache:
             np.save(folder / "scores.npy", scores)
 
         segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
-        self._built(f"{name}/{digest(segment)}", segment, save, resume=False)
+        self._build(f"{name}/{digest(segment)}", segment, save, resume=False)
 
 
 def _name(kind: str, identity: Mapping[str, Any]) -> str:

@@ -129,6 +129,11 @@ def verify(place: Path) -> None:
             )
 
 
+def lock_name(name: str) -> str:
+    """The lock of an entry; all segments of scored pairs in a folder share one. name: `<kind>/<key>`."""
+    return f"{'/'.join(name.split('/')[:2])}.lock"
+
+
 def folders(parent: Path) -> list[Path]:
     """The folders in a folder; [] if it has vanished."""
     try:

@@ -11,18 +11,22 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from harness.progress import stage
 from harness.storage.bucket import Bucket
-from harness.storage.folder import Until, never
 from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # between two renewals
 DEAD_SECONDS = 60.0  # without one, until a lease counts as left behind
 LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lease that is taken: at first, and at most
+Until = Callable[[], object]
 PROBE = ".conditions"  # an object that shows whether the server minds conditions
+
+
+def never() -> None:
+    """What gives nothing, however long it is waited for."""
 
 
 def require_conditions(bucket: Bucket) -> None:

@@ -13,7 +13,7 @@ from harness.commands.doctor.finding import Finding
 from harness.config.places import full_place
 from harness.config.text import counted
 from harness.storage.bucket import server_name
-from harness.storage.bucket_backend import BucketBackend
+from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import BadInput, Failed
 
@@ -66,7 +66,7 @@ def _file_system(folder: Path) -> str:
     return above[max(above, key=lambda place: len(place.parts))] if above else "unknown"
 
 
-def _bucket(cache: Cache, bucket: BucketBackend) -> Finding:
+def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
     entries, copied = cache.entries(), Cache(cache.root).entries()
     said = (
         f"{cache.location} at {server_name()}: {counted(len(entries), 'entry')}, "

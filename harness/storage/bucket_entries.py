@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -31,53 +30,69 @@ from harness.storage.entries import (
     checksum,
     delete,
     intact,
+    lock_name,
     parsed_manifest,
     read_manifest,
     unfinished_of,
 )
-from harness.storage.folder import FolderBackend, Until, never
 from harness.storage.lease import Lease, require_conditions
 from harness.storage.shared_log import SharedLog
-from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
 AT_ONCE = 4  # files of an entry that are sent or fetched
 MANIFESTS_AT_ONCE = 16  # that are read
-USED_SECONDS = 86_400  # a use is noted once a day
 FETCHING = ".fetching"  # folder of the local copy, for what has arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
 
 T = TypeVar("T")
 
 
-class BucketBackend:
-    """A bucket, which several processes and machines may use at once. See `Backend` for the methods.
+class BucketEntries:
+    """The entries in a bucket, which several processes and machines may use at once.
 
     bucket: its objects. root: the folder of this machine's copy, which processes may share.
     Every method raises what `Bucket` raises.
     """
 
     def __init__(self, bucket: Bucket, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self.root = root
-        self._bucket, self._local = bucket, FolderBackend(root)
+        self._bucket, self._root = bucket, root
         self._checked = False  # whether the server minds conditions
 
     @property
     def location(self) -> str:
         return self._bucket.place.url
 
-    def get(self, name: str, held: bool = False) -> Path | None:
-        place = self.root / name
-        if intact(place):
-            return place
-        if place.exists():
-            log.warning("%s is damaged and will be fetched or built again", place)
-        return place if self._fetched(name, held) else None
+    def get(self, name: str, held: bool = False) -> bool:
+        """Fetch an entry; whether there was one.
 
-    def put(self, name: str) -> Path:
-        """Send an entry. What could not be sent stays, and is sent the next time."""
-        place, unfinished = self.root / name, unfinished_of(self.root / name)
+        held: whether the caller holds its turn; then the manifest of a damaged one is removed, with a warning.
+        """
+        from filelock import FileLock
+
+        if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
+            return False
+        place = self._root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_name(f"{place.name}.fetch.lock")):
+            if intact(place):
+                return True  # another process has fetched it
+            arriving = self._root / FETCHING / digest([name])
+            if not self._fetch(name, arriving, manifest):
+                if held:
+                    log.warning("%s/%s is damaged and will be built again", self.location, name)
+                    self._bucket.delete([f"{name}/{MANIFEST}"])
+                delete(arriving)
+                return False
+            delete(place)
+            arriving.rename(place)
+        return True
+
+    def put(self, name: str) -> bool:
+        """Send an entry that was built, if there is none; False if another machine's was there and was fetched.
+
+        What could not be sent stays, and is sent the next time.
+        """
+        unfinished = unfinished_of(self._root / name)
         files = read_manifest(unfinished)["files"]
 
         def send(file: str) -> None:
@@ -89,68 +104,17 @@ class BucketBackend:
             first = self._bucket.read(f"{name}/{MANIFEST}")
             if first and first.data == text:
                 break  # the same result, or ours, sent twice
-            if self._fetched(name, held=True):  # another machine was quicker
-                delete(unfinished)
-                return place
-        delete(place)
-        return self._local.put(name)
+            if self.get(name, held=True):
+                return False
+        return True
 
-    def names(self, start: str, near: bool) -> list[str]:
-        if near:
-            return self._local.names(start)
+    def names(self, start: str) -> list[str]:
+        """The names of finished entries that begin with this."""
         names = (one.name.rpartition("/") for one in self._bucket.listed(start))
         return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
-    def delete(self, name: str) -> bool:
-        from filelock import FileLock, Timeout
-
-        try:
-            with FileLock(self._local.lock_file(name), timeout=0):
-                if not (lease := self._lease(name)).acquire():
-                    return False
-                try:
-                    self._bucket.delete([f"{name}/{MANIFEST}"])  # first: what is half deleted does not count
-                    self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
-                    for left in (self.root / name / MANIFEST, self.root / name, unfinished_of(self.root / name)):
-                        delete(left)
-                finally:
-                    lease.release()
-        except Timeout:
-            return False
-        return True
-
-    @contextlib.contextmanager
-    def turn(self, name: str, until: Until = never) -> Iterator[None]:
-        """What another machine has made is fetched without its lease, so that all machines fetch at once."""
-        with self._local.turn(name):
-            if intact(self.root / name):
-                yield  # another process was quicker
-                return
-            with self._lease(name).held(until):
-                yield
-
-    def manifest(self, name: str) -> Mapping[str, Any] | None:
-        if (found := self._local.manifest(name)) is not None:
-            return found
-        with contextlib.suppress(ValueError):
-            if content := self._bucket.read(f"{name}/{MANIFEST}"):
-                return parsed_manifest(content.data)
-        return None
-
-    def read(self, name: str, file: str, sha256: str) -> bytes | None:
-        content = self._bucket.read(_object(name, file, sha256))
-        return content.data if content else None
-
-    def used(self, name: str) -> None:
-        """Noted here and in the bucket, once a day."""
-        manifest = self.root / name / MANIFEST
-        with contextlib.suppress(OSError, BadInput, Failed):  # it may be read-only
-            if time.time() - manifest.stat().st_mtime >= USED_SECONDS:
-                os.utime(manifest)
-                self._bucket.touch(f"{name}/{MANIFEST}")
-
     def entries(self) -> list[Entry]:
-        """In order of their names. Their last use is known to a day."""
+        """All entries, in order of their names. Their last use is known to a day."""
         objects: dict[str, list[Found]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
@@ -166,22 +130,50 @@ class BucketBackend:
         with ThreadPoolExecutor(MANIFESTS_AT_ONCE) as pool:
             return [*pool.map(described, sorted(objects))]
 
-    def log(self, name: str, identity: Mapping[str, Any]) -> Path:
-        """What other machines have added is fetched, and what this one could not send before is sent."""
-        from filelock import FileLock, Timeout
+    def delete(self, name: str) -> bool:
+        """Remove an entry; False if another machine is using it."""
+        if not (lease := self.lease(name)).acquire():
+            return False
+        try:
+            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: what is half deleted does not count
+            self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
+        finally:
+            lease.release()
+        return True
 
-        place = self._local.log(name, identity)
-        shared = self._shared_log(name)
-        shared.fetch()
-        with contextlib.suppress(Timeout, NotAllowed), FileLock(self._local.lock_file(name), timeout=0):
-            shared.send()
-        return place
+    def manifest(self, name: str) -> Mapping[str, Any] | None:
+        """The manifest of an entry; None if there is none."""
+        with contextlib.suppress(ValueError):
+            if content := self._bucket.read(f"{name}/{MANIFEST}"):
+                return parsed_manifest(content.data)
+        return None
+
+    def read(self, name: str, file: str, sha256: str) -> bytes | None:
+        """What is in one file of an entry, unchecked; None if it is gone."""
+        content = self._bucket.read(_object(name, file, sha256))
+        return content.data if content else None
+
+    def touch(self, name: str) -> None:
+        """Make an entry as young as if it were written now."""
+        self._bucket.touch(f"{name}/{MANIFEST}")
+
+    def log(self, name: str) -> SharedLog:
+        """The log in an entry that grows."""
+        return SharedLog(self._bucket, f"{name}/", self._root / name)
+
+    def lease(self, name: str) -> Lease:
+        """What keeps other machines from building an entry."""
+        if not self._checked:
+            require_conditions(self._bucket)
+            self._checked = True
+        return Lease(self._bucket, lock_name(name), self._machine)
 
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
-        with self._lease(name).held():
-            self._bucket.create(f"{name}/{MANIFEST}", (self.root / name / MANIFEST).read_bytes())
-            with self._shared_log(name).adding():
+        """Hold what a process holds while it adds to a log."""
+        with self.lease(name).held():
+            self._bucket.create(f"{name}/{MANIFEST}", (self._root / name / MANIFEST).read_bytes())
+            with self.log(name).adding():
                 yield
 
     @property
@@ -197,31 +189,6 @@ class BucketBackend:
     def encrypted(self) -> bool:
         """Whether what is sent is."""
         return urlsplit(endpoint() or "https:").scheme == "https"
-
-    def _fetched(self, name: str, held: bool) -> bool:
-        """Whether the bucket has an entry, which then lies on this machine.
-
-        held: whether the caller holds its turn; then the manifest of a damaged one is removed.
-        """
-        from filelock import FileLock
-
-        if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
-            return False
-        place = self.root / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_name(f"{place.name}.fetch.lock")):
-            if intact(place):
-                return True  # another process has fetched it
-            arriving = self.root / FETCHING / digest([name])
-            if not self._fetch(name, arriving, manifest):
-                if held:
-                    log.warning("%s/%s is damaged and will be built again", self.location, name)
-                    self._bucket.delete([f"{name}/{MANIFEST}"])
-                delete(arriving)
-                return False
-            delete(place)
-            arriving.rename(place)
-        return True
 
     def _fetch(self, name: str, arriving: Path, manifest: Content) -> bool:
         """Fetch an entry into a folder, where a killed process may have left part of it; whether it is whole."""
@@ -256,20 +223,10 @@ class BucketBackend:
         with stage(f"{doing} {size / 1e6:,.1f} MB of the cache"), ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(one, files))
 
-    def _shared_log(self, name: str) -> SharedLog:
-        return SharedLog(self._bucket, f"{name}/", self.root / name)
-
-    def _lease(self, name: str) -> Lease:
-        """The lease of an entry; all segments of scored pairs in a folder share one."""
-        if not self._checked:
-            require_conditions(self._bucket)
-            self._checked = True
-        return Lease(self._bucket, self._local.lock_file(name).relative_to(self.root).as_posix(), self._machine)
-
     @cached_property
     def _machine(self) -> str:
         """Names the local copy, and so those who share its locks."""
-        file = self.root / ".machine"
+        file = self._root / ".machine"
         create_text(file, uuid.uuid4().hex)
         return file.read_text("utf-8")
 

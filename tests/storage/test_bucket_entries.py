@@ -14,7 +14,7 @@ from harness.config.places import bucket_place
 from harness.llm.reply_log import Completion, ReplyLog
 from harness.storage import lease
 from harness.storage.bucket import Bucket
-from harness.storage.bucket_backend import BucketBackend
+from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import Entry
 from harness.storage.lease import Lease
@@ -25,10 +25,14 @@ DAY = 86_400
 KEY = digest({})
 
 
+def cache_of(url, copy):
+    return Cache(copy, BucketEntries(Bucket(bucket_place(url)), copy))
+
+
 @pytest.fixture
 def machine(place, tmp_path):
     """Opens the cache on a machine of its own name."""
-    return lambda name: Cache(BucketBackend(Bucket(bucket_place(place.url)), tmp_path / name))
+    return lambda name: cache_of(place.url, tmp_path / name)
 
 
 @pytest.fixture
@@ -195,8 +199,8 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
 def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, left_by):
     monkeypatch.setattr(lease, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
     cache = machine("one")
-    backend = cache._backend
-    dead = Lease(backend._bucket, f"things/{KEY}.lock", backend._machine if left_by == "this machine" else "other")
+    entries = cache.bucket
+    dead = Lease(entries._bucket, f"things/{KEY}.lock", entries._machine if left_by == "this machine" else "other")
     assert dead.acquire()
     dead._over.set()  # it died: nobody renews the lock
     assert (cache.folder("things", {}, build) / "data.txt").is_file()
@@ -214,7 +218,7 @@ def test_a_lock_is_given_back_after_a_failure(machine, place):
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
-    bucket = machine("one")._backend._bucket
+    bucket = machine("one").bucket._bucket
     lock = Lease(bucket, "lock", "one")
     assert lock.acquire()
     place["lock"] = b"another's"
@@ -429,8 +433,8 @@ def test_loggers_that_write_headers_stay_quiet(machine, caplog):
 def test_prefixes_share_a_bucket(machine, place, tmp_path):
     machine("one").folder("things", {}, build)
     other = Place()
-    beside = Cache(BucketBackend(Bucket(bucket_place(other.url)), tmp_path / "beside"))
+    beside = cache_of(other.url, tmp_path / "beside")
     assert beside.found("things", {}) is None
     assert beside.entries() == []
-    whole = Cache(BucketBackend(Bucket(bucket_place("s3://shared")), tmp_path / "whole"))
+    whole = cache_of("s3://shared", tmp_path / "whole")
     assert {entry.state for entry in whole.entries()} == {"foreign"}
