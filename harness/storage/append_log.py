@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from harness.storage.atomic import write_text
 from harness.storage.locks import locked
-from harness.storage.typed import row_as, row_of
+from harness.storage.typed import fields_of, row_as
 from retrievers.base import BadInput
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class AppendLog(Generic[T]):
 
     def _line(self, row: T, before: str) -> tuple[bytes, str]:
         """Return the line of a row, and its checksum. before: the checksum of the line before."""
-        content = row_of(row)
+        content = fields_of(row)
         try:
             text = json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError:  # half a surrogate pair

@@ -38,7 +38,7 @@ class NotAllowed(BadInput):
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredObject:
     """An object. size: bytes. modified: when it was written, by the server's clock, in seconds since 1970."""
 
     name: str
@@ -47,8 +47,8 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Content:
-    """What an object holds. modified: as of `Found`. etag: changes with the content."""
+class ObjectContent:
+    """What an object holds. modified: as of `StoredObject`. etag: changes with the content."""
 
     data: bytes
     modified: float
@@ -70,13 +70,13 @@ class Bucket:
         self._process = 0  # that has made it
         self._answered = False
 
-    def read(self, name: str) -> Content | None:
+    def read(self, name: str) -> ObjectContent | None:
         """What an object holds; None if there is no such object."""
 
-        async def whole() -> Content:
+        async def whole() -> ObjectContent:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
             async with found["Body"] as stream:
-                return Content(await stream.read(), found["LastModified"].timestamp(), found["ETag"])
+                return ObjectContent(await stream.read(), found["LastModified"].timestamp(), found["ETag"])
 
         return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
 
@@ -128,14 +128,14 @@ class Bucket:
             removed = {"Objects": keys, "Quiet": True}
             self._ask("delete_objects", "write", "", Delete=removed)
 
-    def listed(self, start: str, most: int | None = None) -> Iterator[Found]:
+    def listed(self, start: str, most: int | None = None) -> Iterator[StoredObject]:
         """All objects whose names begin with `start`, in order; at most `most`."""
         following: dict[str, Any] = {"MaxKeys": most} if most else {}
         while True:
             page = self._ask("list_objects_v2", "read", "", Prefix=self._key(start), **following)
             for one in page.get("Contents", ()):
                 name = one["Key"].removeprefix(self._key(""))
-                yield Found(name, one["Size"], one["LastModified"].timestamp())
+                yield StoredObject(name, one["Size"], one["LastModified"].timestamp())
             if most or not page.get("IsTruncated"):
                 return
             following = {"ContinuationToken": page["NextContinuationToken"]}

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 from harness.config.canonical import digest
 from harness.progress import stage
 from harness.storage.atomic import create_text
-from harness.storage.bucket import Bucket, Content, Found, NotAllowed, endpoint
+from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject, endpoint
 from harness.storage.entries import (
     KEY,
     MANIFEST,
-    Entry,
+    CacheEntry,
     checksum,
     delete,
     intact,
@@ -113,16 +113,16 @@ class BucketEntries:
         names = (one.name.rpartition("/") for one in self._bucket.listed(start))
         return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """All entries, in order of their names. Their last use is known to a day."""
-        objects: dict[str, list[Found]] = defaultdict(list)
+        objects: dict[str, list[StoredObject]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
             depth = 3 if parts[0] == "pairs" and KEY.fullmatch(parts[1] if parts[1:] else "") else 2
             if len(parts) > depth:  # others are locks, and whatever lies beside entries
                 objects["/".join(parts[:depth])].append(one)
 
-        def described(name: str) -> Entry:
+        def described(name: str) -> CacheEntry:
             file = f"{name}/{MANIFEST}"
             there = any(one.name == file for one in objects[name])
             return _described(name, objects[name], self._bucket.read(file) if there else None)
@@ -190,7 +190,7 @@ class BucketEntries:
         """Whether what is sent is."""
         return urlsplit(endpoint() or "https:").scheme == "https"
 
-    def _fetch(self, name: str, arriving: Path, manifest: Content) -> bool:
+    def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
         """Fetch an entry into a folder, where a killed process may have left part of it; whether it is whole."""
         try:
             files = parsed_manifest(manifest.data)["files"]
@@ -239,18 +239,18 @@ def _object(name: str, file: str, sha256: str) -> str:
     return f"{name}/{file}.{sha256[:CHECKSUM]}"
 
 
-def _described(name: str, objects: list[Found], manifest: Content | None) -> Entry:
+def _described(name: str, objects: list[StoredObject], manifest: ObjectContent | None) -> CacheEntry:
     kind, _, key = name.rpartition("/")
     size, changed = sum(one.size for one in objects), max(one.modified for one in objects)
     if not KEY.fullmatch(key):
-        return Entry(kind, key, size, changed, "foreign", {})
+        return CacheEntry(kind, key, size, changed, "foreign", {})
     if manifest is None:
-        return Entry(kind, key, size, changed, "unfinished", {})
+        return CacheEntry(kind, key, size, changed, "unfinished", {})
     sizes = {one.name: one.size for one in objects}
     try:
         parsed = parsed_manifest(manifest.data)
         if any(sizes.get(_object(name, file, sha256)) != size for file, (size, sha256) in parsed["files"].items()):
             raise ValueError("a file has another size")
-        return Entry(kind, key, size, manifest.modified, "finished", parsed["identity"])
+        return CacheEntry(kind, key, size, manifest.modified, "finished", parsed["identity"])
     except ValueError:
-        return Entry(kind, key, size, changed, "damaged", {})
+        return CacheEntry(kind, key, size, changed, "damaged", {})

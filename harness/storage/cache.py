@@ -30,17 +30,17 @@ from harness.storage.bucket_entries import BucketEntries
 from harness.storage.entries import (
     KEY,
     MANIFEST,
-    Entry,
+    CacheEntry,
     delete,
     describe,
     fill,
-    folders,
     intact,
     lock_name,
     manifest_text,
     read_manifest,
+    subfolders,
     unfinished_of,
-    verify,
+    verify_entry,
 )
 from harness.storage.lease import Until, never
 from retrievers.base import BadInput, Failed, Ranking
@@ -215,16 +215,16 @@ class Cache:
                     known.update(zip(scored, scores.tolist(), strict=True))
         return np.array([known[key] for key in keys], np.float64)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """All entries, whatever their state. Other processes may remove entries while this lists them."""
         if self.bucket:
             return self.bucket.entries()
         seen: set[tuple[int, int]] = set()
         found = []
-        for kind in folders(self.root):
-            for place in () if kind.name.startswith(".") else folders(kind):
+        for kind in subfolders(self.root):
+            for place in () if kind.name.startswith(".") else subfolders(kind):
                 inner = kind.name == "pairs" and KEY.fullmatch(place.name)
-                for one in folders(place) if inner else [place]:
+                for one in subfolders(place) if inner else [place]:
                     with contextlib.suppress(FileNotFoundError):  # another process has just removed it
                         found.append(describe(self.root, one, seen))
         return found
@@ -239,7 +239,7 @@ class Cache:
                     if file.rpartition("/")[2] == name and (content := self._read(place, file, sha256)) is not None:
                         yield content
 
-    def remove(self, entry: Entry) -> bool:
+    def remove(self, entry: CacheEntry) -> bool:
         """Delete an entry; False if a process is using it, or if it is foreign."""
         from filelock import Timeout
 
@@ -359,7 +359,7 @@ class Cache:
                 f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
                 "and files that it was built with."
             )
-        verify(place)
+        verify_entry(place)
         return place
 
     def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:

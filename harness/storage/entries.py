@@ -30,7 +30,7 @@ _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mt
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One result in the cache.
 
     kind:     such as "indexes" or "rankings".
@@ -84,7 +84,7 @@ def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     return json.dumps({"identity": identity, "files": files}, ensure_ascii=False, indent=1)
 
 
-def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> Entry:
+def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
     """The entry in a folder of the cache `root`.
 
     seen: (device, inode) of files that already counted; new ones are added.
@@ -99,19 +99,19 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> Entry:
                     size += about.st_size
     kind, key = place.parent.relative_to(root).as_posix(), place.name.removesuffix(UNFINISHED)
     if not KEY.fullmatch(key):
-        return Entry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
+        return CacheEntry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
     if place.name.endswith(UNFINISHED):
-        return Entry(kind, key, size, place.stat().st_mtime, "unfinished", {})
+        return CacheEntry(kind, key, size, place.stat().st_mtime, "unfinished", {})
     try:
         manifest = read_manifest(place)
         if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
             raise ValueError("a file has another size")
-        return Entry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
+        return CacheEntry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
     except (OSError, ValueError):
-        return Entry(kind, key, size, place.stat().st_mtime, "damaged", {})
+        return CacheEntry(kind, key, size, place.stat().st_mtime, "damaged", {})
 
 
-def verify(place: Path) -> None:
+def verify_entry(place: Path) -> None:
     """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
     try:
         files = read_manifest(place)["files"]
@@ -134,7 +134,7 @@ def lock_name(name: str) -> str:
     return f"{'/'.join(name.split('/')[:2])}.lock"
 
 
-def folders(parent: Path) -> list[Path]:
+def subfolders(parent: Path) -> list[Path]:
     """The folders in a folder; [] if it has vanished."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from harness.progress import stage
-from harness.storage.typed import row_as, row_of
+from harness.storage.typed import fields_of, row_as
 from retrievers.base import BadInput
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
             return Claim(file, None, work)
         made = Claim(file, lock, work)
         try:
-            file.write_text(json.dumps(row_of(work)), "utf-8")
+            file.write_text(json.dumps(fields_of(work)), "utf-8")
         except OSError as error:  # such as of a full disk
             made.release()
             error.filename = str(file)

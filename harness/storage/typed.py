@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar, cast
 from retrievers.base import BadInput
 
 T = TypeVar("T")
-Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises Unfit
+Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises _Unfit
 _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
 
 
-class Unfit(ValueError):
+class _Unfit(ValueError):
     """A value that does not fit its field."""
 
 
@@ -29,14 +29,14 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
     """
     try:
         return cast(T, _reader(cast(Any, kind))(row, ""))
-    except Unfit as error:
+    except _Unfit as error:
         raise BadInput(f"{where}: {error}") from None
 
 
-def row_of(one: Any) -> dict[str, Any]:
+def fields_of(one: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON has them."""
     fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
-    return {name: row_of(value) if dataclasses.is_dataclass(value) else value for name, value in fields.items()}
+    return {name: fields_of(value) if dataclasses.is_dataclass(value) else value for name, value in fields.items()}
 
 
 @functools.cache
@@ -63,7 +63,7 @@ def _reader(hint: Any) -> Read:
 
     def read(value: Any, name: str) -> Any:
         if not fits(value):
-            raise Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
+            raise _Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
         if kind in (dict, Mapping):
             return {key: _reader(inner[1])(one, name) for key, one in value.items()}
         if kind in (list, tuple, Sequence):
@@ -84,9 +84,9 @@ def _union(hint: Any, inner: Sequence[Any]) -> Read:
         for one in inner:
             try:
                 return _reader(one)(value, name)
-            except Unfit:
+            except _Unfit:
                 continue
-        raise Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
+        raise _Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
 
     return read
 
@@ -100,17 +100,17 @@ def _dataclass(kind: type) -> Read:
 
     def read(row: Any, name: str) -> Any:
         if type(row) is not dict:
-            raise Unfit(f"{name or 'the row'} is {row!r:.60}, but must be an object.")
+            raise _Unfit(f"{name or 'the row'} is {row!r:.60}, but must be an object.")
         prefix = f"{name}." if name else ""
         if unknown := [key for key in row if key not in readers]:
-            raise Unfit(f"{prefix}{unknown[0]:.60} is not a field here: the fields are {', '.join(readers)}.")
+            raise _Unfit(f"{prefix}{unknown[0]:.60} is not a field here: the fields are {', '.join(readers)}.")
         if lacking := [key for key in needed if key not in row]:
-            raise Unfit(f"{prefix}{lacking[0]} is missing.")
+            raise _Unfit(f"{prefix}{lacking[0]} is missing.")
         values = {key: readers[key](value, prefix + key) for key, value in row.items()}
         try:
             return kind(**values)
         except ValueError as error:
-            raise Unfit(str(error)) from None
+            raise _Unfit(str(error)) from None
 
     return read
 

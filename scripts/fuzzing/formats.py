@@ -23,7 +23,7 @@ from harness.board import runs as board_runs
 from harness.board.choice import Chosen
 from harness.commands.compare import retrieval_runs, task_runs
 from harness.commands.compare.comparison import Settings
-from harness.commands.export.ledger import Answer, Export, Ledger, LedgerLine, Pending
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
 from harness.commands.sweep.trials import Context, JournalLine, Result, read_journal, write_journal
@@ -572,7 +572,7 @@ def _journal(folder: Path) -> None:
 
 
 EXPORT = Export("2026-07-01T12:30:00.000000+00:00", "ab" * 32, "best.csv", "a" * 32, "run", "e", "map", "t", value=0.5)
-ANSWER = Answer("2026-07-02T12:30:00.000000+00:00", "ab" * 32, "best.csv", public=0.8)
+ANSWER = LeaderboardAnswer("2026-07-02T12:30:00.000000+00:00", "ab" * 32, "best.csv", public=0.8)
 
 
 def _ledger_files() -> Files:

@@ -16,7 +16,7 @@ from harness.storage import lease
 from harness.storage.bucket import Bucket
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
-from harness.storage.entries import Entry
+from harness.storage.entries import CacheEntry
 from harness.storage.lease import Lease
 from retrievers.base import BadInput, Failed, Ranking
 
@@ -114,20 +114,6 @@ def test_few_requests_make_and_fetch_an_entry(machine, requests):
     assert [method for method, _ in requests] == ["get_object"] * 3
 
 
-@pytest.mark.parametrize("harm", ["truncated", "changed", "gone", "manifest"])
-def test_a_damaged_copy_is_fetched_again(machine, harm, caplog):
-    cache = machine("one")
-    file = cache.folder("things", {}, build) / "data.txt"
-    if harm == "gone":
-        file.unlink()
-    elif harm == "manifest":
-        (file.parent / "manifest.json").write_text("{")
-    else:
-        file.write_bytes(file.read_bytes()[:-1] + (b"" if harm == "truncated" else b"x"))
-    assert (cache.folder("things", {}, never) / "data.txt").read_text() == "내용"
-    assert "fetched" in caplog.text
-
-
 OUTSIDE = json.dumps({"identity": {}, "files": {"../../../stray": [2, "x"]}}).encode()
 
 
@@ -189,7 +175,7 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
     first = threading.Thread(target=lambda: machine("first").folder("things", {}, slowly))
     first.start()
     begun.wait()
-    assert not machine("second").remove(Entry("things", KEY, 0, 0.0, "finished", {})), "it is in use"
+    assert not machine("second").remove(CacheEntry("things", KEY, 0, 0.0, "finished", {})), "it is in use"
     assert (machine("second").folder("things", {}, slowly) / "data.txt").read_text() == "내용"
     first.join()
     assert len(built) == 1

@@ -10,7 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.commands.export.ledger import PARTS, Answer, Ledger, Submission, digest_file, minute, now, provenance_of
+from harness.commands.export.ledger import (
+    PARTS,
+    LeaderboardAnswer,
+    Ledger,
+    Submission,
+    digest_file,
+    minute,
+    now,
+    provenance_of,
+)
 from harness.config.check import Invocation
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
@@ -52,7 +61,7 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         before = known[sha256].answers
         replaced = {part: before[part] for part, score in scores.items() if before.get(part, score) != score}
         if any(before.get(part) != score for part, score in scores.items()):
-            ledger.answer(Answer(now(), sha256, str(file), **scores))
+            ledger.answer(LeaderboardAnswer(now(), sha256, str(file), **scores))
             ledger.settle(tracker)
         submission = ledger.submissions()[sha256]
     row = _row(submission, submission)

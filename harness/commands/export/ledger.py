@@ -57,7 +57,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LeaderboardAnswer:
     """The leaderboard's scores for a file; None for a part without one."""
 
     time: str
@@ -72,14 +72,14 @@ class LedgerLine:
     """A step of the ledger: an export, or the answer to one."""
 
     export: Export | None = None
-    answer: Answer | None = None
+    answer: LeaderboardAnswer | None = None
 
     def __post_init__(self) -> None:
         if (self.export is None) == (self.answer is None):
             raise ValueError("a line must be either an export or an answer. Put the file back as it was.")
 
     @property
-    def step(self) -> Export | Answer:
+    def step(self) -> Export | LeaderboardAnswer:
         step = self.export or self.answer
         assert step is not None
         return step
@@ -186,7 +186,7 @@ class Ledger:
             begun.unlink()
             _refuse(line, "exists by now and has other content")
 
-    def answer(self, line: Answer) -> None:
+    def answer(self, line: LeaderboardAnswer) -> None:
         """Begin to enter the leaderboard's scores, which `settle` completes."""
         self._begin(Pending(LedgerLine(answer=line)))
 

@@ -31,7 +31,7 @@ from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
 from harness.storage.cache import Cache
-from harness.storage.entries import verify
+from harness.storage.entries import verify_entry
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, read_config, require_allowed
 from harness.tracking.mlflow_client import redacted
@@ -183,7 +183,7 @@ def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name
 
 def load(folder: Path) -> Searcher:
     """The searcher of a package. BadInput, which names the file, if one has changed or is missing."""
-    verify(folder)
+    verify_entry(folder)
     config: Mapping[str, Any] = read_config(folder / "config.yaml")
     config = _with_rules(config, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
     if (folder / PROMPT).exists():

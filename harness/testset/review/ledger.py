@@ -30,7 +30,7 @@ class Changed(Exception):
         self.value = value
 
 
-class Ledger:
+class ReviewLedger:
     """The judgements of some judges.
 
     queries: query_id -> query, of the test set; judgements of other texts do not hold. judges: whose judgements are

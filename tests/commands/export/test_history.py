@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.commands.export.history import _agreement, _show_scores, _table
-from harness.commands.export.ledger import Answer, Export, Ledger, LedgerLine
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -168,7 +168,7 @@ def write_ledger(tmp_path, *entries):
         with ledger.locked():
             ledger._add(LedgerLine(export=replace(export, **changes)))
             if answers:
-                ledger._add(LedgerLine(answer=Answer(time, sha256, file, **answers)))
+                ledger._add(LedgerLine(answer=LeaderboardAnswer(time, sha256, file, **answers)))
 
 
 FITTED = {BY: 0.9, f"oof/{BY}": 0.7, f"public/{BY}": 0.95, f"oof/public/{BY}": 0.72}

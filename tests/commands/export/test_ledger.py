@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands.export import ledger as export_ledger
-from harness.commands.export.ledger import Answer, Export, Ledger, digest_file, now, provenance_of
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, digest_file, now, provenance_of
 from harness.storage.append_log import AppendLog
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun
@@ -61,7 +61,7 @@ def exported(ledger, store, file, text, run="r1"):
 def answered(ledger, store, digest, **scores):
     with ledger.locked():
         ledger.settle(store)
-        ledger.answer(Answer(now(), digest, "", **scores))
+        ledger.answer(LeaderboardAnswer(now(), digest, "", **scores))
         ledger.settle(store)
 
 
