@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config.canonical import digest, flatten
+from harness.config.canonical import digest
 from harness.config.places import BucketPlace, bucket_place
 from harness.storage.atomic import write_text
 from harness.storage.bucket import Bucket, NotAllowed, endpoint
@@ -37,6 +37,7 @@ from harness.storage.entries import (
     intact,
     lock_name,
     manifest_text,
+    missing_entry,
     read_manifest,
     subfolders,
     unfinished_of,
@@ -137,11 +138,12 @@ class Cache:
 
         name = _name(kind, identity)
         place = self.root / name
-        with self._lock(name):
-            place.mkdir(parents=True, exist_ok=True)
-            if not intact(place):  # where only its manifest is lost, what it holds may have been paid for
-                delete(place / MANIFEST)
-                write_text(place / MANIFEST, manifest_text(identity, {}))
+        if not intact(place):
+            with self._lock(name):
+                place.mkdir(parents=True, exist_ok=True)
+                if not intact(place):  # where only its manifest is lost, what it holds may have been paid for
+                    delete(place / MANIFEST)
+                    write_text(place / MANIFEST, manifest_text(identity, {}))
         if self.bucket is None:
             return self._used(name)
         shared = self.bucket.log(name)
@@ -353,12 +355,7 @@ class Cache:
         """The folder of an entry of a sealed cache."""
         place = self.root / name
         if not place.is_dir():
-            cached = [read_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
-            raise BadInput(
-                f"{self.root} has no entry in {place.parent.name} that matches this configuration"
-                f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
-                "and files that it was built with."
-            )
+            raise missing_entry(place, identity)
         verify_entry(place)
         return place
 
@@ -414,14 +411,6 @@ def load_ranking(folder: Path) -> Ranking:
     docs = np.load(folder / "docs.npy", mmap_mode="r", allow_pickle=False)
     scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
     return Ranking(tuple(ids["query_ids"]), tuple(ids["doc_ids"]), docs, scores, ids["measured"])
-
-
-def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]) -> str:
-    """The values in which an identity differs from the most similar cached one, for an error message."""
-    ours = flatten(identity)
-    differences = [{key: value for key, value in flatten(one).items() if ours.get(key) != value} for one in cached]
-    smallest = min(differences, key=len, default={})
-    return "".join(f"; {key} was {value!r} and is {ours.get(key)!r}" for key, value in smallest.items())
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -13,11 +13,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.config.canonical import flatten
 from harness.storage.atomic import write_text
 from retrievers.base import BadInput
 
@@ -109,6 +110,24 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
         return CacheEntry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
     except (OSError, ValueError):
         return CacheEntry(kind, key, size, place.stat().st_mtime, "damaged", {})
+
+
+def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
+    """The error for an entry that a read-only cache lacks, with what differs from the most similar one that it has."""
+    cached = [read_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
+    return BadInput(
+        f"{place.parents[1]} has no entry in {place.parent.name} that matches this configuration"
+        f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
+        "and files that it was built with."
+    )
+
+
+def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]) -> str:
+    """The values in which an identity differs from the most similar cached one, for an error message."""
+    ours = flatten(identity)
+    differences = [{key: value for key, value in flatten(one).items() if ours.get(key) != value} for one in cached]
+    smallest = min(differences, key=len, default={})
+    return "".join(f"; {key} was {value!r} and is {ours.get(key)!r}" for key, value in smallest.items())
 
 
 def verify_entry(place: Path) -> None:
