@@ -2,7 +2,7 @@
 
 A room imports from itself and from rooms before it in this order, never from later ones:
 
-errors < interruption < progress < children < cluster < config < data < evaluation < llm < gates < fusion < pipeline < corpus < tasks < reports < tracking < testset < board < commands < api < cli
+errors < interruption < progress < children < cluster < config < storage < data < evaluation < llm < gates < fusion < pipeline < corpus < tasks < reports < tracking < testset < board < commands < api < cli
 
 `retrievers/` lies below all of them. Importing `harness` imports none of them: `harness.run` and the other names below
 are looked up when they are used. docs/python.md describes them.

@@ -36,9 +36,9 @@ from harness.evaluation.judged import judge
 from harness.evaluation.measures import parse
 from harness.gates.calibration import folds
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Session, load_dataset
+from harness.storage.cache import Cache
 from harness.tracking import retrieval_run
 from retrievers.base import Qrels
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from benchmark import best_of, relative
 
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tasks.alignment import compare
 from harness.tasks.corrections import Corrections
 

@@ -37,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.cluster.local import Local
 from harness.pipeline import sharded, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.session import Clock, Session, read_dataset
+from harness.storage.cache import Cache
 from retrievers.base import Ranking
 
 DEPTH, PASSES = 100, 5

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.pipeline.stores import LOCAL, open_cache
+from harness.storage.cache import LOCAL, open_cache
 
 SERVER = (
     "import sys; from moto.server import ThreadedMotoServer; "

@@ -199,7 +199,7 @@ def scores(run: Any) -> dict[str, float]:
 
 
 def finished(outputs: Path) -> int:
-    return sum(journal.read_bytes().count(b"\n{") for journal in outputs.glob("sweeps/*/journal.jsonl"))
+    return sum(journal.read_bytes().count(b"\n") for journal in outputs.glob("sweeps/*/journal.jsonl"))
 
 
 def resident_mb() -> float:

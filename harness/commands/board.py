@@ -17,7 +17,6 @@ from harness.board.choice import Asked
 from harness.board.leaderboard import ALPHA, Part, Row
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.data.files import write_text
 from harness.evaluation.prediction_powered import Estimate
 from harness.progress import stage
 from harness.reports import sections, terminal
@@ -25,6 +24,7 @@ from harness.reports.markup import ABSENT, interval, number, p_value
 from harness.reports.next_steps import Place
 from harness.reports.sections import Section
 from harness.reports.tables import MARK, Cell, Column, Number, Table, best_marked
+from harness.storage.atomic import write_text
 from harness.tracking.ranking import needed_metric, settled
 from harness.tracking.recording import open_tracker
 from harness.tracking.run_kind import require_retrieval

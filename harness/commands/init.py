@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from harness.config import defaults
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
-from harness.data.files import write_text
 from harness.pipeline import steps
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import load_dataset
 from harness.reports import terminal
 from harness.reports.next_steps import Proposals, flag
+from harness.storage.atomic import write_text
 from harness.testset.scripts import Better, Writing
 from retrievers.base import BadInput
 

@@ -17,13 +17,13 @@ from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.pipeline import preflight, steps, timing
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import Clock, Session, foreseen_queries, load_dataset, open_session
-from harness.pipeline.stores import open_cache
 from harness.progress import stage
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place, Proposals
 from harness.reports.run_note import RunScores
+from harness.storage.cache import open_cache
 from harness.testset.scripts import Writing
 from harness.tracking import provenance, recording, retrieval_run, traces
 from harness.tracking.mlflow_client import Unreachable

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.check import Invocation
 from harness.config.text import short_id
-from harness.data.files import write_text
 from harness.evaluation.scores import UNANSWERABLE, plain
 from harness.reports import run_page, terminal
 from harness.reports.markup import interval, number
 from harness.reports.next_steps import Place
 from harness.reports.run_note import RunScores
+from harness.storage.atomic import write_text
 from harness.tasks.scored_file import ScoredFile, absolute, judge
 from harness.tracking import provenance, recording
 from harness.tracking.ranking import leader

@@ -13,9 +13,9 @@ from harness.gates.signals import random_queries
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import documents_of
-from harness.pipeline.stores import open_cache
 from harness.reports import markup, sections, terminal
 from harness.reports.sections import Section
+from harness.storage.cache import open_cache
 from retrievers.base import BadInput, Query
 
 if TYPE_CHECKING:

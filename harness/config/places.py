@@ -12,8 +12,6 @@ KEY = "store.path"
 SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3 = ("s3", "s3a", "s3n")  # names that other tools have for the same
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_LONGEST = 500  # bytes of a prefix: the names below it take up to 400, and S3 allows 1,024 in all
 
 
 @dataclass(frozen=True)
@@ -46,17 +44,7 @@ def bucket_place(path: str) -> BucketPlace | None:
             raise BadInput(f"{KEY}={path:.200}: write s3://{rest.lstrip('/'):.200} instead.")
         raise BadInput(f"{KEY}={path:.200}: {name}:// is not supported. {SUPPORTED}.")
     bucket, _, prefix = rest[1:].partition("/")
-    if not _BUCKET.fullmatch(bucket):
-        raise BadInput(
-            f"{KEY}={path:.200}: {bucket!r:.80} is no name of a bucket, which has 3 to 63 small letters, digits, dots "
-            "and hyphens."
-        )
-    prefix = prefix.rstrip("/")
-    if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
-        raise BadInput(f"{KEY}={path:.200}: a prefix has no empty parts, nor '.' and '..'. Write it in full.")
-    if len(prefix.encode()) > _LONGEST:
-        raise BadInput(f"{KEY}: the prefix has {len(prefix.encode())} bytes: the most is {_LONGEST}. Shorten it.")
-    return BucketPlace(bucket, prefix)
+    return BucketPlace(bucket, prefix.rstrip("/"))
 
 
 def is_address(path: object) -> bool:

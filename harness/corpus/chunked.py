@@ -19,7 +19,7 @@ from harness.corpus.preparation import Unreadable, identity, prepare
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import some
 from harness.data.testset import SpanLabelled
-from harness.pipeline.stores import open_cache
+from harness.storage.cache import open_cache
 from retrievers.base import BadInput
 
 SAMPLE = Path(__file__).parents[1] / "sample"

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from harness.data.documents_folder import DOCUMENTS, FILES, MANIFEST, NEAR_DUPLICATES, VERSION
-from harness.data.files import field, json_file, required, sha256_of, write_text
+from harness.data.files import field, json_file, required, sha256_of
+from harness.storage.atomic import write_text
 from retrievers.base import BadInput
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)

@@ -1,23 +1,21 @@
 """What an unfinished preparation has done so far: the texts of files and, where they are slow, the spans of chunks.
 
-Each is a line that is written when it is done, so that a killed preparation goes on with the next file. A line is a
-checksum and JSON: one that a kill has cut off, or that is damaged in any other way, counts as not done, and so does all
-that follows it.
+Each is a line that is written when it is done, so that a killed preparation goes on with the next file. What a damaged
+line held is done again.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
+from harness.storage.append_log import AppendLog
+
 FOLDER, FILES, SPANS = "work", "files.log", "spans.log"
-FORM = b"1"  # of the lines, part of their checksums; raise it when they change
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +34,33 @@ class Extraction:
     reader: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The chunks of a text. chunk: digest of the settings that made them."""
+
+    chunk: str
+    text: str
+    spans: Sequence[Sequence[int]]
+
+
 class WorkLog:
-    """The log of a preparation. folder: it is kept in `work/` there, which must exist. chunking: digest of the settings
-    of the spans.
-    """
+    """The log of a preparation, kept in `work/` of a folder, which must exist. chunking: digest of the settings."""
 
     def __init__(self, folder: Path, chunking: str) -> None:
-        place = folder / FOLDER
         self._chunking = chunking
-        self._extractions: dict[tuple[str, str], Extraction] = {}
-        self._spans: dict[str, np.ndarray] = {}
-        for row in _rows(place / FILES):
-            self._extractions[row["file"], row["suffix"]] = Extraction(**row)
-        for row in _rows(place / SPANS):
-            if row["chunk"] == chunking:
-                self._spans[row["text"]] = np.array(row["spans"], np.int32)
-        self._files: IO[bytes] = (place / FILES).open("ab")
-        self._slow: IO[bytes] = (place / SPANS).open("ab")
+        files = AppendLog(folder / FOLDER / FILES, Extraction, lenient=True)
+        slow = AppendLog(folder / FOLDER / SPANS, _Spans, lenient=True)
+        self._extractions = {(one.file, one.suffix): one for one in files.read()}
+        self._spans = {one.text: np.array(one.spans, np.int32) for one in slow.read() if one.chunk == chunking}
+        self._open = ExitStack()
+        self._add_file = self._open.enter_context(files.appending())
+        self._add_spans = self._open.enter_context(slow.appending())
 
     def __enter__(self) -> WorkLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
-        self._slow.close()
+        self._open.close()
 
     def extraction(self, file: str, suffix: str) -> Extraction | None:
         """What was read from a file with this sha256 and suffix; None if that is not known."""
@@ -72,34 +73,9 @@ class WorkLog:
 
     def add_extraction(self, one: Extraction) -> None:
         self._extractions[one.file, one.suffix] = one
-        _write(self._files, asdict(one))
+        self._add_file(one)
 
     def add_spans(self, text: str, spans: Sequence[tuple[int, int]]) -> None:
         """spans: at least one."""
         self._spans[text] = np.array(spans, np.int32)
-        _write(self._slow, {"chunk": self._chunking, "text": text, "spans": spans})
-
-
-def _write(file: IO[bytes], row: Any) -> None:
-    text = json.dumps(row).encode()
-    file.write(_checksum(text) + text + b"\n")
-    file.flush()
-
-
-def _checksum(text: bytes) -> bytes:
-    return b"%08x " % zlib.crc32(FORM + text)
-
-
-def _rows(file: Path) -> Iterator[Any]:
-    """What a log holds; it is cut before the first damaged line."""
-    if not file.is_file():
-        return
-    whole = 0
-    with file.open("r+b") as log:
-        for line in log:
-            text = line[9:-1]
-            if line != _checksum(text) + text + b"\n":
-                break
-            yield json.loads(text)
-            whole += len(line)
-        log.truncate(whole)
+        self._add_spans(_Spans(self._chunking, text, spans))

@@ -11,9 +11,7 @@ import hashlib
 import io
 import json
 import math
-import os
 import re
-import secrets
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -86,11 +84,6 @@ class _Unpacked(io.RawIOBase):
         return len(block)
 
 
-def is_packed(file: IO[bytes]) -> bool:
-    """Whether a file that `opened` provides is gzipped."""
-    return isinstance(getattr(file, "raw", None), _Unpacked)
-
-
 def sha256_of(path: Path) -> str:
     """sha256 of a file's content as it is unpacked. BadInput where it cannot be read."""
     found = hashlib.sha256()
@@ -103,11 +96,8 @@ def sha256_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, str]]:
-    """(line number, line without its end) of every line that is not blank, read one at a time.
-
-    appended: whether processes append to the file: a last line that `is_torn` is passed over.
-    """
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number, line without its end) of every line that is not blank, read one at a time."""
     number = 0
     try:
         with opened(path) as file:
@@ -116,8 +106,6 @@ def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, st
                     raise BadInput(
                         f"{path}:{number}: the line has more than {LONGEST_LINE >> 20} MB. Is it a file of lines?"
                     )
-                if appended and is_torn(raw):
-                    return
                 line = _decode(raw.rstrip(b"\r\n"), path, number)
                 if line.strip():
                     yield number, line
@@ -125,22 +113,9 @@ def numbered_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, st
         raise BadInput(f"{path}:{number + 1}: cannot be read ({error}). Is the file complete?") from None
 
 
-def is_torn(raw: bytes) -> bool:
-    """Whether a line lacks its end and is no JSON object: what a process wrote of one before it was killed."""
-    if raw.endswith(b"\n"):
-        return False
-    try:
-        return not isinstance(json.loads(raw), dict)
-    except (ValueError, RecursionError):
-        return True
-
-
-def json_lines(path: Path, appended: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers.
-
-    appended: as for `numbered_lines`.
-    """
-    for number, line in numbered_lines(path, appended):
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of every line; BadInput for other JSON, duplicate keys and infinite numbers."""
+    for number, line in numbered_lines(path):
         yield number, _row(line, path, number)
 
 
@@ -388,50 +363,3 @@ def json_line(row: Mapping[str, Any]) -> str:
 def json_text(rows: Iterable[Mapping[str, Any]]) -> str:
     """JSON lines, one object per line; equal rows give equal text."""
     return "".join(map(json_line, rows))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically: to a temporary file in the same folder, which is then renamed."""
-    with _written(path, text) as unfinished:
-        unfinished.replace(path)
-
-
-def create_text(path: Path, text: str) -> bool:
-    """Write UTF-8 text to a new file, complete from its first moment; False if the name is taken, by a process that
-    came first or anything else. Nothing is ever replaced."""
-    with _written(path, text) as unfinished:
-        try:
-            os.link(unfinished, path)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links: the file is there before its content is
-            return _create(path, text)
-    return True
-
-
-@contextmanager
-def _written(path: Path, text: str) -> Iterator[Path]:
-    """A temporary file with this text in the folder of `path`."""
-    unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
-    try:
-        _create(unfinished, text)
-        yield unfinished
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _create(path: Path, text: str) -> bool:
-    """Write text to a new file; False if the name is taken. A failed write leaves no file."""
-    try:
-        file = path.open("xb")
-    except FileExistsError:
-        return False
-    with file:
-        try:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            path.unlink()
-            raise
-    return True

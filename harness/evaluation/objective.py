@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from harness.evaluation.measures import OOF
 from harness.evaluation.prediction_powered import Estimate
@@ -35,14 +34,6 @@ class Objective:
     high: float = math.nan
     kind: Kind = "in sample"
     estimate: Estimate | None = None
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """As `dataclasses.asdict` or `to_json` made it."""
-        made = content.get("estimate")
-        numbers: dict[str, Any] = {name: math.nan if value is None else value for name, value in (made or {}).items()}
-        ends = {name: math.nan for name in ("low", "high") if content.get(name, math.nan) is None}
-        return cls(**{**content, **ends, "estimate": Estimate(**numbers) if made else None})
 
     @property
     def title(self) -> str:

@@ -1,1 +1,1 @@
-"""The steps of a retrieval experiment in order, and the cache that makes the slow ones run once."""
+"""The steps of a retrieval experiment in order; the slow ones run once."""

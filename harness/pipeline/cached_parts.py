@@ -14,8 +14,8 @@ import numpy as np
 from harness.config.canonical import digest_texts
 from harness.config.components import identity, recorded_name, target_class
 from harness.pipeline import timing
-from harness.pipeline.cache import Cache
 from harness.progress import stage
+from harness.storage.cache import Cache
 
 if TYPE_CHECKING:
     from retrievers.base import Progress

@@ -25,10 +25,10 @@ from harness.data.shards import (
     fingerprint_row,
 )
 from harness.data.source import Source, Streamed
-from harness.pipeline.cache import Cache
-from harness.pipeline.document_sort import DocumentSort, Placed
-from harness.pipeline.entries import Entry
 from harness.progress import watch
+from harness.storage.cache import Cache
+from harness.storage.document_sort import DocumentSort, Placed
+from harness.storage.entries import CacheEntry
 from retrievers.base import BadInput, Document, Failed, Progress
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
@@ -100,7 +100,7 @@ class _Corpus:
 
     def _make_again(self) -> None:
         """Read the source again, for the shards that the cache lacks."""
-        self._cache.remove(Entry(CORPORA, digest(self._identity), 0, 0.0, "finished", {}))
+        self._cache.remove(CacheEntry(CORPORA, digest(self._identity), 0, 0.0, "finished", {}))
         self._cache.folder(CORPORA, self._identity, self._make)
 
     def _make(self, folder: Path) -> None:

@@ -13,9 +13,9 @@ from harness.data.dataset import Dataset, conversations
 from harness.data.shards import Shard
 from harness.gates.payoff import payoffs
 from harness.pipeline import ordering, sharded, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import queries_digest
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Qrels, Query, Ranking
 
 Identify = Callable[[Node], dict[str, Any]]

@@ -17,12 +17,12 @@ from harness.data.shards import IndexedTexts, Shard
 from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import ordering, sharded, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedEncoder, Caching
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import cache_for, cluster_of
 from harness.progress import watch
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Document, Query, Ranking
 
 if TYPE_CHECKING:

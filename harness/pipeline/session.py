@@ -24,11 +24,10 @@ from harness.data.dataset import Dataset, in_memory, load, search_queries
 from harness.data.source import Source
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline import timing
-from harness.pipeline.cache import Cache
 from harness.pipeline.ingest import sharded
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
-from harness.pipeline.stores import open_cache
+from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
 IN_MEMORY = 2_000_000  # documents, of which more are said to be many for a machine's memory

@@ -15,11 +15,11 @@ from harness.config.canonical import digest
 from harness.config.components import build, identity, reusable, target_class
 from harness.data.shards import Shard, ShardedDocuments
 from harness.pipeline import shard_jobs
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node
 from harness.pipeline.session import queries_digest
 from harness.pipeline.shard_jobs import SearchJob, ShardJob, SummaryJob, kind
 from harness.progress import silent
+from harness.storage.cache import Cache
 from retrievers.base import Document, Progress, Query, Ranking, Retriever
 from retrievers.sharding import merge_rankings
 

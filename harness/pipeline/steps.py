@@ -25,13 +25,13 @@ from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, fixed_mean, payoffs
 from harness.pipeline import sharded, timing
 from harness.pipeline.answering import LlmAnswers
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.gate_inputs import CachedInputs
 from harness.pipeline.ordering import Ordered, Ordering, learns, order
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for
 from harness.progress import silent, watch
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Failed, Qrels, Query, Ranking
 
 if TYPE_CHECKING:

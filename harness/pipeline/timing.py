@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.config.canonical import flatten
 from harness.config.components import identity
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
 LATENCY = "latency_p50_ms"  # the median of a search, of a retriever that times itself

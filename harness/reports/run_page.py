@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Dataset
-from harness.data.files import write_text
 from harness.evaluation import leaks
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.steps import Outcome
@@ -23,6 +22,7 @@ from harness.reports.markup import estimated, finite, raw, snippet
 from harness.reports.page import TEMPLATES, filled
 from harness.reports.query_table import query_table
 from harness.reports.run_note import LOSSES, RunScores, RunSummary, facts_of, note
+from harness.storage.atomic import write_text
 
 TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the name under which the table of queries is logged

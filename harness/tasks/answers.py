@@ -11,9 +11,9 @@ import numpy as np
 
 from harness.config.components import build
 from harness.data.files import check_pairs, field, identifier, json_objects, no_rows, optional_text, required, some
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedTokenizer
 from harness.progress import watch
+from harness.storage.cache import Cache
 from harness.tasks.model_measures import ModelAbsent
 from harness.tasks.task import JudgedItems, Marked
 from harness.tasks.text_measures import accuracy, alternatives, exact_match, nfc, rouge_1, split_reason

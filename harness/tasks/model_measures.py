@@ -17,8 +17,8 @@ from unicodedata import normalize
 
 import numpy as np
 
-from harness.pipeline.cache import Cache
 from harness.progress import watch
+from harness.storage.cache import Cache
 from harness.tasks.pair_models import Encoder, Pair, PairModel, Regression
 from retrievers.base import AtMost, BadInput, Progress
 from retrievers.dense import models

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 
 ItemCounts = Mapping[str, np.ndarray]  # name -> float64 [N]
 

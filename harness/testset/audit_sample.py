@@ -28,8 +28,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from harness.data.files import field, json_file, required, write_text
+from harness.data.files import field, json_file, required
 from harness.evaluation.allocation import apportion, spreads
+from harness.storage.atomic import write_text
 from harness.testset.judged_set import JudgedSet
 from harness.testset.resolution import RELEVANT_FROM, Resolved, resolve_model_only, resolve_people_only
 from retrievers.base import BadInput

@@ -15,9 +15,9 @@ import numpy as np
 from harness.config.components import build
 from harness.data.dataset import Dataset
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.progress import stage, watch
+from harness.storage.cache import Cache
 from harness.testset.drafts import Draft
 from harness.testset.filters import ANSWERED
 from retrievers.base import Document, Query, Ranking

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.canonical import flatten
-from harness.data.files import json_file, json_text, sha256_of, write_text
+from harness.data.files import json_file, json_text, sha256_of
+from harness.storage.atomic import write_text
 from harness.testset.drafts import Draft, Rejection
 from retrievers.base import BadInput
 

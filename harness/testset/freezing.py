@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.documents_folder import Chunk, DocumentsFolder
-from harness.data.files import field, json_file, json_text, required, sha256_of, write_text
+from harness.data.files import field, json_file, json_text, required, sha256_of
 from harness.data.frozen import (
     CHECKED_LABELS,
     EVIDENCE,
@@ -30,6 +30,7 @@ from harness.data.frozen import (
 from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.spans import Evidence
 from harness.data.testset import EvidencedQuery, span_qrels
+from harness.storage.atomic import write_text
 from harness.testset.audit_sample import AuditSample
 from harness.testset.auditing import AGREEMENT, blind
 from harness.testset.hold import held, unfinished

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.progress import stage
+from harness.storage.locks import locked
 
 
 @contextmanager
@@ -18,15 +18,8 @@ def held(folder: Path, file: str, does: str) -> Iterator[None]:
 
     folder: of the test set. file: the name of what is written. does: what the other process does, for people.
     """
-    from filelock import FileLock
-
-    lock = FileLock(folder / f".{file}.lock")
-    with stage(f"waiting for another process that {does} this test set"):
-        lock.acquire()
-    try:
+    with locked(folder / f".{file}.lock", f"{does} this test set"):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

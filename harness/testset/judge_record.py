@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.text import short_id
-from harness.data.files import field, json_file, required, some, write_text
+from harness.data.files import field, json_file, required, some
 from harness.evaluation.proportions import Proportion
+from harness.storage.atomic import write_text
 from harness.testset import controls
 from harness.testset.judgements import GRADES
 from harness.testset.pool import Pool

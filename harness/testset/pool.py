@@ -18,8 +18,9 @@ from typing import Any
 
 from harness.data import testset
 from harness.data.documents_folder import DocumentsFolder
-from harness.data.files import as_id, json_file, json_lines, json_text, once, required, write_text
+from harness.data.files import as_id, json_file, json_lines, json_text, once, required
 from harness.data.files import field as value_of
+from harness.storage.atomic import write_text
 from retrievers.base import BadInput
 
 POOL, MANIFEST = "pool.jsonl", "pool.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.schema import WritePath
-from harness.data.files import write_text
 from harness.data.tables import csv_text, read_columns
+from harness.storage.atomic import write_text
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.in_progress import TAG
 from harness.tracking.outbox import UNFINISHED

@@ -7,17 +7,16 @@ import itertools
 import json
 import shutil
 import time
-import types
-import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-from harness.data.files import DAMAGED, opened, write_text
-from harness.evaluation.objective import Objective
+from harness.data.files import DAMAGED, opened
+from harness.storage.atomic import write_text
+from harness.storage.typed import row_as
 from harness.tracking.mlflow_client import without_login
-from harness.tracking.tracker import Detail, Input, RunRecord, Tracker
+from harness.tracking.tracker import Detail, RunRecord, Tracker
 from retrievers.base import BadInput
 
 ENDING = ".unsent"
@@ -73,52 +72,20 @@ def read(folder: Path) -> Held:
     file = folder / RECORD
     try:
         with opened(file) as stream:
-            content = json.loads(stream.read())
-        held = Held(**content | {"record": RunRecord.from_json(content["record"])})
-        wrong = _unfit(held) or _unfit(held.record, "record.")
+            held = row_as(Held, json.loads(stream.read()), str(file))
         _text(held).encode()
-    except BadInput:
-        raise
-    except (*DAMAGED, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        wrong = f"{type(error).__name__}: {error!s:.200}"
-    if wrong:
-        raise BadInput(f"{file} is no saved run ({wrong}). Correct it, or remove its folder to give the run up.")
+    except BadInput as error:
+        raise BadInput(f"{error} Correct it, or remove its folder to give the run up.") from None
+    except (*DAMAGED, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{file} is not a saved run ({type(error).__name__}: {error!s:.200}). Correct it, or remove its folder to "
+            "give the run up."
+        ) from None
     return held
 
 
 def _text(held: Held) -> str:
     return json.dumps(dataclasses.asdict(held), ensure_ascii=False, indent=1) + "\n"
-
-
-def _unfit(one: Held | RunRecord | Input | Objective, prefix: str = "") -> str:
-    """The first field whose value is not what it must be, with that value; empty if there is none."""
-    for name, hint in typing.get_type_hints(type(one)).items():
-        if not _fits(value := getattr(one, name), hint):
-            return f"{prefix}{name} is {value!r:.60}"
-    return ""
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON has the type of a field. Whole numbers are those that a database keeps."""
-    kind: Any = typing.get_origin(hint) or hint
-    inner = typing.get_args(hint)
-    if kind is Any:
-        return True
-    if kind is Literal:
-        return value in inner
-    if kind is types.UnionType:
-        return any(_fits(value, one) for one in inner)
-    if kind is dict:
-        return isinstance(value, dict) and all(_fits(one, inner[1]) for one in value.values())
-    if kind is list:
-        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
-    if isinstance(value, bool) or kind is bool:
-        return kind is bool and isinstance(value, bool)
-    if kind in (Input, Objective):
-        return isinstance(value, kind) and not _unfit(value)
-    if isinstance(value, int):
-        return kind in (int, float) and abs(value) < 2**63
-    return isinstance(value, kind)
 
 
 def _free_names(folder: Path) -> Iterator[Path]:

@@ -16,10 +16,11 @@ from typing import Any
 
 from harness.config.components import build
 from harness.config.program import runnable
-from harness.data.files import write_text
 from harness.progress import stage
+from harness.storage.atomic import write_text
+from harness.storage.locks import Claim
 from harness.tracking import file_hashes, in_progress, outbox
-from harness.tracking.in_progress import Claim, Work
+from harness.tracking.in_progress import Work
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
@@ -82,7 +83,7 @@ class LiveRun:
     run_id: str | None
     in_store: bool = False
     outage: Unreachable | None = None
-    claim: Claim | None = None
+    claim: Claim[Work] | None = None
     ended: bool = False
 
     def finish(self) -> None:
@@ -177,7 +178,7 @@ def begin(
     return LiveRun(tracker, record, target, folder, run_id, in_store=stored is not None, outage=outage, claim=claim)
 
 
-def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False) -> Claim | None:
+def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False) -> Claim[Work] | None:
     """Claim a run that is about to begin, and put the claim's name into its tags.
 
     folder, scratch: as in `Work`. None if the tracker is not connected.
@@ -186,7 +187,7 @@ def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch:
         return None
     store = without_login(tracker.uri) if tracker.uri else None
     work = Work(str(folder) if folder else None, scratch, record.experiment, store)
-    claim = in_progress.claim(tracker.outputs, work)
+    claim = in_progress.claim_work(tracker.outputs, work)
     record.tags[in_progress.TAG] = claim.name
     return claim
 
@@ -195,7 +196,7 @@ def claim_run(tracker: Tracker, record: RunRecord, folder: Path | None, scratch:
 def scratch_folder(outputs: Path) -> Iterator[Path]:
     """An empty folder in `outputs` for as long as it is needed; the next command removes one whose process died."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
-    claim = in_progress.claim(outputs, Work(str(folder), scratch=True))
+    claim = in_progress.claim_work(outputs, Work(str(folder), scratch=True))
     try:
         folder.mkdir()
         yield folder
@@ -206,7 +207,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 def end_abandoned(tracker: Tracker) -> None:
     """End what processes of this host that died have left: their runs as KILLED, and their unfinished folders."""
-    for claim in in_progress.abandoned(tracker.outputs) if tracker.outputs else ():
+    for claim in in_progress.abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
             continue  # for a command that uses this tracking store

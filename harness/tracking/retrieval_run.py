@@ -28,7 +28,7 @@ from harness.config.components import (
 from harness.config.schema import absolute_path, aside, keys, recipes
 from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
-from harness.data.files import json_text, write_text
+from harness.data.files import json_text
 from harness.data.submissions import bare_text, submission_rows
 from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import Objective
@@ -40,6 +40,7 @@ from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, foreseen_queries, moment
 from harness.reports import run_page
+from harness.storage.atomic import write_text
 from harness.tracking.mlflow_client import redacted, without_login
 from harness.tracking.provenance import requirements, resolved
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note

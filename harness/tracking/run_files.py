@@ -12,13 +12,14 @@ from typing import Any
 from harness.config.canonical import digest
 from harness.config.check import Invocation
 from harness.data.dataset import Dataset
-from harness.data.files import some, write_text
+from harness.data.files import some
 from harness.data.predictions import read_predictions
 from harness.evaluation import checked_values, measures
 from harness.evaluation.objective import objective_of
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import Scores
 from harness.pipeline.file_scores import file_scores, lists_digest
+from harness.storage.atomic import write_text
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.tracker import Input, LoggedRun, NoFile, NoTracker, RunRecord, mlflow_name
 from retrievers.base import BadInput

@@ -16,10 +16,11 @@ import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.components import check_component, recorded
-from harness.data.files import opened, sha256_of, write_text
+from harness.data.files import opened, sha256_of
 from harness.data.tables import csv_text
-from harness.pipeline.stores import open_cache
 from harness.reports import task_page
+from harness.storage.atomic import write_text
+from harness.storage.cache import open_cache
 from harness.tasks.scored_file import FILES, ScoredFile, fingerprints, task_of
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, logged_config, logged_value, require_unchanged

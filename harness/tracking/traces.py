@@ -17,12 +17,12 @@ from harness.evaluation.judged import judge
 from harness.evaluation.losses import losses
 from harness.evaluation.measures import SPAN_MEASURES, Family, parse
 from harness.fusion.rule import FusionRule
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import CachedTokenizer
 from harness.pipeline.ordering import fuse
 from harness.pipeline.steps import Outcome
 from harness.pipeline.timing import MS
 from harness.progress import watch
+from harness.storage.cache import Cache
 from harness.tracking.mlflow_spans import Span, Trace
 from harness.tracking.tracker import Tracker
 from retrievers.base import BadInput, Qrels, Ranking

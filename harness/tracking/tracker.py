@@ -123,18 +123,6 @@ class RunRecord:
     ended: int = 0
     unsent: Path | None = None
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> RunRecord:
-        """A record as `dataclasses.asdict` wrote it; earlier versions wrote each input as a list."""
-        inputs = {
-            context: Input(**one) if isinstance(one, Mapping) else Input(*one)
-            for context, one in content["inputs"].items()
-        }
-        objective = content.get("objective")
-        private = any("private/" in name for name in content["metrics"])  # so 0.2 said it
-        read = {"inputs": inputs, "objective": Objective.from_json(objective) if objective else None}
-        return cls(**{"shows_private": private, **content, **read})
-
     @property
     def all_metrics(self) -> dict[str, float]:
         """The metrics, with the objective's value and interval."""

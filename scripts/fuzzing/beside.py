@@ -40,7 +40,7 @@ def _defaults(folder: Path) -> None:
 
 def _claims() -> Files:
     with tempfile.TemporaryDirectory() as name:
-        claim = in_progress.claim(Path(name), in_progress.Work())
+        claim = in_progress.claim_work(Path(name), in_progress.Work())
         claim.unlock()
         work = {"folder": "runs/2026.unfinished", "scratch": False, "experiment": "e", "store": None}
         return {f".claims/{claim.name}": json.dumps(work).encode(), "runs/2026.unfinished/config.yaml": b"top_k: 3\n"}

@@ -23,12 +23,12 @@ from harness.board import runs as board_runs
 from harness.board.choice import Chosen
 from harness.commands.compare import retrieval_runs, task_runs
 from harness.commands.compare.comparison import Settings
-from harness.commands.export.ledger import Ledger, digest_text
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.commands.reproduce import command as reproduce
 from harness.commands.reproduce.proof import Proof, bare_rows, rows_sha256
-from harness.commands.sweep.trials import Context, read_journal, write_journal
+from harness.commands.sweep.trials import Context, JournalLine, Result, read_journal, write_journal
 from harness.data import contest, dataset, labels, qa, run_file, submissions, tables, trec
-from harness.data.files import json_lines, json_text, sha256_of, unique_rows, write_text
+from harness.data.files import json_lines, json_text, sha256_of, unique_rows
 from harness.data.predictions import read_predictions
 from harness.evaluation.objective import Objective
 from harness.evaluation.prediction_powered import Estimate
@@ -37,8 +37,10 @@ from harness.evaluation.scores import ShownLists, score
 from harness.fusion.rule import FittedFusion, FusionRule
 from harness.gates.rule import FittedGate, Rule
 from harness.llm.prompts import read_prompt
-from harness.pipeline import cache as caches
-from harness.pipeline import entries
+from harness.storage import cache as caches
+from harness.storage import entries
+from harness.storage.append_log import AppendLog
+from harness.storage.atomic import write_text
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.tracking import provenance, task_run
@@ -534,12 +536,30 @@ def _task_run(folder: Path) -> None:
 
 TOKEN = "0123456789abcdef"
 OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
-RESULT = {"token": TOKEN, "number": 0, "key": "k", "run_id": None, "status": "FINISHED", "metrics": {"map": 0.5},
-          "seconds": 0.1, "error": "", "reused": False, "objective": dataclasses.asdict(OBJECTIVE),
-          "hashes": "{}"}  # fmt: skip
+RESULT = Result(0, "k", None, "FINISHED", {"map": 0.5}, 0.1, objective=OBJECTIVE)
 
 
-@reads("journal", {"journal.jsonl": b"\n" + lines(RESULT) + b"\n" + lines(RESULT | {"number": 1, "status": "FAILED"})})
+def logged(name: str, log: Callable[[Path], AppendLog[Any]], *rows: Any) -> Callable[[], Files]:
+    """The files of a log with these rows. name: of its file. log: opens it in a folder."""
+
+    def files() -> Files:
+        with tempfile.TemporaryDirectory() as folder:
+            made = log(Path(folder))
+            made.append(rows)
+            found = (made.path, made.path.with_suffix(".last"))
+            return {f"{Path(name).parent / one.name}": one.read_bytes() for one in found if one.exists()}
+
+    return files
+
+
+def _journal_log(folder: Path) -> AppendLog[JournalLine]:
+    return AppendLog(folder / "journal.jsonl", JournalLine, lenient=True)
+
+
+LINES = [JournalLine(TOKEN, RESULT), JournalLine(TOKEN, dataclasses.replace(RESULT, number=1, status="FAILED"))]
+
+
+@reads("journal", logged("journal.jsonl", _journal_log, *LINES))
 def _journal(folder: Path) -> None:
     context = Context("s", "e", folder, TOKEN, {}, "")
     results, end = read_journal(context)
@@ -551,32 +571,22 @@ def _journal(folder: Path) -> None:
         same(repr(results), repr(read_journal(again)[0]), "the journal")
 
 
-def _export(**changes: Any) -> dict[str, Any]:
-    """A line of the ledger."""
-    return {"event": "export", "time": "2026-07-01T12:30:00.000000+00:00", "sha256": "ab" * 32, "file": "best.csv",
-            "run_id": "a" * 32, "run_name": "run", "experiment": "e", "metric": "map", "trial_key": "t",
-            "queries": None, "ranked_by": "map", "value": 0.5, "metrics": {"map": 0.5}} | changes  # fmt: skip
+EXPORT = Export("2026-07-01T12:30:00.000000+00:00", "ab" * 32, "best.csv", "a" * 32, "run", "e", "map", "t", value=0.5)
+ANSWER = LeaderboardAnswer("2026-07-02T12:30:00.000000+00:00", "ab" * 32, "best.csv", public=0.8)
 
 
-ANSWER = {
-    "event": "answer",
-    "time": "2026-07-02T12:30:00.000000+00:00",
-    "sha256": "ab" * 32,
-    "file": "best.csv",
-    "public": 0.8,
-}
+def _ledger_files() -> Files:
+    steps = [LedgerLine(export=EXPORT), LedgerLine(answer=ANSWER)]
+    pending = {
+        "2026": Pending(LedgerLine(answer=dataclasses.replace(ANSWER, private=0.7))),
+        "2027": Pending(LedgerLine(export=dataclasses.replace(EXPORT, file="other.csv")), "{}\n"),
+    }
+    return logged("submissions/ledger.jsonl", lambda folder: Ledger(folder)._log, *steps)() | {
+        f"submissions/pending/{name}.json": lines(dataclasses.asdict(one)) for name, one in pending.items()
+    }
 
 
-FIRST = json.dumps(_export(before=""))
-SECOND = json.dumps(ANSWER | {"before": digest_text(FIRST)})
-
-
-@reads("ledger", {
-    "submissions/ledger.jsonl": f"{FIRST}\n{SECOND}\n".encode(),
-    "submissions/ledger.last": f"{digest_text(SECOND)}\n".encode(),
-    "submissions/pending/2026.json": lines({"line": ANSWER | {"private": 0.7}, "provenance": None}),
-    "submissions/pending/2027.json": lines({"line": _export(file="other.csv"), "provenance": "{}\n"}),
-}, changes=True)  # fmt: skip
+@reads("ledger", _ledger_files, changes=True)
 def _ledger(folder: Path) -> None:
     ledger = Ledger(folder / "submissions")
     with ledger.locked():
@@ -641,7 +651,7 @@ def _cached(folder: Path) -> None:
 @reads("sealed cache", _entries, named=False)
 def _sealed(folder: Path) -> None:
     entries._verified.clear()
-    cache = caches.SealedCache(folder / "cache")
+    cache = caches.Cache(folder / "cache", sealed=True)
 
     def never(_: Any) -> Any:
         raise Wrong("a read-only cache builds", "")

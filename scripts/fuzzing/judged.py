@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tempfile
 from pathlib import Path
 
-from fuzzing.formats import Files, Format, lines, reads, same
+from fuzzing.formats import Files, Format, logged, reads, same
 from harness.data.testset import EvidencedQuery
 from harness.evaluation import checked_values
 from harness.evaluation.proportions import Proportion
+from harness.storage.append_log import START
 from harness.testset import pool as pools
 from harness.testset.audit_sample import AuditSample, draw, read_audit
 from harness.testset.judge_record import JudgeRecord, read_records, write_record
 from harness.testset.judged_set import JudgedSet
-from harness.testset.judgements import Judgement, JudgementLog, Place, by_pair, current
+from harness.testset.judgements import Judgement, JudgementLog, by_pair, current
 from harness.testset.pool import About, Pool, PooledPair, PooledRun
 from harness.testset.review_items import items
 from harness.testset.workbook import Questions, write_workbook
@@ -47,21 +47,20 @@ def _pool(folder: Path) -> None:
     same(pools.read_pool(folder / "ts"), read, "the pool")
 
 
-ROW = {"query": 7, "text": "ab", "doc": "d1", "grade": 2, "by": "human:kim", "at": "2026-11-22T09:30:00Z"}
-MORE = {"needs": None, "round": 2, "sample": "audit", "pi": 0.5, "blind": True, "quote": "달", "withdrawn": True}
-NEEDS = ROW | {"doc": None, "grade": None, "needs": False, "by": "adjudicated:lee"}
-TORN = json.dumps(ROW).encode()[:40]
+ONE = Judgement("7", "ab", "d1", 2, "human:kim", "2026-11-22T09:30:00Z")
+MORE = dataclasses.replace(ONE, round=2, sample="audit", pi=0.5, quote="달", withdrawn=True)
+NEEDS = dataclasses.replace(ONE, doc_id=None, grade=None, needs=False, by="adjudicated:lee")
 NEW = Judgement("7", "ab", "d9", 3, "llm:tiny#0123", "2026-11-22T09:31:00Z")
 
 
-@reads("judgements", {"judgements.jsonl": lines(ROW, ROW | MORE, NEEDS) + TORN}, JUDGED, changes=True)
+@reads("judgements", logged("judgements.jsonl", JudgementLog, ONE, MORE, NEEDS), JUDGED, changes=True)
 def _judgements(folder: Path) -> None:
     log = JudgementLog(folder)
     read = log.read()
     by_pair(current(read, {"7": Query.of("7", "달")}))
     log.append([NEW])
     same(log.read(), [*read, NEW], "the judgements")
-    same(log.since(Place())[0], [*read, NEW], "the judgements that are followed")
+    same(log.since(START)[0], [*read, NEW], "the judgements that are followed")
 
 
 ASKED = {"q1": "달은?", "q2": "=1+1", "q3": "안녕"}

@@ -17,8 +17,9 @@ import numpy as np
 from fuzzing.formats import Files, Format, Wrong, reads, same, toy
 from harness.gates.llm import read_answer
 from harness.llm.chat import ChatModel, _completion
-from harness.llm.reply_log import FILE, Completion, ReplyLog
+from harness.llm.reply_log import Completion, ReplyLog
 from harness.llm.structured import Schema, WrongReply
+from harness.storage.shared_log import FILE
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import (
     FailedAttempt,

@@ -5,19 +5,16 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from fuzzing.formats import Format, Wrong, lines, reads, same
-from harness.commands.sweep.auto.budget import StepLog
+from fuzzing.formats import Format, Wrong, lines, logged, reads, same
+from harness.commands.sweep.auto.budget import Step, StepLog
 from harness.commands.sweep.auto.procedure import Replay
 
 SWEEPS: dict[str, Format] = {}
-STEPS = [
-    {"step": "system retriever=bm25", "seconds": 2.5, "estimate": 2.0},
-    {"step": "replay 0", "seconds": 9.0, "estimate": 0},
-]
+STEPS = [Step("system retriever=bm25", 2.5, 2.0), Step("replay 0", 9.0)]
 REPLAY = {"of": "ab" * 32, "values": [0.5, 1.0], "chosen": [["retriever=bm25", "gate=none"], ["retriever=dense"]]}
 
 
-@reads("steps", {"steps.jsonl": b"\n" + lines(STEPS[0]) + b"\n" + lines(STEPS[1])}, SWEEPS)
+@reads("steps", logged("steps.jsonl", lambda folder: StepLog(folder / "steps.jsonl")._log, *STEPS), SWEEPS)
 def _steps(folder: Path) -> None:
     log = StepLog(folder / "steps.jsonl")
     if not (log.pace > 0 and log.spent >= 0 and log.seconds("system") >= 0):

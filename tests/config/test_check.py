@@ -15,7 +15,7 @@ GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
     "target",
     ["os.system", "subprocess.Popen", "builtins.eval", "harness", "retrieversx.Evil", "harness.cli.os.system",
      "harness.gates.gate._private", "harness._x.Y", 7, None, "harness.config.check.check",
-     "harness.pipeline.cache.Path"],
+     "harness.storage.cache.Path"],
 )  # fmt: skip
 def test_the_leash(target):
     with pytest.raises(BadInput, match="_target_"):

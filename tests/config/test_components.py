@@ -142,8 +142,8 @@ def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():
 
 def test_what_may_not_be_used_again_has_a_name_of_its_own(versions, tmp_path):
     """`cache: false` beside a retriever's other arguments: an identity, a cache and, in each process, a trial key."""
-    from harness.pipeline.cache import Cache
     from harness.pipeline.session import cache_for
+    from harness.storage.cache import Cache
 
     fresh = BM25 | {"runtime": {"threads": None, "cache": False}}
     assert not components.reusable(fresh)

@@ -29,7 +29,7 @@ WORDS = [
     "gate._target_=harness.tracking.mlflow_tracker.MlflowTracker tokenizer._target_=harness.data.contest.Sample",
     "gate._target_=harness.gates.gate.Decision gate._target_=gate/nothing retriever.bm25._target_=5 gate._target_=",
     "tokenizer._target_=dataset/sample tracking._target_=gate/none rerank._target_=retrievers.lexical.tokenize.Word",
-    "dataset._target_=harness.pipeline.cache.Cache fusion._target_=rerank/none rerank._target_=measure/bertscore",
+    "dataset._target_=harness.storage.cache.Cache fusion._target_=rerank/none rerank._target_=measure/bertscore",
     f"top_k={BIG} top_k={DIGITS} depth={BIG} depth={DIGITS} top_k=2147483648 top_k=1e3 top_k=null top_k=true top_k=[3]",
     f"metrics=[ndcg@{BIG}] metrics=[ndcg@{DIGITS}] metrics=[ndcg@-1] metrics=5 metrics=[5] metrics=[null] objective=5",
     f"objective=ndcg@{BIG} public=1e308 public=-0.1 public=null public=inf seed={BIG} seed=-1 seed=1.5 format=5",

@@ -1,11 +1,8 @@
 """Lines, JSON and CSV are read and written as documented; text is written atomically."""
 
-import errno
 import gzip
 import json
-import math
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +10,6 @@ from hypothesis import strategies as st
 
 from harness.data import files
 from harness.data.files import (
-    create_text,
     finite,
     json_file,
     json_line,
@@ -23,7 +19,6 @@ from harness.data.files import (
     numbered_lines,
     sha256_of,
     some,
-    write_text,
 )
 from retrievers.base import BadInput
 
@@ -142,41 +137,6 @@ def test_json_lines_are_written_one_per_row():
     assert json_line(rows[0]) == '{"a": "달", "b": null}\n'
     assert json_text(rows) == '{"a": "달", "b": null}\n{"c": [1.5, true]}\n'
     assert json_text([]) == ""
-
-
-def test_a_failed_write_changes_nothing(tmp_path):
-    """The earlier file stays as it was, and no temporary file is left."""
-    path = tmp_path / "s"
-    write_text(path, "one\r\n한\n")
-    assert path.read_bytes() == "one\r\n한\n".encode()
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
-    with pytest.raises(ValueError, match="JSON"):
-        write_text(path, json_text([{"score": math.nan}]))
-    assert path.read_bytes() == "one\r\n한\n".encode()
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_text(tmp_path / "folder", "x")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "s"]
-
-
-def test_of_many_that_create_a_file_one_does(tmp_path):
-    """And its file is whole whenever it is there; nothing else is left."""
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda n: create_text(tmp_path / "a.csv", f"{n}\n" * 10_000), range(8)))
-    [winner] = [n for n, one in enumerate(made) if one]
-    assert (tmp_path / "a.csv").read_text() == f"{winner}\n" * 10_000
-    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
-
-
-def test_a_file_is_created_where_there_are_no_hard_links(tmp_path, monkeypatch):
-    def refused(*_):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    assert create_text(tmp_path / "a.csv", "a")
-    assert not create_text(tmp_path / "a.csv", "b")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", "a")]
 
 
 def test_a_pipe_is_refused_not_waited_for(tmp_path):

@@ -17,8 +17,8 @@ from harness.gates import llm
 from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, parse_answer, transcript
 from harness.llm.chat import Chat, ChatModel
-from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Failed, Query, Turn
 from retrievers.external import http_client
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.llm.chat import Chat, ChatModel, Prompt, Schema, WrongReply
-from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Failed, Turn
 from retrievers.external import http_client
 
@@ -264,7 +264,7 @@ def test_an_endpoint_with_every_fault_at_once(tmp_path, seed):
     with ChatServer(answer) as server:
         replies = ask(server, texts, NUMBER.read, tmp_path, parallel=8, retries=4, timeout=5)
         assert [reply.value for reply in replies] == [{"n": int(text)} for text in texts]
-        paid = len(next((tmp_path / "replies").rglob("replies.log")).read_text("ascii").splitlines())
+        paid = len(next((tmp_path / "replies").rglob("replies.log")).read_bytes().splitlines())
         assert 100 < paid < len(server.asked)  # what was refused is in the log, what never came is not
         asked = len(server.asked)
         assert ask(server, texts, NUMBER.read, tmp_path) == replies

@@ -11,7 +11,7 @@ import retrievers.dense.lsa
 import retrievers.lexical.bm25
 import retrievers.lexical.tokenize
 from harness.gates.signals import random_queries
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from retrievers.base import Document, Query
 
 TOY = ("dataset=contest", "dataset.path=toy", "tracking=none", "format=json")

@@ -14,10 +14,10 @@ from harness.config.components import build
 from harness.data.dataset import load, search_queries
 from harness.gates.signals import random_queries
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, Query, Turn
 
 
@@ -167,7 +167,7 @@ def files(root: Path):
 def test_a_sealed_cache_serves_its_entries_and_builds_nothing(sample, own_cache, tmp_path):
     config = composed()
     [folder] = searcher_of(config, sample, own_cache, tmp_path).folders
-    sealed = SealedCache(own_cache.root)
+    sealed = Cache(own_cache.root, sealed=True)
     assert searcher_of(config, sample, sealed, tmp_path).folders == [folder]
     before = files(own_cache.root)
     with pytest.raises(BadInput, match=r"no entry in indexes that matches.*arguments.k1 was 1.5 and is 1.2"):

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from harness.pipeline import timing
-from harness.pipeline.cache import Cache
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.timing import LEAST, MOST, SECONDS, Timing, measure
+from harness.storage.cache import Cache
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word
 
@@ -131,7 +131,7 @@ def test_the_time_in_an_older_cache_is_not_believed(harness, toy, searched, tmp_
     ids.write_text(json.dumps(content | {"measured": {"ms_per_query": 19.5, "index_recall": 0.5}}), "utf-8")
     manifest = ids.with_name("manifest.json")
     files = json.loads(manifest.read_text("utf-8"))
-    from harness.pipeline.entries import checksum
+    from harness.storage.entries import checksum
 
     files["files"]["ids.json"] = [ids.stat().st_size, checksum(ids)]
     manifest.write_text(json.dumps(files))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config import components
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tasks.answers import Answers
 from harness.tasks.model_measures import ModelAbsent
 from retrievers.base import BadInput

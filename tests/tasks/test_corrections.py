@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.config import components
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tasks.corrections import Corrections, correction_precision, correction_recall
 from retrievers.base import BadInput
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import COMMIT, SENTENCES, hub_cache, tiny_sentence_model, use_hub_cache
 
 from harness.config.components import check_component, identity
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tasks import model_measures, pair_models
 from harness.tasks.model_measures import BertScore, Bleurt, ModelAbsent
 from retrievers.base import BadInput
@@ -322,7 +322,7 @@ def test_cached_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
 def test_cached_pairs_need_no_torch(encoder, store):
     BertScore(path=str(encoder), layer=1, device="cpu").score(["가"], ["나"], store)
     code = (
-        "import sys; from pathlib import Path; from harness.pipeline.cache import Cache; "
+        "import sys; from pathlib import Path; from harness.storage.cache import Cache; "
         "from harness.tasks import model_measures as it; "
         f"measure = it.BertScore(path={str(encoder)!r}, layer=1, device='cpu'); "
         f"measure.score(['가'], ['나'], Cache(Path({str(store.root)!r}))); "

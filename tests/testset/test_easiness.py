@@ -8,7 +8,7 @@ from harness.config.canonical import digest
 from harness.config.components import conf_folder
 from harness.data.dataset import Dataset
 from harness.pipeline import steps
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.testset import easiness
 from harness.testset.drafts import Draft
 from harness.testset.easiness import FIRST, LAST_TURN, MISSED, measure

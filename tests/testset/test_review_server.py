@@ -11,7 +11,7 @@ from judged_sets import judged_set
 from harness.data.documents_folder import DocumentsFolder
 from harness.testset.judgements import Judgement, JudgementLog, text_digest
 from harness.testset.review.desk import Desk, Material, Reviewer
-from harness.testset.review.ledger import Changed, Ledger
+from harness.testset.review.ledger import Changed, ReviewLedger
 from harness.testset.review.server import FILES, ReviewServer
 from harness.testset.review_items import Item
 from retrievers.base import BadInput
@@ -32,7 +32,7 @@ class Served:
         self.items = [Item(one, None, 1, "audit", 0.5) for one in queries]
         self.items += [Item(one.query_id, one.doc_id, 1, "audit", 0.5) for one in pool.pairs]
         reviewers = [Reviewer(name) for name in NAMES]
-        self.ledger = Ledger(self.log, queries, [one.by for one in reviewers])
+        self.ledger = ReviewLedger(self.log, queries, [one.by for one in reviewers])
         material = Material(queries, documents)
         self.server = ReviewServer([Desk(one, self.items, material, self.ledger) for one in reviewers], "127.0.0.1", 0)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -221,8 +221,8 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
         Judgement(query_id, text_digest(query), None, None, "human:kim", "2026-01-01", needs=needs, sample="audit")
         for needs in (True, False)
     ]
-    mine, theirs = (Ledger(JudgementLog(made.folder), made.queries, ["human:kim"]) for _ in range(2))
-    append, raised = JudgementLog.append, []
+    mine, theirs = (ReviewLedger(JudgementLog(made.folder), made.queries, ["human:kim"]) for _ in range(2))
+    raised = []
 
     def elsewhere():
         with pytest.raises(Changed) as changed:
@@ -231,12 +231,13 @@ def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_sa
 
     other = threading.Thread(target=elsewhere)
 
-    def slowly(log, judgements):
-        other.start()
-        other.join(0.3)
-        append(log, judgements)
+    def slowly(position):
+        if not raised and not other.ident:
+            other.start()
+            other.join(0.3)
+        return JudgementLog.since(mine._log, position)
 
-    mine._log.append = lambda judgements: slowly(mine._log, judgements)
+    mine._log.since = slowly
     mine.put(said[0], None)
     other.join()
     assert raised == [1]

@@ -208,7 +208,7 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
     some = json.loads(harness("doctor sync", "format=json").out)
     assert len(some["sent"]) == 2
     assert [one["folder"] for one in some["left"]] == [str(places[0])]
-    assert some["left"][0]["why"].startswith(f"{places[0] / 'record.json'} is no saved run (JSONDecodeError: ")
+    assert some["left"][0]["why"].startswith(f"{places[0] / 'record.json'} is not a saved run (JSONDecodeError: ")
 
 
 @pytest.mark.slow
@@ -272,21 +272,11 @@ def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"status": "DONE"}, r"status is 'DONE'"),
-        ({"detail": None}, r"detail is None"),
-        ({"store": 5}, r"store is 5"),
-        ({"run_id": ["x"]}, r"run_id is \['x'\]"),
-        ({"mine": 1}, r"TypeError: .* unexpected keyword argument 'mine'"),
-        ({"record.metrics": {"mrr": "high"}}, r"record\.metrics is {'mrr': 'high'}"),
-        ({"record.tags": {"a": None}}, r"record\.tags is {'a': None}"),
-        ({"record.tables": {"t.json": {"a": 1}}}, r"record\.tables is"),
-        ({"record.inputs": {"qrels": ["toy"]}}, r"TypeError: .* 3 required positional arguments"),
-        ({"record.inputs": {"qrels": ["toy", "ab", "x", True]}}, r"record\.inputs is"),
-        ({"record.objective": {"name": "mrr", "value": "x"}}, r"record\.objective is"),
-        ({"record.began": 10**30}, r"record\.began is 1000"),
-        ({"record.folder": "/etc"}, r"record\.folder is '/etc'"),
-        ({"record.name": "\ud800"}, r"UnicodeEncodeError"),
-        ({"record": []}, r"TypeError"),
+        ({"status": "DONE"}, "status is 'DONE', but must be FINISHED, FAILED or KILLED"),
+        ({"record.metrics": {"mrr": "high"}}, "record.metrics is 'high', but must be a number"),
+        ({"record.objective": {"name": "mrr", "value": "x"}}, "record.objective.value is 'x'"),
+        ({"record.folder": "/etc"}, "record.folder is '/etc', but must be left out or null"),
+        ({"record.name": "\ud800"}, " is not a saved run (UnicodeEncodeError"),
     ],
 )
 def test_a_damaged_record_names_its_field(tmp_path, change, message):
@@ -295,8 +285,10 @@ def test_a_damaged_record_names_its_field(tmp_path, change, message):
     for key, value in change.items():
         (content["record"] if "." in key else content)[key.removeprefix("record.")] = value
     (place / outbox.RECORD).write_text(json.dumps(content), "utf-8")
-    with pytest.raises(BadInput, match=rf"record\.json is no saved run \({message}"):
+    with pytest.raises(BadInput) as raised:
         outbox.read(place)
+    assert f"record.json{'' if message.startswith(' ') else ': '}{message}" in str(raised.value)
+    assert "remove its folder to give the run up" in str(raised.value)
 
 
 def test_a_saved_run_comes_back(tmp_path):

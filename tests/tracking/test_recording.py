@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.tracking import in_progress, recording
+from harness.tracking import in_progress, outbox, recording
 from harness.tracking.mlflow_client import NoAnswer, Unreachable
 from harness.tracking.recording import begin, end_abandoned, exit_if_unsent, live_run, new_folder, scratch_folder
 from harness.tracking.tracker import Input, LoggedRun, NoTracker, RunRecord
@@ -122,7 +122,7 @@ def test_an_outage_saves_the_run(tmp_path, caplog, down_at):
     about = json.loads((tmp_path / "run.unsent" / "record.json").read_text("utf-8"))
     assert about["run_id"] == (None if down_at == "begin" else "r1")
     assert (about["status"], about["store"]) == ("FINISHED", "http://server")
-    assert RunRecord.from_json(about["record"]).inputs == record.inputs
+    assert outbox.read(tmp_path / "run.unsent").record.inputs == record.inputs
     with pytest.raises(SystemExit):
         exit_if_unsent(record)
 
@@ -278,7 +278,7 @@ def test_a_scratch_folder_goes_also_if_its_process_died(kept, tmp_path):
     assert not folder.exists()
     scratch = scratch_folder(tmp_path)
     folder = scratch.__enter__()
-    monkey = in_progress.abandoned(tmp_path)
+    monkey = in_progress.abandoned_work(tmp_path)
     assert list(monkey) == [], "it is in use"
     (folder / "deep").mkdir()
     scratch.gen.gi_frame.f_locals["claim"].unlock()

@@ -40,7 +40,7 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     assert content == (files / "better.csv").read_bytes()
     assert found["sha256"] == hashlib.sha256(content).hexdigest()
     [line] = (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines()
-    entered = json.loads(line)
+    entered = json.loads(line)["export"]
     assert (entered["file"], entered["run_id"], entered["experiment"]) == (
         str(tmp_path / "best.csv"), better["run_id"], "e",
     )  # fmt: skip

@@ -11,8 +11,8 @@ from mlflow.tracking import MlflowClient
 
 from harness.data.dataset import Dataset
 from harness.gates.gate import ALL, Decision
-from harness.pipeline.cache import Cache
 from harness.pipeline.steps import Outcome
+from harness.storage.cache import Cache
 from harness.tracking import mlflow_spans
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.mlflow_spans import Span, Trace

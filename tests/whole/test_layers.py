@@ -78,7 +78,7 @@ def test_imports_point_to_earlier_rooms(module):
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
-        ("harness.data.files", "from harness.pipeline import cache", "later room"),
+        ("harness.data.files", "from harness.pipeline import session", "later room"),
         ("harness.reports.page", "def f():\n    from harness.tracking.tracker import Tracker", "later room"),
         ("harness.commands.search", "import harness.commands.run", "another command"),
         ("harness.commands.sweep.plan", "from harness.commands.compare import page", "another command"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import harness
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tasks.answers import Answers, read_references
 from harness.tasks.corrections import Corrections
 from harness.tasks.statistics import in_public, measure_all, swap_test

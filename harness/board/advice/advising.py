@@ -19,8 +19,8 @@ from harness.config.messages import explain
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 from harness.pipeline import preflight
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
+from harness.storage.cache import Cache
 from harness.tracking.retrieval_run import trial_key
 from retrievers.base import BadInput
 

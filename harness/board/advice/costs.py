@@ -12,9 +12,9 @@ from harness.config.components import identity, recorded_name, target_class
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.pipeline import ordering, steps, timing
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import cache_for
+from harness.storage.cache import Cache
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,9 @@ from harness.data.dataset import Dataset
 from harness.evaluation.losses import SHOWN
 from harness.evaluation.score_table import read_table
 from harness.pipeline import preflight, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import Session, cache_for, foreseen_queries
-from harness.pipeline.stores import open_cache
+from harness.storage.cache import Cache, open_cache
 from harness.testset import scripts
 from harness.tracking import full_lists
 from harness.tracking.logged_run import load_unchanged, logged_config, recommended

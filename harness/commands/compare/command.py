@@ -15,10 +15,10 @@ from harness.commands.compare import family, on_board, page, pasted, retrieval_r
 from harness.commands.compare.choice import Choice, choose
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
-from harness.data.files import write_text
 from harness.evaluation import measures
 from harness.reports import sections, terminal
 from harness.reports.sections import Section
+from harness.storage.atomic import write_text
 from harness.tracking import provenance, ranking, recording, run_files
 from harness.tracking.run_kind import RunKind, Text, kind_of
 from harness.tracking.tracker import RunRecord, Tracker, refusal

@@ -20,10 +20,9 @@ from harness.config.check import Invocation
 from harness.config.components import build
 from harness.config.places import full_place
 from harness.config.text import counted
-from harness.pipeline.cache import Cache
-from harness.pipeline.entries import Entry
-from harness.pipeline.stores import open_cache
 from harness.reports import figure, terminal
+from harness.storage.cache import Cache, open_cache
+from harness.storage.entries import CacheEntry
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.recording import open_tracker
 from retrievers.base import BadInput, Failed
@@ -111,9 +110,9 @@ def _show_cache(console: Console, document: Mapping[str, Any], rows: int) -> Non
 class Pruning:
     """Entries of a cache: those left, those removed, and those left only because a process uses them."""
 
-    left: list[Entry]
-    removed: list[Entry]
-    busy: list[Entry]
+    left: list[CacheEntry]
+    removed: list[CacheEntry]
+    busy: list[CacheEntry]
 
 
 def _prune(store: Cache, unused_days: float | None, keep_gb: float | None, now: float) -> Pruning:
@@ -121,7 +120,7 @@ def _prune(store: Cache, unused_days: float | None, keep_gb: float | None, now: 
 
     Pruning also removes damaged entries. Foreign folders stay, and do not count. now: seconds since 1970.
     """
-    removed: list[Entry] = []
+    removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
     while True:  # again after each round: a file that two entries share is freed with the second
         left, gone, busy = [], [], []
@@ -143,7 +142,7 @@ def _prune(store: Cache, unused_days: float | None, keep_gb: float | None, now: 
             return Pruning(left + busy, removed, busy)
 
 
-def _kinds(entries: Iterable[Entry]) -> list[str]:
+def _kinds(entries: Iterable[CacheEntry]) -> list[str]:
     return sorted({entry.kind.split("/")[0] for entry in entries})
 
 

@@ -14,8 +14,8 @@ from harness.config.components import build, plugin_targets, recorded_name, targ
 from harness.data.dataset import load, search_queries
 from harness.pipeline.cached_parts import Caching
 from harness.pipeline.steps import is_precomputed
-from harness.pipeline.stores import open_cache
 from harness.progress import watch
+from harness.storage.cache import open_cache
 from retrievers.base import BadInput
 from retrievers.testing import contract
 

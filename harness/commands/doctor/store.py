@@ -12,9 +12,9 @@ from harness import children
 from harness.commands.doctor.finding import Finding
 from harness.config.places import full_place
 from harness.config.text import counted
-from harness.pipeline.cache import Cache
-from harness.pipeline.object_cache import ObjectCache
-from harness.pipeline.stores import open_cache
+from harness.storage.bucket import server_name
+from harness.storage.bucket_entries import BucketEntries
+from harness.storage.cache import Cache, open_cache
 from retrievers.base import BadInput, Failed
 
 ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
@@ -26,7 +26,7 @@ def findings(config: Mapping[str, Any]) -> Iterator[Finding]:
     path = full_place(config["store"]["path"])
     try:
         cache = open_cache(path)
-        yield _bucket(cache) if isinstance(cache, ObjectCache) else _folder(cache, Path(path))
+        yield _bucket(cache, cache.bucket) if cache.bucket else _folder(cache, Path(path))
     except OSError as error:
         yield Finding("cache", "error", f"{path}: {error.strerror}", ELSEWHERE)
     except (BadInput, Failed) as error:
@@ -66,17 +66,18 @@ def _file_system(folder: Path) -> str:
     return above[max(above, key=lambda place: len(place.parts))] if above else "unknown"
 
 
-def _bucket(cache: ObjectCache) -> Finding:
-    state = cache.examine()
+def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
+    entries, copied = cache.entries(), Cache(cache.root).entries()
     said = (
-        f"{cache.location} at {state.server}: {counted(state.entries, 'entry')}, {state.bytes / 1e6:,.1f} MB, of which "
-        f"{state.local_bytes / 1e6:,.1f} MB are copied to {cache.root}; `harness doctor cache` lists and prunes it, "
-        f"and with store.path={cache.root} the copy"
+        f"{cache.location} at {server_name()}: {counted(len(entries), 'entry')}, "
+        f"{sum(one.bytes for one in entries) / 1e6:,.1f} MB, of which {sum(one.bytes for one in copied) / 1e6:,.1f} MB "
+        f"are copied to {cache.root}; `harness doctor cache` lists and prunes it, and with store.path={cache.root} the "
+        "copy"
     )
-    if not state.writable:
+    if not bucket.writable:
         remedy = "To build what is not cached, use credentials with s3:PutObject and s3:DeleteObject."
         return Finding("cache", "warning", f"{said}; these credentials may only read it", remedy)
-    if not state.encrypted:
+    if not bucket.encrypted:
         remedy = "Use an address with https in AWS_ENDPOINT_URL, or a network that you trust."
         return Finding("cache", "warning", f"{said}; what is sent is not encrypted", remedy)
     return Finding("cache", "ok", f"{said}; conditional writes work")

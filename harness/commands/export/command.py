@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.board.expected import shown_of_run
-from harness.commands.export.ledger import Ledger, Submission, now, provenance_of
+from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
 from harness.commands.export.model import log_model, prepare_model
 from harness.config.check import Invocation
-from harness.pipeline.cache import Cache
-from harness.pipeline.stores import open_cache
 from harness.reports import terminal
 from harness.reports.markup import interval
 from harness.reports.next_steps import Place
+from harness.storage.cache import Cache, open_cache
 from harness.tracking.logged_run import in_full
 from harness.tracking.ranking import SCORED, chosen, settled
 from harness.tracking.recording import open_tracker
@@ -56,17 +55,17 @@ def export(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         there = target.exists()
         ledger.export(line, valid.predictions, _provenance(run, line, valid.config))
         ledger.settle(tracker)
-        submission = ledger.submissions()[line["sha256"]]
-    expected = shown_of_run(tracker, run, line["metric"], config["select_on"])
+        submission = ledger.submissions()[line.sha256]
+    expected = shown_of_run(tracker, run, line.metric, config["select_on"])
     document: dict[str, Any] = {
-        name: line[name] for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")
+        name: getattr(line, name) for name in ("run_id", "metric", "value", "low", "high", "kind", "sha256")
     } | {
         "submission": str(target),
         "written": not there,
         kind.unit: valid.count,
         "provenance": str(provenance_of(target)),
         "number": submission.number,
-        "new": submission.exports[0] == line,
+        "new": submission.exports[0].time == line.time,
         "model": None,
         "expected": expected and expected.to_json(),
     }
@@ -125,32 +124,32 @@ def _model_name(config: Mapping[str, Any], run: LoggedRun) -> str:
     return config["model_name"] or run.experiment
 
 
-def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) -> dict[str, Any]:
+def _line(run: LoggedRun, config: Mapping[str, Any], target: Path, sha256: str) -> Export:
     """An export's line in the ledger: the file, its run, the score that ranked it, all numbers of that measure."""
     metric = config["metric"]
     score = run.score(metric, config["select_on"] or run.select_on)
     measures = {mlflow_name(name) for name in (metric, run.objective.name if run.objective else metric)}
-    return {
-        "event": "export",
-        "time": now(),
-        "sha256": sha256,
-        "file": str(target.absolute()),
-        "run_id": run.run_id,
-        "run_name": run.name,
-        "experiment": run.experiment,
-        "trial_key": run.tags.get("trial_key"),
-        "queries": run.tags.get("data.queries") or run.tags.get("data.references"),
-        "metric": metric,
-        **{name: score and score.to_json()[name] for name in ("value", "low", "high", "kind")},
-        "metrics": {name: value for name, value in sorted(run.metrics.items()) if name.rpartition("/")[2] in measures},
-    }
+    shown = score.to_json() if score else {}
+    return Export(
+        time=now(),
+        sha256=sha256,
+        file=str(target.absolute()),
+        run_id=run.run_id,
+        run_name=run.name,
+        experiment=run.experiment,
+        metric=metric,
+        trial_key=run.tags.get("trial_key"),
+        queries=run.tags.get("data.queries") or run.tags.get("data.references"),
+        **{name: shown.get(name) for name in ("value", "low", "high", "kind")},
+        metrics={name: value for name, value in sorted(run.metrics.items()) if name.rpartition("/")[2] in measures},
+    )
 
 
-def _provenance(run: LoggedRun, line: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _provenance(run: LoggedRun, line: Export, config: Mapping[str, Any]) -> str:
     """Where a submission comes from, as JSON: the run, its numbers, data, code, versions and config."""
     made_with = ("data.", "git.", "version.", "trial_key")
     names = ("sha256", "run_id", "run_name", "experiment", "metric", "value", "kind")
-    content = {name: line[name] for name in names} | {
+    content = {name: getattr(line, name) for name in names} | {
         "metrics": dict(sorted(run.metrics.items())),
         "made_with": {name: value for name, value in sorted(run.tags.items()) if name.startswith(made_with)},
         "config": config,

@@ -10,7 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.commands.export.ledger import PARTS, Ledger, Submission, digest_file, minute, now, provenance_of
+from harness.commands.export.ledger import (
+    PARTS,
+    LeaderboardAnswer,
+    Ledger,
+    Submission,
+    digest_file,
+    minute,
+    now,
+    provenance_of,
+)
 from harness.config.check import Invocation
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
@@ -48,11 +57,11 @@ def record(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         known = ledger.submissions()
         if sha256 not in known:
             _refuse(file, sha256, ledger)
-        scores = _fractions(given, config["scale"], known[sha256].exports[0]["metric"])
+        scores = _fractions(given, config["scale"], known[sha256].exports[0].metric)
         before = known[sha256].answers
         replaced = {part: before[part] for part, score in scores.items() if before.get(part, score) != score}
         if any(before.get(part) != score for part, score in scores.items()):
-            ledger.begin({"event": "answer", "time": now(), "sha256": sha256, "file": str(file), **scores})
+            ledger.answer(LeaderboardAnswer(now(), sha256, str(file), **scores))
             ledger.settle(tracker)
         submission = ledger.submissions()[sha256]
     row = _row(submission, submission)
@@ -82,7 +91,7 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     rows = [_row(one, known[-1]) for one in known]
     document: dict[str, Any] = {
         "ledger": str(ledger.file),
-        "metric": known[-1].exports[0]["metric"] if known else None,
+        "metric": known[-1].exports[0].metric if known else None,
         "submissions": rows,
         "agreement": {part: _agreement(rows, part) for part in PARTS},
         "picture": None,
@@ -162,11 +171,11 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
     """Raise BadInput that says why a file is not in the ledger: it has changed, moved or not, or was never exported."""
     exported_as = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
     for one in reversed(ledger.submissions().values()):
-        if one.sha256 == exported_as or any(line["file"] == str(file) for line in one.exports):
+        if one.sha256 == exported_as or any(line.file == str(file) for line in one.exports):
             raise BadInput(
                 f"submission={file} has changed since it was exported as {one.about}: its sha256 was "
                 f"{one.sha256[:12]}… and is {sha256[:12]}…. Name the file that was submitted; "
-                f"`harness export run={one.exports[0]['run_id']} submission=FILE` writes it again."
+                f"`harness export run={one.exports[0].run_id} submission=FILE` writes it again."
             )
     raise BadInput(
         f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. `harness export "
@@ -184,8 +193,8 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     drift: part of the leaderboard -> its score minus `local`.
     """
     first, newest = submission.exports[0], latest.exports[0]
-    numbers = first["metrics"] if first["queries"] == newest["queries"] else {}
-    score, public = (measured(numbers, newest["metric"], part) for part in ("all", "public"))
+    numbers = first.metrics if first.queries == newest.queries else {}
+    score, public = (measured(numbers, newest.metric, part) for part in ("all", "public"))
     local = score.value if score else None
     shown = score.to_json() if score else {}
     answers = {part: submission.answers.get(part) for part in PARTS}
@@ -194,11 +203,11 @@ def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
     state = {submission.sha256: "unchanged", None: "missing"}.get(digests[file], "changed")
     return {
         "number": submission.number,
-        **{name: first[name] for name in ("time", "sha256", "run_id", "run_name", "experiment", "trial_key")},
+        **{name: getattr(first, name) for name in ("time", "sha256", "run_id", "run_name", "experiment", "trial_key")},
         "runs": list(submission.runs),
         "file": file,
         "state": state,
-        **{name: first.get(name) for name in ("metric", "kind", "value")},  # 0.2 says no kind
+        **{name: getattr(first, name) for name in ("metric", "kind", "value")},
         "local": local,
         "local_kind": shown.get("kind"),
         "local_low": shown.get("low"),

@@ -24,14 +24,14 @@ from harness.data.shards import IndexedTexts
 from harness.data.source import turns
 from harness.gates.signals import random_queries
 from harness.pipeline import sharded, steps
-from harness.pipeline.cache import Cache, SealedCache
 from harness.pipeline.cached_parts import link
-from harness.pipeline.entries import verify
 from harness.pipeline.ordering import learns
 from harness.pipeline.query_texts import QueryWriter
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.searcher import Searcher
 from harness.pipeline.session import open_session
+from harness.storage.cache import Cache
+from harness.storage.entries import verify_entry
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import ValidRun, read_config, require_allowed
 from harness.tracking.mlflow_client import redacted
@@ -183,16 +183,15 @@ def _new_version(client: MlflowClient, run: LoggedRun, logged: LoggedModel, name
 
 def load(folder: Path) -> Searcher:
     """The searcher of a package. BadInput, which names the file, if one has changed or is missing."""
-    verify(folder)
+    verify_entry(folder)
     config: Mapping[str, Any] = read_config(folder / "config.yaml")
     config = _with_rules(config, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
     if (folder / PROMPT).exists():
         config = {**config, "query": {**config["query"], "prompt": str(folder / PROMPT)}}
     documents = tuple(Document(**row) for _, row in json_lines(folder / "documents.jsonl"))
     drawn = [Query.of(**row) for _, row in json_lines(folder / "background.jsonl")]
-    return Searcher(
-        RunConfig.of(config), Dataset("served", documents, (), None), SealedCache(folder / "store"), lambda: drawn
-    )
+    cache = Cache(folder / "store", sealed=True)
+    return Searcher(RunConfig.of(config), Dataset("served", documents, (), None), cache, lambda: drawn)
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:

@@ -21,12 +21,11 @@ from harness.data.submissions import submission_rows
 from harness.evaluation.measures import Family, parse, requested
 from harness.evaluation.scores import ShownLists, score
 from harness.pipeline import file_scores, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
 from harness.pipeline.session import documents_of, open_session
-from harness.pipeline.stores import open_cache
 from harness.pipeline.timing import LATENCY
 from harness.reports import markup, terminal
+from harness.storage.cache import Cache, open_cache
 from harness.tracking import provenance, retrieval_run
 from harness.tracking.logged_run import in_full, load_unchanged, logged_config, require_allowed
 from harness.tracking.ranking import chosen, settled

@@ -27,8 +27,9 @@ from harness.config.check import primary
 from harness.config.composing import Request, composer, master
 from harness.config.launching import launcher_for
 from harness.reports import terminal
+from harness.storage.locks import Claim
 from harness.tracking import recording
-from harness.tracking.in_progress import Claim
+from harness.tracking.in_progress import Work
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 
@@ -139,7 +140,7 @@ def course_of(sweep: Sweep, folder: Path) -> Course:
 
 
 @contextmanager
-def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim | None) -> Iterator[None]:
+def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim[Work] | None) -> Iterator[None]:
     """End the parent run if an error, such as an interruption of its end, leaves it RUNNING; release its claim."""
     try:
         yield

@@ -20,7 +20,7 @@ from harness.commands.sweep.trials import (
     REUSED,
     Context,
     Result,
-    claim,
+    claim_sweep,
     read_journal,
     refused,
 )
@@ -179,7 +179,7 @@ class Execution:
 
     def _stop_workers(self) -> None:
         """After the launcher failed: claim the sweep anew, so that workers stop, and close the runs they leave."""
-        self.context = replace(self.context, token=claim(self.context.folder))
+        self.context = replace(self.context, token=claim_sweep(self.context.folder))
         self.close_running("FAILED")
 
     def _launch(self, trials: list[Trial]) -> None:

@@ -28,12 +28,11 @@ from harness.config.text import counted, in_short, plural, short_number
 from harness.data.files import sha256_of
 from harness.evaluation.measures import requested
 from harness.pipeline import preflight, steps
-from harness.pipeline.cache import Cache
 from harness.pipeline.ordering import Ordering, learns
 from harness.pipeline.preflight import DataFacts
 from harness.pipeline.run_config import Node, RunConfig
 from harness.pipeline.session import foreseen_queries, read_dataset
-from harness.pipeline.stores import open_cache
+from harness.storage.cache import Cache, open_cache
 from harness.tasks import scored_file
 from harness.tracking import retrieval_run, task_run
 from harness.tracking.run_kind import Retrieval, Text, kind_of

@@ -18,11 +18,12 @@ from harness.commands.sweep.plan import Trial, swept_values
 from harness.commands.sweep.summary import SHOWN, Summary
 from harness.commands.sweep.trials import Context, Result, read_journal
 from harness.config.text import counted, short_id
-from harness.data.files import write_text
 from harness.data.tables import csv_text
 from harness.reports import markup
 from harness.reports.next_steps import Place
 from harness.reports.terminal import bare_table, peeked
+from harness.storage.append_log import Position
+from harness.storage.atomic import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -168,8 +169,8 @@ def watch(
     over = threading.Event()
     best = best_value(before)
     progress = _Progress(total, objective, trials, done=len(before), before=len(before), best=best)
-    place = read_journal(context)[1]
-    follower = threading.Thread(target=_follow, args=(context, place, progress, over), daemon=True)
+    position = read_journal(context)[1]
+    follower = threading.Thread(target=_follow, args=(context, position, progress, over), daemon=True)
     follower.start()
     try:
         yield
@@ -224,10 +225,10 @@ def _value(result: Result) -> float:
     return result.objective.value if result.objective else np.nan
 
 
-def _follow(context: Context, place: int, progress: _Progress, over: threading.Event) -> None:
-    """Print the results that the journal gets, from byte `place` on, until `over` is set."""
+def _follow(context: Context, position: Position, progress: _Progress, over: threading.Event) -> None:
+    """Print the results that the journal gets, after a position, until `over` is set."""
     terminal, last = sys.stderr.isatty(), False
     while not last:
         last = over.wait(POLL_SECONDS)  # after the end, the journal is read once more
-        results, place = read_journal(context, place)
+        results, position = read_journal(context, position)
         progress.add(results, terminal)

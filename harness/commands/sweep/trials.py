@@ -13,7 +13,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,8 @@ from harness.commands.sweep.work import trial_runner
 from harness.config import plugins
 from harness.config.canonical import digest
 from harness.evaluation.objective import Objective
+from harness.storage.append_log import START, AppendLog, Position
+from harness.storage.atomic import write_text
 from harness.tracking import file_hashes, provenance, recording
 from harness.tracking.run_kind import kind_of
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
@@ -62,12 +64,6 @@ class Result:
         return LoggedRun(
             self.run_id or "", f"trial {self.number}", context.experiment, self.status, dict(self.metrics), {}, tags
         )
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Result:
-        """A result as `dataclasses.asdict` wrote it."""
-        objective = content["objective"]
-        return cls(**{**content, "objective": Objective.from_json(objective) if objective else None})
 
 
 @dataclass(frozen=True)
@@ -249,58 +245,41 @@ def sweep_lock(folder: Path) -> Iterator[str]:
     try:
         with FileLock(folder / "lock", timeout=0):
             (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
-            yield claim(folder)
+            yield claim_sweep(folder)
     except Timeout:
         raise BadInput(
             f"This sweep is running already: {folder / 'lock'} is locked. Wait for the other process, or stop it."
         ) from None
 
 
-def claim(folder: Path) -> str:
+def claim_sweep(folder: Path) -> str:
     """Claim a sweep with a new token, which is returned: workers with an older one stop before their next trial."""
     token = secrets.token_hex(8)
-    (folder / "owner.new").write_text(token)
-    (folder / "owner.new").replace(folder / "owner")
+    write_text(folder / "owner", token)
     return token
 
 
+@dataclass(frozen=True)
+class JournalLine:
+    """A result in the journal. token: of the start of the sweep whose worker wrote it."""
+
+    token: str
+    result: Result
+
+
+def _journal(context: Context) -> AppendLog[JournalLine]:
+    return AppendLog(context.journal, JournalLine, lenient=True)
+
+
 def write_journal(context: Context, result: Result) -> None:
-    """Append a result in one write, so that workers do not mix their lines. It starts by ending a truncated line."""
-    line = "\n" + json.dumps({"token": context.token, **asdict(result)}) + "\n"
-    with context.journal.open("ab", buffering=0) as file:
-        file.write(line.encode("ascii"))
+    """Append a result."""
+    _journal(context).append([JournalLine(context.token, result)])
 
 
-def read_journal(context: Context, start: int = 0) -> tuple[list[Result], int]:
-    """(results of this start of the sweep from byte `start` on, the byte at which to continue reading)."""
-    if not context.journal.is_file():
-        return [], start
-    with context.journal.open("rb") as file:
-        file.seek(start)
-        text = file.read()
-    whole = text[: text.rfind(b"\n") + 1]
-    found = (_result(line, context.token) for line in whole.split(b"\n"))
-    return [result for result in found if result], start + len(whole)
-
-
-def _result(line: bytes, token: str) -> Result | None:
-    """The result in a line of the journal; None if it is of another start of the sweep, blank, cut off or damaged."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    match row:
-        case {"token": str() as written, "number": int(), "key": str(), "run_id": str() | None,
-              "status": "FINISHED" | "FAILED" | "KILLED", "metrics": dict() as metrics, "seconds": float() | int(),
-              "error": str(), "reused": bool(), "objective": dict() | None as objective,
-              "hashes": str()}:  # fmt: skip
-            ranked = dict(objective or {})
-            estimate = ranked.pop("estimate", None) or {}
-            values = [*metrics.values(), *ranked.values(), *(estimate.values() if isinstance(estimate, dict) else [()])]
-            if written == token and all(isinstance(value, float | int | str | None) for value in values):
-                with suppress(TypeError):  # other fields
-                    return Result.from_json({name: value for name, value in row.items() if name != "token"})
-    return None
+def read_journal(context: Context, position: Position = START) -> tuple[list[Result], Position]:
+    """(results of this start of the sweep after a position, the position at which to continue reading)."""
+    lines, position = _journal(context).since(position)
+    return [line.result for line in lines if line.token == context.token], position
 
 
 def _record(trial: Trial, context: Context) -> RunRecord:

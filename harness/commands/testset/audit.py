@@ -11,11 +11,12 @@ from typing import Any
 from harness.commands.testset.audit_shown import show
 from harness.config.check import Invocation
 from harness.config.text import counted
-from harness.data.files import sha256_of, write_text
+from harness.data.files import sha256_of
 from harness.data.testset import read_queries
 from harness.evaluation.scores import plain
 from harness.progress import stage
 from harness.reports import terminal
+from harness.storage.atomic import write_text
 from harness.testset import judge_record
 from harness.testset.audit_sample import AuditSample, read_audit
 from harness.testset.audit_worth import measure_of, worth

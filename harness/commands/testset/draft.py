@@ -16,10 +16,9 @@ from harness.config.components import build
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.llm.chat import Chat, ChatModel, Prompt
 from harness.llm.usage import Usage
-from harness.pipeline.cache import Cache
 from harness.pipeline.session import chat_for
-from harness.pipeline.stores import existing_cache, open_cache
 from harness.progress import stage, watch
+from harness.storage.cache import Cache, existing_cache, open_cache
 from harness.testset import drafting
 from harness.testset.drafting import Drafted, Plan, Task
 from harness.testset.drafts import KINDS, Draft, Rejection

@@ -15,8 +15,8 @@ from harness.config.components import build
 from harness.data.testset import read_manifest
 from harness.llm.chat import Chat, ChatModel
 from harness.pipeline.session import chat_for
-from harness.pipeline.stores import existing_cache, open_cache
 from harness.progress import stage
+from harness.storage.cache import existing_cache, open_cache
 from harness.testset import controls
 from harness.testset.hold import held
 from harness.testset.judge_record import RECORD, JudgeRecord, circular, read_records, write_record

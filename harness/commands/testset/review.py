@@ -23,7 +23,7 @@ from harness.testset.judged_set import JudgedSet, read_judged_set
 from harness.testset.judgements import JudgementLog
 from harness.testset.pool import documents_of
 from harness.testset.review.desk import Desk, Material, Reviewer, reviewers_of
-from harness.testset.review.ledger import Ledger, Target, Value, value_of
+from harness.testset.review.ledger import ReviewLedger, Target, Value, value_of
 from harness.testset.review.server import ReviewServer
 from harness.testset.review_items import Asked, Item, items
 from harness.testset.workbook import Questions
@@ -87,7 +87,7 @@ def review(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         asked = {one: work.asked(one) for one in reviewers}
         _require(work, asked.values())
         documents = _documents(config, work, asked.values())
-    ledger = Ledger(JudgementLog(work.folder), work.queries, [one.by for one in reviewers])
+    ledger = ReviewLedger(JudgementLog(work.folder), work.queries, [one.by for one in reviewers])
     material = Material(work.queries, documents, _given(work, asked.values()) if work.sample == OPEN else {})
     desks = [Desk(one, found, material, ledger) for one, found in asked.items()]
     with ReviewServer(desks, config["host"], config["port"]) as server:

@@ -47,10 +47,10 @@ def read(
     """
     path, folder = Path(config["from"]), Path(config["testset"])
     log = JudgementLog(folder)
-    with stage(f"reading {path}"), log.held():
+    with stage(f"reading {path}"), log.appending() as add:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         found = read_workbook(path, reviewer, *known(), now)
-        log.append(found.new)
+        add(*found.new)
     document = {
         "testset": str(folder),
         "from": str(path),

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness.testset.judgements import ADJUDICATED, HUMAN, Judgement, text_digest
-from harness.testset.review.ledger import UNKNOWN, Ledger, Target, Value
+from harness.testset.review.ledger import UNKNOWN, ReviewLedger, Target, Value
 from harness.testset.review_items import Item, shuffled
 from retrievers.base import BadInput, Document, Query
 
@@ -54,7 +54,7 @@ class Unfit(Exception):
 class Desk:
     """A reviewer's work. items: what there is to judge, in an order that tells nothing."""
 
-    def __init__(self, reviewer: Reviewer, items: Iterable[Item], material: Material, ledger: Ledger) -> None:
+    def __init__(self, reviewer: Reviewer, items: Iterable[Item], material: Material, ledger: ReviewLedger) -> None:
         self.reviewer = reviewer
         self._material = material
         self._ledger = ledger

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
-from harness.testset.judgements import SAMPLES, Judgement, JudgementLog, Place, text_digest
+from harness.storage.append_log import Position
+from harness.testset.judgements import SAMPLES, Judgement, JudgementLog, text_digest
 from retrievers.base import Query
 
 UNKNOWN: Literal["?"] = "?"  # the judge cannot tell
@@ -29,7 +30,7 @@ class Changed(Exception):
         self.value = value
 
 
-class Ledger:
+class ReviewLedger:
     """The judgements of some judges.
 
     queries: query_id -> query, of the test set; judgements of other texts do not hold. judges: whose judgements are
@@ -41,7 +42,7 @@ class Ledger:
         self._digests = {query_id: text_digest(query) for query_id, query in queries.items()}
         self._values: dict[str, dict[Target, Value]] = {judge: {} for judge in judges}
         self._changes: dict[str, list[Target]] = {judge: [] for judge in judges}
-        self._place = Place()
+        self._position = Position()
         self._lock = threading.RLock()  # whoever has closed it may still read
         with self._lock:
             self._read_on()
@@ -62,13 +63,13 @@ class Ledger:
         A judgement that stands already is not repeated. before: what the reviewer saw. Changed if it is no longer so.
         """
         target = target_of(judgement)
-        with self._lock, self._log.held():
+        with self._lock, self._log.appending() as add:
             self._read_on()
             value = self._values[judgement.by].get(target)
             if value != value_of(judgement):
                 if value != before:
                     raise Changed(value)
-                self._log.append([judgement])
+                add(judgement)
                 self._read_on()
             return len(self._changes[judgement.by])
 
@@ -77,7 +78,7 @@ class Ledger:
         self._lock.acquire()
 
     def _read_on(self) -> None:
-        found, self._place = self._log.since(self._place)
+        found, self._position = self._log.since(self._position)
         self._take(found)
 
     def _take(self, judgements: Iterable[Judgement]) -> None:

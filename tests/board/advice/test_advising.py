@@ -15,8 +15,8 @@ from harness.config.components import recorded
 from harness.data.dataset import Dataset
 from harness.evaluation.measures import parse
 from harness.pipeline import timing
-from harness.pipeline.cache import Cache
 from harness.pipeline.run_config import RunConfig
+from harness.storage.cache import Cache
 from harness.tracking.retrieval_run import params
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import Document, Qrels, Query, Ranking, Turn

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from harness.pipeline.cache import Cache
 from harness.reports import figure
+from harness.storage.cache import Cache
 
 
 @pytest.fixture(autouse=True)

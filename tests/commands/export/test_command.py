@@ -48,7 +48,7 @@ def test_an_export_is_entered_in_the_ledger(harness, runs, tmp_path):
     first = harness(*export, "submission=a.csv").json
     assert (first["number"], first["new"]) == (1, True)
     ledger = tmp_path / "outputs/submissions/ledger.jsonl"
-    [line] = [json.loads(text) for text in ledger.read_text("utf-8").splitlines()]
+    [line] = [json.loads(text)["export"] for text in ledger.read_text("utf-8").splitlines()]
     assert line["file"] == str(tmp_path / "a.csv")
     assert {name: line[name] for name in ("sha256", "run_id", "metric", "kind", "value", "low", "high")} == {
         name: first[name] for name in ("sha256", "run_id", "metric", "kind", "value", "low", "high")
@@ -138,7 +138,7 @@ def test_a_crash_between_writing_and_recording(harness, toy, tmp_path, monkeypat
 
     harness(*RUN)
     with monkeypatch.context() as patch:
-        patch.setattr("harness.commands.export.ledger.Ledger._append", dies)
+        patch.setattr("harness.storage.append_log.AppendLog._opened", dies)
         with pytest.raises(Crash):
             harness("export", "experiment_name=e", "submission=a.csv")
     assert (tmp_path / "a.csv").exists()

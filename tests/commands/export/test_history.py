@@ -1,13 +1,14 @@
 """Scores of the leaderboard beside our own: recorded, logged on the run, compared."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from harness.commands.export.history import _agreement, _show_scores, _table
-from harness.commands.export.ledger import Ledger
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -159,14 +160,15 @@ def write_ledger(tmp_path, *entries):
     folder.mkdir(parents=True)
     ledger = Ledger(folder)
     for n, (numbers, answers, changes) in enumerate(entries, start=1):
-        file, sha256 = folder / f"{n}.csv", f"{n:064x}"
-        export = {"event": "export", "time": f"2026-07-0{n}T10:20:30.000000+00:00", "sha256": sha256, "file": str(file)}
-        export |= {"run_id": f"{n}" * 32, "run_name": f"런 {n}", "experiment": "e", "trial_key": "k", "queries": "q"}
-        by = f"oof/{BY}" if f"oof/{BY}" in numbers else BY
-        export |= {"metric": "modified_map@3", "ranked_by": by, "value": numbers.get(by), "metrics": numbers}
-        ledger._append(export | changes)
-        if answers:
-            ledger._append({"event": "answer", "time": export["time"], "sha256": sha256, "file": str(file), **answers})
+        time, file, sha256 = f"2026-07-0{n}T10:20:30.000000+00:00", str(folder / f"{n}.csv"), f"{n:064x}"
+        value = numbers.get(f"oof/{BY}", numbers.get(BY))
+        export = Export(
+            time, sha256, file, f"{n}" * 32, f"런 {n}", "e", "modified_map@3", "k", "q", value, metrics=numbers
+        )
+        with ledger.locked():
+            ledger._add(LedgerLine(export=replace(export, **changes)))
+            if answers:
+                ledger._add(LedgerLine(answer=LeaderboardAnswer(time, sha256, file, **answers)))
 
 
 FITTED = {BY: 0.9, f"oof/{BY}": 0.7, f"public/{BY}": 0.95, f"oof/public/{BY}": 0.72}

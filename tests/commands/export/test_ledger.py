@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.commands.export import ledger as export_ledger
-from harness.commands.export.ledger import Ledger, digest_file, now, provenance_of
+from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, digest_file, now, provenance_of
+from harness.storage.append_log import AppendLog
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import BadInput
@@ -45,9 +43,8 @@ class Crash(BaseException):
 
 
 def export_line(file, text, run="r1"):
-    line = {"event": "export", "time": now(), "sha256": sha256(text.encode()).hexdigest(), "file": str(file)}
-    line |= {"run_id": run, "run_name": f"name of {run}", "experiment": "e", "metric": "mrr"}
-    return line | {"trial_key": None, "queries": None, "ranked_by": None, "value": None, "metrics": {}}
+    digest = sha256(text.encode()).hexdigest()
+    return Export(now(), digest, str(file), run, f"name of {run}", "e", "mrr")
 
 
 def exported(ledger, store, file, text, run="r1"):
@@ -56,15 +53,15 @@ def exported(ledger, store, file, text, run="r1"):
     with ledger.locked():
         ledger.settle(store)
         ledger.require_free(line)
-        ledger.export(line, text, '{"sha256": "' + line["sha256"] + '"}\n')
+        ledger.export(line, text, '{"sha256": "' + line.sha256 + '"}\n')
         ledger.settle(store)
-    return line["sha256"]
+    return line.sha256
 
 
 def answered(ledger, store, digest, **scores):
     with ledger.locked():
         ledger.settle(store)
-        ledger.begin({"event": "answer", "time": now(), "sha256": digest, "file": "", **scores})
+        ledger.answer(LeaderboardAnswer(now(), digest, "", **scores))
         ledger.settle(store)
 
 
@@ -76,9 +73,9 @@ def settled(ledger, store):
 
 
 def lines(ledger):
-    """The parsed lines of the ledger's file."""
+    """The steps in the ledger's file."""
     text = ledger.file.read_text("utf-8") if ledger.file.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    return [row["export"] or row["answer"] for row in map(json.loads, text.splitlines())]
 
 
 @pytest.fixture
@@ -94,7 +91,7 @@ def test_an_export_and_its_answers(ledger, tmp_path):
     answered(ledger, store, digest, public=0.82)
     [one] = ledger.submissions().values()
     assert (one.number, one.sha256, one.answers) == (1, digest, {"public": 0.82, "private": 0.8})
-    assert [line["event"] for line in lines(ledger)] == ["export", "answer", "answer", "answer"]
+    assert [line.get("public") for line in lines(ledger)] == [None, 0.81, None, 0.82]
     assert store.metrics["r1"] == {"leaderboard/public": 0.82, "leaderboard/private": 0.8}
     assert store.tags["r1"]["submission.sha256"] == digest_file(tmp_path / "a.csv") == digest
     assert json.loads(provenance_of(tmp_path / "a.csv").read_text())["sha256"] == digest
@@ -118,9 +115,8 @@ def dies(*_):
     raise Crash
 
 
-def tears(ledger, line):
-    with ledger.file.open("ab") as file:
-        file.write(json.dumps(line).encode()[:50])
+def tears(log, file, text):
+    os.write(file, text[:50])
     raise Crash
 
 
@@ -150,8 +146,8 @@ STEPS = {
     "before anything": (export_ledger, "write_text", dies, False),
     "before the file": (export_ledger, "create_text", 1, False),
     "before the provenance": (export_ledger, "create_text", 2, True),
-    "before the line": (Ledger, "_append", dies, True),
-    "in the line": (Ledger, "_append", tears, True),
+    "before the line": (AppendLog, "_line", dies, True),
+    "in the line": (AppendLog, "_write", tears, True),
     "before the tags": (Store, "run", dies, True),
     "before the metrics": (Store, "log", dies, True),
     "before the step is closed": (Path, "unlink", dies_in_pending, True),
@@ -169,7 +165,7 @@ def crashed(monkeypatch, step, command, *words, **scores):
 
 def test_another_process_takes_the_name_first(ledger, tmp_path, monkeypatch, caplog):
     """Between looking and writing: its file stays, and ours is refused and forgotten, unless the content is ours."""
-    monkeypatch.setattr(Ledger, "require_free", lambda self, line: Path(line["file"]).write_text("theirs"))
+    monkeypatch.setattr(Ledger, "require_free", lambda self, line: Path(line.file).write_text("theirs"))
     with pytest.raises(BadInput, match="exists by now and has other content"):
         exported(ledger, Store("r1"), tmp_path / "a.csv", "ours")
     assert (tmp_path / "a.csv").read_text() == "theirs"
@@ -204,45 +200,6 @@ def test_a_crash_at_any_step_of_an_answer_is_put_in_order(ledger, tmp_path, monk
     assert settled(ledger, store)[digest].answers == ({"public": 0.81} if counts else {})
     assert store.metrics["r1"] == ({"leaderboard/public": 0.81} if counts else {})
     assert len(lines(ledger)) == 1 + counts
-
-
-def test_a_line_that_is_torn_anywhere_is_cut_off(ledger, tmp_path, caplog):
-    store = Store("r1")
-    for name in ("a.csv", "b.csv"):
-        exported(ledger, store, tmp_path / name, name)
-    whole = ledger.file.read_bytes()
-    first = whole.index(b"\n") + 1
-    for cut in (*range(first, len(whole), 9), len(whole) - 1):
-        ledger.file.write_bytes(whole[:cut])
-        with ledger.locked():
-            pass
-        # A line without nothing but its end is whole: it is ended, not cut.
-        assert ledger.file.read_bytes() == (whole if cut == len(whole) - 1 else whole[:first])
-    assert "incomplete line" in caplog.text
-
-
-def test_a_process_that_is_killed_in_the_middle_of_a_line(ledger, tmp_path):
-    script = f"""
-import os, signal
-from pathlib import Path
-from test_ledger import Ledger, Store, exported, json
-
-def append(self, line):
-    with self.file.open("ab") as file:
-        file.write(json.dumps(line).encode()[:50])
-    os.kill(os.getpid(), signal.SIGKILL)
-
-exported(Ledger(Path({str(ledger.folder)!r})), Store("r1"), Path({str(tmp_path / "a.csv")!r}), "a")
-Ledger._append = append
-exported(Ledger(Path({str(ledger.folder)!r})), Store("r1"), Path({str(tmp_path / "b.csv")!r}), "b")
-"""
-    here = Path(__file__).resolve().parent
-    path = os.pathsep.join(map(str, (here, here.parents[2])))
-    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    store = Store("r1")
-    assert [one.files[0][-5:] for one in settled(ledger, store).values()] == ["a.csv", "b.csv"]
-    assert store.tags["r1"]["submission.file"] == str(tmp_path / "b.csv")
 
 
 def test_exports_at_the_same_time_wait_for_each_other(ledger, tmp_path):
@@ -286,49 +243,25 @@ def test_a_run_that_is_gone_is_warned_of(ledger, tmp_path, caplog):
     assert not list(ledger.pending.iterdir())
 
 
-EDITED = {
-    "the score of an answer": (lambda lines: [*lines[:1], lines[1].replace(b"0.7", b"0.9"), lines[2]], ":3: this line"),
-    "the score of the last": (lambda lines: [*lines[:2], lines[2].replace(b"0.8", b"0.9")], ": the last line was"),
-    "an order": (lambda lines: [lines[0], lines[2], lines[1]], ":2: this line does not follow"),
-    "the first line": (lambda lines: lines[1:], ":1: this line does not follow"),
-    "a line between": (lambda lines: [lines[0], lines[2]], ":2: this line does not follow"),
-    "the last line": (lambda lines: lines[:2], ": the last line was edited or removed"),
-    "all lines": (lambda lines: [], ": the last line was edited or removed"),
-}
-
-
-@pytest.mark.parametrize("edit", EDITED)
-def test_a_line_that_was_edited_moved_or_removed_is_noticed(ledger, tmp_path, edit):
-    change, said = EDITED[edit]
-    store = Store("r1")
-    digest = exported(ledger, store, tmp_path / "a.csv", "a")
-    answered(ledger, store, digest, public=0.7)
-    answered(ledger, store, digest, public=0.8)
-    before = ledger.file.read_bytes().splitlines(keepends=True)
-    ledger.file.write_bytes(b"".join(change(before)))
-    for command in (ledger.submissions, lambda: exported(ledger, store, tmp_path / "b.csv", "b")):
-        with pytest.raises(BadInput, match=rf"ledger\.jsonl{said}.*Put the ledger back as it was, or move"):
+def test_an_edited_ledger_is_refused_by_reading_and_by_exporting(ledger, tmp_path):
+    digest = exported(ledger, Store("r1"), tmp_path / "a.csv", "a")
+    answered(ledger, Store("r1"), digest, public=0.7)
+    ledger.file.write_text(ledger.file.read_text().replace("0.7", "0.9"))
+    for command in (ledger.submissions, lambda: exported(ledger, Store("r1"), tmp_path / "b.csv", "b")):
+        with pytest.raises(BadInput, match=r"ledger\.jsonl:2: .*Put the ledger back as it was, or move"):
             command()
-    ledger.file.write_bytes(b"".join(before))
-    assert ledger.submissions()[digest].answers == {"public": 0.8}
-
-
-def test_a_process_that_is_killed_between_a_line_and_its_hash(ledger, tmp_path, monkeypatch):
-    store = Store("r1")
-    digest = exported(ledger, store, tmp_path / "a.csv", "a")
-    with monkeypatch.context() as patch:
-        patch.setattr(export_ledger, "digest_text", dies)
-        with pytest.raises(Crash):
-            ledger._append({"event": "answer", "time": now(), "sha256": digest, "file": "", "public": 0.5})
-    assert settled(ledger, store)[digest].answers == {"public": 0.5}
 
 
 @pytest.mark.parametrize(
-    "line", ['{"event": "answer", "sha256": "ab", "public": 1}', '{"event": "other"}', "[]", "{}", "{"]
+    ("step", "message"),
+    [
+        ("{}", "line is missing"),
+        ('{"line": {}}', "a line must be either an export or an answer"),
+        ('{"line": {"answer": {"time": "t", "sha256": "s", "file": 1}}}', r"line\.answer\.file is 1, but must be text"),
+    ],
 )
-def test_a_line_that_is_neither_is_refused_with_its_number(ledger, tmp_path, line):
-    exported(ledger, Store("r1"), tmp_path / "a.csv", "a")
-    with ledger.file.open("a") as file:
-        file.write(line + "\n")
-    with pytest.raises(BadInput, match=r"ledger\.jsonl:2: "):
-        ledger.submissions()
+def test_a_damaged_pending_step_is_named(ledger, step, message):
+    with ledger.locked():
+        (ledger.pending / "2026.json").write_text(step)
+        with pytest.raises(BadInput, match=rf"2026\.json: {message}"):
+            ledger.settle(Store())

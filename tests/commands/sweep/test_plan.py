@@ -16,7 +16,7 @@ from harness.commands.sweep import plan
 from harness.commands.sweep.axes import axis_of
 from harness.commands.sweep.plan import Planner, Trial
 from harness.config import composing
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from harness.tracking import retrieval_run
 from retrievers.base import BadInput, Ranking
 

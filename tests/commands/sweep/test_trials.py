@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.board.expected import Replay
 from harness.commands.sweep import trials, work
@@ -15,10 +14,12 @@ from harness.commands.sweep.expected import expected
 from harness.commands.sweep.trials import Context, Result, read_journal, run_job, write_journal
 from harness.data.files import sha256_of
 from harness.evaluation.objective import Objective
+from harness.evaluation.prediction_powered import Estimate
 from harness.evaluation.score_table import table_text
 from harness.evaluation.scores import ShownLists, averaged, score
 from harness.evaluation.split import Split
 from harness.pipeline import steps
+from harness.storage.append_log import START
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import NoTracker, mlflow_name
 from retrievers.base import BadInput, Qrels, Ranking
@@ -34,73 +35,19 @@ def context(folder, token="mine"):
 # ---- the journal
 
 
-@pytest.fixture(scope="module")
-def journal(tmp_path_factory):
-    """A context with an empty journal."""
-    found = context(tmp_path_factory.mktemp("journal"))
-
-    def call():
-        found.journal.write_bytes(b"")
-        return found
-
-    return call
-
-
-results = st.builds(
-    Result,
-    number=st.integers(0),
-    key=st.text(),
-    run_id=st.none() | st.text(),
-    status=st.sampled_from(["FINISHED", "FAILED", "KILLED"]),
-    metrics=st.dictionaries(st.text(), st.floats()),
-    seconds=st.floats(0),
-    error=st.text() | st.sampled_from(["a\nb\r\n", "a\x85b\u2028c", '"}', "달\x00"]),
-)
-
-
-@given(told=st.lists(st.tuples(st.sampled_from(["mine", "other"]), results)))
-def test_results_come_back_as_they_were_written(journal, told):
-    mine = journal()
-    for token, result in told:
-        write_journal(dataclasses.replace(mine, token=token), result)
-    found, place = read_journal(mine)
-    assert repr(found) == repr([result for token, result in told if token == "mine"])  # NaN is not itself
-    assert place == mine.journal.stat().st_size
-    assert read_journal(mine, place) == ([], place)
-
-
-@given(told=st.lists(results, min_size=1, max_size=5), pieces=st.data())
-def test_a_reader_in_the_middle_of_a_line_waits_for_its_end(journal, told, pieces):
-    mine = journal()
+def test_a_journal_holds_the_results_of_this_start_as_they_were_written(tmp_path):
+    mine, ranked = context(tmp_path), Objective("map@3", 0.5, estimate=Estimate(0.5, 0.4, 0.6, 30, 70))
+    told = [
+        Result(0, "a", None, "FINISHED", {"x": math.nan}, 0.5, objective=ranked),
+        Result(1, "b", "r", "FAILED", error="OSError: b\udcff.jsonl\n"),
+    ]
+    assert read_journal(mine) == ([], START)
     for result in told:
         write_journal(mine, result)
-    text = mine.journal.read_bytes()
-    found, place = [], 0
-    for end in [*sorted(pieces.draw(st.lists(st.integers(0, len(text)), max_size=6))), len(text)]:
-        mine.journal.write_bytes(text[:end])
-        more, place = read_journal(mine, place)
-        found += more
-    assert repr(found) == repr(told)
-
-
-def test_there_may_be_no_journal_yet(tmp_path):
-    assert read_journal(context(tmp_path)) == ([], 0)
-
-
-def test_a_line_that_a_killed_writer_broke_off_spoils_no_other(journal):
-    mine = journal()
-    write_journal(mine, Result(0, "a", None, "FINISHED"))
-    with mine.journal.open("ab") as file:
-        file.write(mine.journal.read_bytes()[:25])
-    for number in (1, 2):
-        write_journal(mine, Result(number, "b", None, "FINISHED"))
-    assert [result.number for result in read_journal(mine)[0]] == [0, 1, 2]
-
-
-def test_an_error_may_quote_half_a_character(journal):
-    mine, result = journal(), Result(0, "a", None, "FAILED", error="OSError: b\udcff.jsonl")
-    write_journal(mine, result)
-    assert read_journal(mine)[0] == [result]
+        write_journal(dataclasses.replace(mine, token="other"), result)
+    found, position = read_journal(mine)
+    assert repr(found) == repr(told)  # NaN is not itself
+    assert read_journal(mine, position) == ([], position)
 
 
 # ---- jobs
@@ -234,7 +181,9 @@ def test_the_numbers_are_those_of_single_runs_to_the_bit(harness):
     axes = ("depth=5,50", "gate.threshold=0,4")
     found = harness("sweep", *words, *axes, "store.path=shared", "format=json").json
     [folder] = Path("outputs/sweeps").iterdir()
-    journal = [json.loads(line) for line in (folder / "journal.jsonl").read_text("utf-8").splitlines() if line]
+    journal = [
+        json.loads(line)["result"] for line in (folder / "journal.jsonl").read_text("utf-8").splitlines() if line
+    ]
     assert found["plan"]["retrievals"] == {"compute": 2, "cached": 0}
     assert len(journal) == 4
     values = set()
@@ -365,7 +314,8 @@ def test_a_run_without_scores_by_query_is_named(handed, runs, tmp_path):
     best = max(found.values(), key=lambda one: one.objective.value).number
     names = SETTINGS | {"experiment_name": runs.tracker.run(found[best].run_id).experiment}
     assert expected(found, best, runs.tracker, mine, names).runs == 2  # two of three return the same
-    next((tmp_path / "outputs" / "artifacts").rglob("scores.csv")).unlink()
+    for file in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"):
+        file.unlink()
     left = expected(found, best, runs.tracker, mine, names)
     assert left.how == "unknown"
     assert "What to expect on new queries is unknown: scores.csv of run " in left.sentence

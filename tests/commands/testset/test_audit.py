@@ -135,7 +135,11 @@ def edit(made):
         ),
         (lose("judgements.jsonl"), [], "ts/judgements.jsonl has no judgements by people for the audit"),
         (edit, [], "has no judgements by people for the audit, or their queries have been edited since."),
-        (spoil("judgements.jsonl", '{"query": "q00000"}\n'), [], "ts/judgements.jsonl:1: doc is missing"),
+        (
+            spoil("judgements.jsonl", '{"query": "q00000"}\n'),
+            [],
+            "ts/judgements.jsonl:1: this line was edited or is damaged",
+        ),
         (spoil("audit.json", '{"seed": 0, "strata": {}, "drawn": ["q9"], "twice": []}'), [], "drawn has 'q9'"),
         (spoil("judge.json", '{"version": 7}'), [], "version is 7"),
         (nothing, ["relevant_from=4"], "relevant_from=4 is too large: the most is 3"),

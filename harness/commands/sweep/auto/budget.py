@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from harness.storage.append_log import AppendLog
 from retrievers.base import BadInput
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -39,25 +37,27 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-@dataclass
+@dataclass(frozen=True)
+class Step:
+    """A completed step. name: its kind is the first word. seconds: it took them. estimate: were expected; 0: none."""
+
+    name: str
+    seconds: float
+    estimate: float = 0.0
+
+
 class StepLog:
     """The steps that were completed, with the seconds that each took when it was done for the first time.
 
     A step that is in the log is never refused again, so that a sweep that was killed and repeated takes the same
-    steps. file: JSON lines; a line that a killed process has cut off is left out.
+    steps. file: of the log; damaged lines are left out.
     """
 
-    file: Path
-    _steps: dict[str, float] = field(default_factory=dict)
-    _estimates: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        lines = self.file.read_bytes().split(b"\n") if self.file.is_file() else []
-        for line in lines:
-            if read := _step(line):
-                name, seconds, estimate = read
-                self._steps.setdefault(name, seconds)
-                self._estimates.setdefault(name, estimate)
+    def __init__(self, file: Path) -> None:
+        self._log = AppendLog(file, Step, lenient=True)
+        self._steps: dict[str, Step] = {}
+        for step in self._log.read():
+            self._steps.setdefault(step.name, step)
 
     def __contains__(self, step: object) -> bool:
         return step in self._steps
@@ -65,18 +65,18 @@ class StepLog:
     @property
     def spent(self) -> float:
         """Seconds of all completed steps."""
-        return sum(self._steps.values())
+        return sum(step.seconds for step in self._steps.values())
 
     def seconds(self, kind: str) -> float:
-        """Seconds of the completed steps of a kind, which is the first word of a step's name."""
-        return sum(seconds for step, seconds in self._steps.items() if step.partition(" ")[0] == kind)
+        """Seconds of the completed steps of a kind."""
+        return sum(step.seconds for name, step in self._steps.items() if name.partition(" ")[0] == kind)
 
     @property
     def pace(self) -> float:
         """By how much this machine is slower than the estimates said, 1 before there is anything to go by."""
-        told = {step: estimate for step, estimate in self._estimates.items() if estimate >= TELLING}
-        took = sum(self._steps[step] for step in told)
-        return min(max(took / sum(told.values()), 1 / SWING), SWING) if told else 1.0
+        told = [step for step in self._steps.values() if step.estimate >= TELLING]
+        took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
+        return min(max(took / expected, 1 / SWING), SWING) if told else 1.0
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -86,26 +86,7 @@ class StepLog:
         self.note(name, time.perf_counter() - began)
 
     def note(self, name: str, seconds: float, estimate: float = 0.0) -> None:
-        """Write a completed step down, unless it is known. The line begins by ending one that was cut off.
-
-        estimate: the seconds that were expected; 0 if nothing was.
-        """
-        if name in self._steps:
-            return
-        self._steps[name], self._estimates[name] = seconds, estimate
-        line = "\n" + json.dumps({"step": name, "seconds": seconds, "estimate": estimate}) + "\n"
-        with self.file.open("ab", buffering=0) as file:
-            file.write(line.encode("utf-8"))
-
-
-def _step(line: bytes) -> tuple[str, float, float] | None:
-    """(name, seconds, estimate) of a line; None for one that is blank, cut off or damaged."""
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    match row:
-        case {"step": str() as name, "seconds": float() | int() as seconds, "estimate": float() | int() as estimate}:
-            known = all(0 <= number < math.inf for number in (seconds, estimate))
-            return (name, float(seconds), float(estimate)) if known else None
-    return None
+        """Write a completed step down, unless it is known. estimate: the seconds that were expected; 0: none."""
+        if name not in self._steps:
+            self._steps[name] = Step(name, seconds, estimate)
+            self._log.append([self._steps[name]])

@@ -13,7 +13,7 @@ from harness.config.canonical import digest
 from harness.config.components import identity, recorded_name, target_class
 from harness.data.dataset import Dataset
 from harness.pipeline import timing
-from harness.pipeline.cache import Cache
+from harness.storage.cache import Cache
 from retrievers.base import BadInput, cores
 from retrievers.dense.models import WEIGHTS, ModelSource, device_for, here
 

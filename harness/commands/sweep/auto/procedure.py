@@ -19,11 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.commands.sweep.auto.ascent import Menu, Words, ascend
-from harness.data.files import json_file, write_text
+from harness.data.files import json_file
 from harness.evaluation.bootstrap import bootstrap_means
 from harness.evaluation.scores import plain
 from harness.evaluation.significance import sign_flip_test
 from harness.gates.calibration import folds
+from harness.storage.atomic import write_text
 from retrievers.base import BadInput, Progress
 
 FOLDS = 10

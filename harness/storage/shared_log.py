@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.data.files import create_text, write_text
-from harness.llm.reply_log import FILE
-from harness.pipeline.bucket import Bucket
+from harness.storage.atomic import create_text, write_text
+from harness.storage.bucket import Bucket
 from retrievers.base import BadInput, Failed
 
 log = logging.getLogger(__name__)
 SEND_SECONDS = 30.0  # between two segments: the most that a machine loses that never comes back
+FILE = "replies.log"
+OTHERS = "*-*.log"  # files of other machines that share a log
 WRITER = "writer"  # the file that names who writes `replies.log`
 
 

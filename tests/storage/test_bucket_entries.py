@@ -12,12 +12,12 @@ from buckets import SECRET, Place
 from harness.config.canonical import digest
 from harness.config.places import bucket_place
 from harness.llm.reply_log import Completion, ReplyLog
-from harness.pipeline import object_cache, object_lock
-from harness.pipeline.bucket import Bucket
-from harness.pipeline.entries import Entry
-from harness.pipeline.object_cache import ObjectCache
-from harness.pipeline.object_lock import ObjectLock
-from harness.pipeline.stores import open_cache
+from harness.storage import lease
+from harness.storage.bucket import Bucket
+from harness.storage.bucket_entries import BucketEntries
+from harness.storage.cache import Cache, open_cache
+from harness.storage.entries import CacheEntry
+from harness.storage.lease import Lease
 from retrievers.base import BadInput, Failed, Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -25,10 +25,14 @@ DAY = 86_400
 KEY = digest({})
 
 
+def cache_of(url, copy):
+    return Cache(copy, BucketEntries(Bucket(bucket_place(url)), copy))
+
+
 @pytest.fixture
 def machine(place, tmp_path):
     """Opens the cache on a machine of its own name."""
-    return lambda name: ObjectCache(Bucket(bucket_place(place.url)), tmp_path / name)
+    return lambda name: cache_of(place.url, tmp_path / name)
 
 
 @pytest.fixture
@@ -110,20 +114,6 @@ def test_few_requests_make_and_fetch_an_entry(machine, requests):
     assert [method for method, _ in requests] == ["get_object"] * 3
 
 
-@pytest.mark.parametrize("harm", ["truncated", "changed", "gone", "manifest"])
-def test_a_damaged_copy_is_fetched_again(machine, harm, caplog):
-    cache = machine("one")
-    file = cache.folder("things", {}, build) / "data.txt"
-    if harm == "gone":
-        file.unlink()
-    elif harm == "manifest":
-        (file.parent / "manifest.json").write_text("{")
-    else:
-        file.write_bytes(file.read_bytes()[:-1] + (b"" if harm == "truncated" else b"x"))
-    assert (cache.folder("things", {}, never) / "data.txt").read_text() == "내용"
-    assert "fetched" in caplog.text
-
-
 OUTSIDE = json.dumps({"identity": {}, "files": {"../../../stray": [2, "x"]}}).encode()
 
 
@@ -149,7 +139,7 @@ def test_a_damaged_entry_of_the_bucket_is_made_again(machine, place, tmp_path, h
 
 def test_one_of_two_that_race_wins(machine, place, monkeypatch):
     """Without the lock, as after a machine that slept was taken for dead: each builds something else."""
-    monkeypatch.setattr(ObjectLock, "acquire", lambda self: True)
+    monkeypatch.setattr(Lease, "acquire", lambda self: True)
     ready = threading.Barrier(2)
 
     def make(name):
@@ -173,8 +163,8 @@ def test_one_of_two_that_race_wins(machine, place, monkeypatch):
 
 def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
     """It takes longer than the time after which a silent lock is free, and is heard of all the while."""
-    monkeypatch.setattr(object_lock, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(object_lock, "DEAD_SECONDS", 0.6)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.6)
     built, begun = [], threading.Event()
 
     def slowly(folder):
@@ -185,7 +175,7 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
     first = threading.Thread(target=lambda: machine("first").folder("things", {}, slowly))
     first.start()
     begun.wait()
-    assert not machine("second").remove(Entry("things", KEY, 0, 0.0, "finished", {})), "it is in use"
+    assert not machine("second").remove(CacheEntry("things", KEY, 0, 0.0, "finished", {})), "it is in use"
     assert (machine("second").folder("things", {}, slowly) / "data.txt").read_text() == "내용"
     first.join()
     assert len(built) == 1
@@ -193,9 +183,10 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
 
 @pytest.mark.parametrize("left_by", ["this machine", "another"])
 def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, left_by):
-    monkeypatch.setattr(object_lock, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
     cache = machine("one")
-    dead = ObjectLock(cache._bucket, f"things/{KEY}.lock", cache._machine if left_by == "this machine" else "other")
+    entries = cache.bucket
+    dead = Lease(entries._bucket, f"things/{KEY}.lock", entries._machine if left_by == "this machine" else "other")
     assert dead.acquire()
     dead._over.set()  # it died: nobody renews the lock
     assert (cache.folder("things", {}, build) / "data.txt").is_file()
@@ -212,12 +203,12 @@ def test_a_lock_is_given_back_after_a_failure(machine, place):
 
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
-    monkeypatch.setattr(object_lock, "BEAT_SECONDS", 0.05)
-    bucket = machine("one")._bucket
-    lock = ObjectLock(bucket, "lock", "one")
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    bucket = machine("one").bucket._bucket
+    lock = Lease(bucket, "lock", "one")
     assert lock.acquire()
     place["lock"] = b"another's"
-    lock._thread.join()
+    lock._renewal.join()
     assert "Another machine has taken over" in caplog.text
     lock.release()
     assert place["lock"] == b"another's"
@@ -300,7 +291,7 @@ def test_replies_that_were_not_sent_are_sent_the_next_time(machine, monkeypatch,
 
 
 def test_replies_are_sent_while_others_are_awaited(machine, monkeypatch):
-    monkeypatch.setattr("harness.pipeline.shared_log.SEND_SECONDS", 0.05)
+    monkeypatch.setattr("harness.storage.shared_log.SEND_SECONDS", 0.05)
     cache = machine("first")
     folder = cache.log_folder("replies", {"model": "m"})
     log = ReplyLog(folder, lambda: cache.adding(folder))
@@ -359,7 +350,7 @@ def test_who_may_only_read_reads(machine, refusing):
     assert logged(cache) == []
     with pytest.raises(BadInput, match=r"may not write s3://.*AccessDenied.*can be read.*s3:PutObject"):
         cache.folder("things", {"a": 1}, never)
-    assert not cache.examine().writable
+    assert not cache.bucket.writable
 
 
 REFUSALS = {
@@ -394,7 +385,7 @@ SURROUNDINGS = {
 
 @pytest.mark.parametrize("case", SURROUNDINGS)
 def test_surroundings_that_will_not_do(place, monkeypatch, case):
-    from harness.pipeline.bucket import _file_system
+    from harness.storage.bucket import _file_system
 
     variables, message = SURROUNDINGS[case]
     for name, value in variables.items():
@@ -410,7 +401,7 @@ def test_surroundings_that_will_not_do(place, monkeypatch, case):
 
 
 def test_without_the_extra(place, monkeypatch):
-    from harness.pipeline.bucket import _file_system
+    from harness.storage.bucket import _file_system
 
     _file_system.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
@@ -428,9 +419,8 @@ def test_loggers_that_write_headers_stay_quiet(machine, caplog):
 def test_prefixes_share_a_bucket(machine, place, tmp_path):
     machine("one").folder("things", {}, build)
     other = Place()
-    beside = ObjectCache(Bucket(bucket_place(other.url)), tmp_path / "beside")
+    beside = cache_of(other.url, tmp_path / "beside")
     assert beside.found("things", {}) is None
     assert beside.entries() == []
-    whole = ObjectCache(Bucket(bucket_place("s3://shared")), tmp_path / "whole")
+    whole = cache_of("s3://shared", tmp_path / "whole")
     assert {entry.state for entry in whole.entries()} == {"foreign"}
-    assert object_cache.AT_ONCE > 1

@@ -13,11 +13,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.config.canonical import flatten
+from harness.storage.atomic import write_text
 from retrievers.base import BadInput
 
 MANIFEST = "manifest.json"
@@ -29,7 +31,7 @@ _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mt
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One result in the cache.
 
     kind:     such as "indexes" or "rankings".
@@ -49,27 +51,21 @@ class Entry:
     identity: Mapping[str, Any]
 
 
-def build_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-    """Build an entry under another name, write its manifest and rename it; the caller holds the lock."""
-    fill_entry(place, identity, build, resume).rename(place)
-
-
-def fill_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> Path:
-    """The folder of an entry that is complete but for its name; the caller holds the lock."""
-    unfinished = place.with_name(place.name + UNFINISHED)
+def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
+    """Build an entry that is complete but for its name, `<key>.unfinished`; the caller holds its lock."""
+    unfinished = unfinished_of(place)
+    if intact(unfinished):
+        return  # a process was killed before it could give the folder its name, or send it
     if not resume:
         shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
-    unfinished.mkdir(exist_ok=True)
-    delete(unfinished / MANIFEST)  # of a process that was killed before it could give the folder its name
+    unfinished.mkdir(parents=True, exist_ok=True)
+    delete(unfinished / MANIFEST)
     try:
         build(unfinished)
         files = {}
         for path in sorted(p for p in unfinished.rglob("*") if p.is_file()):
             files[path.relative_to(unfinished).as_posix()] = [path.stat().st_size, checksum(path, sync=True)]
-        manifest = unfinished / MANIFEST
-        manifest.write_text(manifest_text(identity, files), "utf-8")
-        checksum(manifest, sync=True)
-        return unfinished
+        write_text(unfinished / MANIFEST, manifest_text(identity, files))
     except BaseException as error:
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -80,11 +76,16 @@ def fill_entry(place: Path, identity: Mapping[str, Any], build: Callable[[Path],
         raise
 
 
+def unfinished_of(place: Path) -> Path:
+    """The folder in which an entry is built."""
+    return place.with_name(place.name + UNFINISHED)
+
+
 def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     return json.dumps({"identity": identity, "files": files}, ensure_ascii=False, indent=1)
 
 
-def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> Entry:
+def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
     """The entry in a folder of the cache `root`.
 
     seen: (device, inode) of files that already counted; new ones are added.
@@ -99,19 +100,37 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> Entry:
                     size += about.st_size
     kind, key = place.parent.relative_to(root).as_posix(), place.name.removesuffix(UNFINISHED)
     if not KEY.fullmatch(key):
-        return Entry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
+        return CacheEntry(kind, place.name, size, place.stat().st_mtime, "foreign", {})
     if place.name.endswith(UNFINISHED):
-        return Entry(kind, key, size, place.stat().st_mtime, "unfinished", {})
+        return CacheEntry(kind, key, size, place.stat().st_mtime, "unfinished", {})
     try:
         manifest = read_manifest(place)
         if any((place / name).stat().st_size != size for name, (size, _) in manifest["files"].items()):
             raise ValueError("a file has another size")
-        return Entry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
+        return CacheEntry(kind, key, size, (place / MANIFEST).stat().st_mtime, "finished", manifest["identity"])
     except (OSError, ValueError):
-        return Entry(kind, key, size, place.stat().st_mtime, "damaged", {})
+        return CacheEntry(kind, key, size, place.stat().st_mtime, "damaged", {})
 
 
-def verify(place: Path) -> None:
+def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
+    """The error for an entry that a read-only cache lacks, with what differs from the most similar one that it has."""
+    cached = [read_manifest(other.parent)["identity"] for other in place.parent.glob(f"*/{MANIFEST}")]
+    return BadInput(
+        f"{place.parents[1]} has no entry in {place.parent.name} that matches this configuration"
+        f"{_difference(identity, cached)}. It is read-only, so nothing is built: restore the versions, models "
+        "and files that it was built with."
+    )
+
+
+def _difference(identity: Mapping[str, Any], cached: Sequence[Mapping[str, Any]]) -> str:
+    """The values in which an identity differs from the most similar cached one, for an error message."""
+    ours = flatten(identity)
+    differences = [{key: value for key, value in flatten(one).items() if ours.get(key) != value} for one in cached]
+    smallest = min(differences, key=len, default={})
+    return "".join(f"; {key} was {value!r} and is {ours.get(key)!r}" for key, value in smallest.items())
+
+
+def verify_entry(place: Path) -> None:
     """Raise BadInput, which names the first wrong file, unless the files of an entry match its manifest."""
     try:
         files = read_manifest(place)["files"]
@@ -129,16 +148,15 @@ def verify(place: Path) -> None:
             )
 
 
-def lock_file(place: Path) -> Path:
-    """The lock file of an entry; all segments of scored pairs in a folder share one."""
-    owner = place.parent if place.parent.parent.name == "pairs" else place
-    return owner.with_name(f"{owner.name}.lock")
+def lock_name(name: str) -> str:
+    """The lock of an entry; all segments of scored pairs in a folder share one. name: `<kind>/<key>`."""
+    return f"{'/'.join(name.split('/')[:2])}.lock"
 
 
-def folders(parent: Path) -> list[Path]:
+def subfolders(parent: Path) -> list[Path]:
     """The folders in a folder; [] if it has vanished."""
     try:
-        return [path for path in parent.iterdir() if path.is_dir()]
+        return sorted(path for path in parent.iterdir() if path.is_dir())
     except FileNotFoundError:
         return []
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from harness.pipeline import document_sort
-from harness.pipeline.document_sort import DocumentSort
+from harness.storage import document_sort
+from harness.storage.document_sort import DocumentSort
 from retrievers.base import Document
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class NotAllowed(BadInput):
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredObject:
     """An object. size: bytes. modified: when it was written, by the server's clock, in seconds since 1970."""
 
     name: str
@@ -47,19 +47,12 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Content:
-    """What an object holds. modified: as of `Found`."""
+class ObjectContent:
+    """What an object holds. modified: as of `StoredObject`. etag: changes with the content."""
 
     data: bytes
     modified: float
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What is known of an object without reading it. etag: changes with its content. about: its metadata."""
-
     etag: str
-    about: Mapping[str, str]
 
 
 class Bucket:
@@ -77,30 +70,24 @@ class Bucket:
         self._process = 0  # that has made it
         self._answered = False
 
-    def read(self, name: str) -> Content | None:
+    def read(self, name: str) -> ObjectContent | None:
         """What an object holds; None if there is no such object."""
 
-        async def whole() -> Content:
+        async def whole() -> ObjectContent:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
             async with found["Body"] as stream:
-                return Content(await stream.read(), found["LastModified"].timestamp())
+                return ObjectContent(await stream.read(), found["LastModified"].timestamp(), found["ETag"])
 
         return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
 
-    def mark(self, name: str) -> Mark | None:
-        """What is known of an object; None if there is none."""
-        found = self._ask("head_object", "read", name, ABSENT)
-        return Mark(found["ETag"], found["Metadata"]) if found else None
-
-    def create(self, name: str, content: bytes, about: Mapping[str, str] | None = None) -> str | None:
+    def create(self, name: str, content: bytes) -> str | None:
         """Write a new object; its ETag, or None if the name is taken."""
-        found = self._ask("put_object", "write", name, TAKEN, Body=content, Metadata=about or {}, IfNoneMatch="*")
+        found = self._ask("put_object", "write", name, TAKEN, Body=content, IfNoneMatch="*")
         return str(found["ETag"]) if found else None
 
-    def replace(self, name: str, content: bytes, etag: str, about: Mapping[str, str] | None = None) -> str | None:
+    def replace(self, name: str, content: bytes, etag: str) -> str | None:
         """Write an object anew, if it still has this ETag; its new one, or None if it has changed or is gone."""
-        gone = (*TAKEN, *ABSENT)
-        found = self._ask("put_object", "write", name, gone, Body=content, Metadata=about or {}, IfMatch=etag)
+        found = self._ask("put_object", "write", name, (*TAKEN, *ABSENT), Body=content, IfMatch=etag)
         return str(found["ETag"]) if found else None
 
     def write(self, name: str, content: bytes) -> None:
@@ -141,22 +128,17 @@ class Bucket:
             removed = {"Objects": keys, "Quiet": True}
             self._ask("delete_objects", "write", "", Delete=removed)
 
-    def listed(self, start: str, most: int | None = None) -> Iterator[Found]:
+    def listed(self, start: str, most: int | None = None) -> Iterator[StoredObject]:
         """All objects whose names begin with `start`, in order; at most `most`."""
         following: dict[str, Any] = {"MaxKeys": most} if most else {}
         while True:
             page = self._ask("list_objects_v2", "read", "", Prefix=self._key(start), **following)
             for one in page.get("Contents", ()):
                 name = one["Key"].removeprefix(self._key(""))
-                yield Found(name, one["Size"], one["LastModified"].timestamp())
+                yield StoredObject(name, one["Size"], one["LastModified"].timestamp())
             if most or not page.get("IsTruncated"):
                 return
             following = {"ContinuationToken": page["NextContinuationToken"]}
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether what is sent is."""
-        return urlsplit(endpoint() or "https:").scheme == "https"
 
     def _key(self, name: str) -> str:
         return f"{self.place.prefix}/{name}" if self.place.prefix else name

@@ -1,0 +1,261 @@
+"""Append-only logs of typed rows.
+
+A line is the JSON object of a row whose last field, `check`, is a checksum of the rest. A process that is killed while
+it appends leaves at most the beginning of one line. Readers pass over it, and the next process that appends removes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from harness.storage.atomic import write_text
+from harness.storage.locks import locked
+from harness.storage.typed import fields_of, row_as
+from retrievers.base import BadInput
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+DIGITS = 16  # hexadecimal, of a checksum; a chained one has all 64
+BLOCK = 1 << 16  # bytes that are read at a time from the end of a file
+_FIELD = b', "check": "'
+
+
+class Shortened(BadInput):
+    """A log has become shorter than what was read of it."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position between two lines. size, lines: bytes and lines before it. check, before: the last two checksums."""
+
+    size: int = 0
+    lines: int = 0
+    check: str = ""
+    before: str = ""
+
+
+START = Position()
+
+
+class AppendLog(Generic[T]):
+    """A log in a file that processes append to, in turns, while others read it.
+
+    path:    the file.
+    kind:    the type of its rows, a dataclass.
+    sync:    when rows are on the disk, safe from a power failure: "row", when they are appended; "end", when
+             `appending` ends; "never", when the system writes them. In any case they outlive this process.
+    lenient: whether damaged lines are left out with a warning, since their rows can be made again; otherwise they are
+             refused.
+    chained: whether each checksum covers the one before it, and `<stem>.last` repeats the last one, so that a line that
+             was edited, moved or removed is noticed.
+    lock:    the file that is locked while a process appends.
+    remedy:  what to do about a damaged line.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        kind: type[T],
+        *,
+        sync: Literal["row", "end", "never"] = "never",
+        lenient: bool = False,
+        chained: bool = False,
+        lock: Path | None = None,
+        remedy: str = "Put the file back as it was, or remove the line.",
+    ) -> None:
+        self.path, self._kind, self._sync = path, kind, sync
+        self._lenient, self._chained, self._remedy = lenient, chained, remedy
+        self._last = path.with_suffix(".last")
+        self._lock = lock or path.with_name(f".{path.name}.lock")
+
+    def append(self, rows: Iterable[T]) -> None:
+        """Append rows. They are in the file when this returns."""
+        if several := [*rows]:
+            with self.appending() as add:
+                add(*several)
+
+    @contextmanager
+    def appending(self) -> Iterator[Callable[..., None]]:
+        """Keep other processes from appending, and provide the function `add(*rows)`, which threads may share.
+
+        What a killed process left of a last line is removed first, with a warning. Raise BadInput if something other
+        than a file has the log's name, or if a chained log was edited. An OSError, such as of a full disk, names the
+        file; none of the rows is left in it then.
+        """
+        with locked(self._lock, f"writes {self.path.name}"):
+            there = self._exists()
+            end = self._checked()[1] if self._chained else START
+            check = end.check
+            file = self._opened(end.before) if there else -1
+            writing = threading.Lock()
+
+            def add(*rows: T) -> None:
+                nonlocal check, file
+                with writing:
+                    file = file if file >= 0 else self._opened("")
+                    lines = []
+                    for row in rows:
+                        line, check = self._line(row, check)
+                        lines.append(line)
+                    self._write(file, b"".join(lines))
+                    if self._sync == "row":
+                        os.fsync(file)
+                    if self._chained:
+                        write_text(self._last, f"{check}\n")
+
+            try:
+                yield add
+                if self._sync == "end" and file >= 0:
+                    os.fsync(file)
+            finally:
+                if file >= 0:
+                    os.close(file)
+
+    def read(self) -> list[T]:
+        """Return all rows; none without the file.
+
+        Raise BadInput, with its line, for a row of another type and, unless the log is lenient, for a damaged line.
+        """
+        return self._checked()[0]
+
+    def since(self, position: Position) -> tuple[list[T], Position]:
+        """Return the rows of the lines that were finished after a position, and the position after them.
+
+        Raise what `read` raises, and Shortened.
+        """
+        return self._rows(position, tail=False)
+
+    def _checked(self) -> tuple[list[T], Position]:
+        """Return all rows and the position after them. Raise BadInput where the last line of a chain is another."""
+        rows, end = self._rows(START, tail=True)
+        if self._chained:
+            known = ""
+            if os.path.lexists(self._last):
+                if not self._last.is_file():  # reading a pipe would wait for ever
+                    raise BadInput(f"{self._last} is not a file. Remove it, and put back the one that was there.")
+                known = self._last.read_text("utf-8", "replace").strip()
+            if known not in (end.check, end.before):  # a process may have died between a line and this file
+                raise BadInput(f"{self.path}: the last line was edited or removed. {self._remedy}")
+        return rows, end
+
+    def _rows(self, position: Position, tail: bool) -> tuple[list[T], Position]:
+        """Return the rows after a position and the position after them.
+
+        tail: whether a last line counts that lacks nothing but its end.
+        """
+        rows: list[T] = []
+        damaged: list[int] = []
+        for line in self._from(position):
+            ended, number = line.endswith(b"\n"), position.lines + 1
+            text = line.rstrip(b"\n")
+            found = self._intact(text, position.check)
+            if not (ended or (tail and found)) and self._is_torn(text):
+                break
+            before, check = (position.check, found[1]) if found else (position.before, position.check)
+            position = Position(position.size + len(line), number, check, before)
+            if found:
+                rows.append(row_as(self._kind, found[0], f"{self.path}:{number}"))
+            elif text.strip():
+                damaged.append(number)
+                if not self._lenient:
+                    raise BadInput(f"{self.path}:{number}: {self._problem}. {self._remedy}")
+        if damaged:
+            said = f"{len(damaged)} damaged lines, the first in line {damaged[0]}, are left out"
+            log.warning("%s: %s; what they held will be made again", self.path, said)
+        return rows, position
+
+    def _from(self, position: Position) -> list[bytes]:
+        """Return the lines after a position, with their ends."""
+        if not self._exists():
+            return []
+        with self.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < position.size:
+                raise Shortened(f"{self.path} was shortened while it was read, but is only ever added to. Start again.")
+            file.seek(position.size)
+            return file.readlines()
+
+    def _exists(self) -> bool:
+        """Return whether there is a file. Raise BadInput if something else, such as a pipe, has its name."""
+        if (there := os.path.lexists(self.path)) and not self.path.is_file():
+            raise BadInput(f"{self.path} is not a file, but a log belongs there. Remove it.")
+        return there
+
+    def _is_torn(self, tail: bytes) -> bool:
+        """Return whether a last line without an end is the beginning of a row, not what something else has written."""
+        return self._lenient or b'{"'.startswith(tail[:2])
+
+    @property
+    def _problem(self) -> str:
+        if self._chained:
+            return "this line does not follow the one above: a line was edited, moved or removed"
+        return "this line was edited or is damaged: its checksum differs"
+
+    def _line(self, row: T, before: str) -> tuple[bytes, str]:
+        """Return the line of a row, and its checksum. before: the checksum of the line before."""
+        content = fields_of(row)
+        try:
+            text = json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            text = json.dumps(content).encode()
+        check = self._checksum(text[:-1], before)
+        return text[:-1] + _FIELD + check.encode() + b'"}\n', check
+
+    def _intact(self, line: bytes, before: str) -> tuple[Any, str] | None:
+        """Return the row of a line as JSON, and its checksum; None if the line is damaged."""
+        text, _, end = line.rpartition(_FIELD)
+        check = self._checksum(text, before)
+        if end != check.encode() + b'"}':
+            return None
+        try:
+            return json.loads(text + b"}"), check
+        except (ValueError, RecursionError):
+            return None
+
+    def _checksum(self, text: bytes, before: str) -> str:
+        digest = hashlib.sha256((before.encode() if self._chained else b"") + text).hexdigest()
+        return digest if self._chained else digest[:DIGITS]
+
+    def _opened(self, before: str) -> int:
+        """Open the file, without what a killed process left of a last line. before: the checksum before that line.
+
+        A last line that lacks nothing but its end is given one.
+        """
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        start = size = os.fstat(file).st_size
+        tail = b""
+        while start and b"\n" not in tail:
+            start = max(0, start - BLOCK)
+            tail = os.pread(file, size - start, start)
+        tail = tail[tail.rfind(b"\n") + 1 :]
+        if tail and self._intact(tail, before):
+            self._write(file, b"\n")
+        elif tail:
+            with self.path.open("rb") as lines:
+                number = sum(1 for _ in lines)
+            if not self._is_torn(tail):
+                os.close(file)
+                raise BadInput(f"{self.path}:{number}: {self._problem}. {self._remedy}")
+            begun = tail.decode(errors="replace")
+            log.warning("%s:%d: an incomplete line was removed: %.80s", self.path, number, begun)
+            os.ftruncate(file, size - len(tail))
+        return file
+
+    def _write(self, file: int, text: bytes) -> None:
+        """Write all of it, or nothing."""
+        size, written = os.fstat(file).st_size, 0
+        try:
+            while written < len(text):
+                written += os.write(file, text[written:])
+        except OSError as error:
+            os.ftruncate(file, size)
+            error.filename = str(self.path)
+            raise

@@ -1,0 +1,56 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically: to a temporary file in the same folder, which is then renamed."""
+    with _written(path, text) as unfinished:
+        unfinished.replace(path)
+
+
+def create_text(path: Path, text: str) -> bool:
+    """Write UTF-8 text to a new file, complete from its first moment; False if the name is taken, by a process that
+    came first or anything else. Nothing is ever replaced."""
+    with _written(path, text) as unfinished:
+        try:
+            os.link(unfinished, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links: the file is there before its content is
+            return _create(path, text)
+    return True
+
+
+@contextmanager
+def _written(path: Path, text: str) -> Iterator[Path]:
+    """A temporary file with this text in the folder of `path`."""
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
+    try:
+        _create(unfinished, text)
+        yield unfinished
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _create(path: Path, text: str) -> bool:
+    """Write text to a new file; False if the name is taken. A failed write leaves no file."""
+    try:
+        file = path.open("xb")
+    except FileExistsError:
+        return False
+    with file:
+        try:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink()
+            raise
+    return True

@@ -1,0 +1,256 @@
+"""A bucket that machines share, with a copy on this machine of what was used here.
+
+An entry is the objects `<kind>/<key>/<file>.<sha256, cut>` and, written last and only if there is none, its
+`manifest.json`: of machines that race, one wins, and nothing of a finished entry is ever written over. It is built in
+the local copy, which has the layout of a cache folder, and read from there. So what is used again asks for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from harness.config.canonical import digest
+from harness.progress import stage
+from harness.storage.atomic import create_text
+from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject, endpoint
+from harness.storage.entries import (
+    KEY,
+    MANIFEST,
+    CacheEntry,
+    checksum,
+    delete,
+    intact,
+    lock_name,
+    parsed_manifest,
+    read_manifest,
+    unfinished_of,
+)
+from harness.storage.lease import Lease, require_conditions
+from harness.storage.shared_log import SharedLog
+
+log = logging.getLogger(__name__)
+AT_ONCE = 4  # files of an entry that are sent or fetched
+MANIFESTS_AT_ONCE = 16  # that are read
+FETCHING = ".fetching"  # folder of the local copy, for what has arrived in part
+CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
+
+T = TypeVar("T")
+
+
+class BucketEntries:
+    """The entries in a bucket, which several processes and machines may use at once.
+
+    bucket: its objects. root: the folder of this machine's copy, which processes may share.
+    Every method raises what `Bucket` raises.
+    """
+
+    def __init__(self, bucket: Bucket, root: Path) -> None:
+        self._bucket, self._root = bucket, root
+        self._checked = False  # whether the server minds conditions
+
+    @property
+    def location(self) -> str:
+        return self._bucket.place.url
+
+    def get(self, name: str, held: bool = False) -> bool:
+        """Fetch an entry; whether there was one.
+
+        held: whether the caller holds its turn; then the manifest of a damaged one is removed, with a warning.
+        """
+        from filelock import FileLock
+
+        if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
+            return False
+        place = self._root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_name(f"{place.name}.fetch.lock")):
+            if intact(place):
+                return True  # another process has fetched it
+            arriving = self._root / FETCHING / digest([name])
+            if not self._fetch(name, arriving, manifest):
+                if held:
+                    log.warning("%s/%s is damaged and will be built again", self.location, name)
+                    self._bucket.delete([f"{name}/{MANIFEST}"])
+                delete(arriving)
+                return False
+            delete(place)
+            arriving.rename(place)
+        return True
+
+    def put(self, name: str) -> bool:
+        """Send an entry that was built, if there is none; False if another machine's was there and was fetched.
+
+        What could not be sent stays, and is sent the next time.
+        """
+        unfinished = unfinished_of(self._root / name)
+        files = read_manifest(unfinished)["files"]
+
+        def send(file: str) -> None:
+            self._bucket.upload(unfinished / file, _object(name, file, files[file][1]))
+
+        self._transfer(files, "sending", send)
+        text = (unfinished / MANIFEST).read_bytes()
+        while self._bucket.create(f"{name}/{MANIFEST}", text) is None:
+            first = self._bucket.read(f"{name}/{MANIFEST}")
+            if first and first.data == text:
+                break  # the same result, or ours, sent twice
+            if self.get(name, held=True):
+                return False
+        return True
+
+    def names(self, start: str) -> list[str]:
+        """The names of finished entries that begin with this."""
+        names = (one.name.rpartition("/") for one in self._bucket.listed(start))
+        return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
+
+    def entries(self) -> list[CacheEntry]:
+        """All entries, in order of their names. Their last use is known to a day."""
+        objects: dict[str, list[StoredObject]] = defaultdict(list)
+        for one in self._bucket.listed(""):
+            parts = one.name.split("/")
+            depth = 3 if parts[0] == "pairs" and KEY.fullmatch(parts[1] if parts[1:] else "") else 2
+            if len(parts) > depth:  # others are locks, and whatever lies beside entries
+                objects["/".join(parts[:depth])].append(one)
+
+        def described(name: str) -> CacheEntry:
+            file = f"{name}/{MANIFEST}"
+            there = any(one.name == file for one in objects[name])
+            return _described(name, objects[name], self._bucket.read(file) if there else None)
+
+        with ThreadPoolExecutor(MANIFESTS_AT_ONCE) as pool:
+            return [*pool.map(described, sorted(objects))]
+
+    def delete(self, name: str) -> bool:
+        """Remove an entry; False if another machine is using it."""
+        if not (lease := self.lease(name)).acquire():
+            return False
+        try:
+            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: what is half deleted does not count
+            self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
+        finally:
+            lease.release()
+        return True
+
+    def manifest(self, name: str) -> Mapping[str, Any] | None:
+        """The manifest of an entry; None if there is none."""
+        with contextlib.suppress(ValueError):
+            if content := self._bucket.read(f"{name}/{MANIFEST}"):
+                return parsed_manifest(content.data)
+        return None
+
+    def read(self, name: str, file: str, sha256: str) -> bytes | None:
+        """What is in one file of an entry, unchecked; None if it is gone."""
+        content = self._bucket.read(_object(name, file, sha256))
+        return content.data if content else None
+
+    def touch(self, name: str) -> None:
+        """Make an entry as young as if it were written now."""
+        self._bucket.touch(f"{name}/{MANIFEST}")
+
+    def log(self, name: str) -> SharedLog:
+        """The log in an entry that grows."""
+        return SharedLog(self._bucket, f"{name}/", self._root / name)
+
+    def lease(self, name: str) -> Lease:
+        """What keeps other machines from building an entry."""
+        if not self._checked:
+            require_conditions(self._bucket)
+            self._checked = True
+        return Lease(self._bucket, lock_name(name), self._machine)
+
+    @contextlib.contextmanager
+    def adding(self, name: str) -> Iterator[None]:
+        """Hold what a process holds while it adds to a log."""
+        with self.lease(name).held():
+            self._bucket.create(f"{name}/{MANIFEST}", (self._root / name / MANIFEST).read_bytes())
+            with self.log(name).adding():
+                yield
+
+    @property
+    def writable(self) -> bool:
+        """Whether these credentials may write. BadInput where the server ignores conditions."""
+        try:
+            require_conditions(self._bucket)
+        except NotAllowed:
+            return False
+        return True
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what is sent is."""
+        return urlsplit(endpoint() or "https:").scheme == "https"
+
+    def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
+        """Fetch an entry into a folder, where a killed process may have left part of it; whether it is whole."""
+        try:
+            files = parsed_manifest(manifest.data)["files"]
+        except ValueError:
+            return False
+
+        def whole(path: Path, size: int, sha256: str) -> bool:
+            return path.is_file() and path.stat().st_size == size and checksum(path) == sha256
+
+        def fetch(file: str) -> bool:
+            path, (size, sha256) = arriving / file, files[file]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for _ in range(2):  # what was damaged on its way arrives whole the second time
+                if whole(path, size, sha256):
+                    return True
+                if not self._bucket.download(_object(name, file, sha256), path):
+                    return False
+            return whole(path, size, sha256)
+
+        arriving.mkdir(parents=True, exist_ok=True)
+        if not all(self._transfer(files, "fetching", fetch)):
+            return False
+        (arriving / MANIFEST).write_bytes(manifest.data)
+        os.utime(arriving / MANIFEST, (manifest.modified, manifest.modified))
+        return True
+
+    def _transfer(self, files: Mapping[str, Any], doing: str, one: Callable[[str], T]) -> list[T]:
+        """What `one` gives for each file, several at once."""
+        size = sum(size for size, _ in files.values())
+        with stage(f"{doing} {size / 1e6:,.1f} MB of the cache"), ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(one, files))
+
+    @cached_property
+    def _machine(self) -> str:
+        """Names the local copy, and so those who share its locks."""
+        file = self._root / ".machine"
+        create_text(file, uuid.uuid4().hex)
+        return file.read_text("utf-8")
+
+
+def _object(name: str, file: str, sha256: str) -> str:
+    """The name of the object that holds a file of an entry.
+
+    Two contents of one file have two names, so no process writes over what another has finished.
+    """
+    return f"{name}/{file}.{sha256[:CHECKSUM]}"
+
+
+def _described(name: str, objects: list[StoredObject], manifest: ObjectContent | None) -> CacheEntry:
+    kind, _, key = name.rpartition("/")
+    size, changed = sum(one.size for one in objects), max(one.modified for one in objects)
+    if not KEY.fullmatch(key):
+        return CacheEntry(kind, key, size, changed, "foreign", {})
+    if manifest is None:
+        return CacheEntry(kind, key, size, changed, "unfinished", {})
+    sizes = {one.name: one.size for one in objects}
+    try:
+        parsed = parsed_manifest(manifest.data)
+        if any(sizes.get(_object(name, file, sha256)) != size for file, (size, sha256) in parsed["files"].items()):
+            raise ValueError("a file has another size")
+        return CacheEntry(kind, key, size, manifest.modified, "finished", parsed["identity"])
+    except ValueError:
+        return CacheEntry(kind, key, size, changed, "damaged", {})

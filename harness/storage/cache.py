@@ -1,0 +1,439 @@
+"""The cache of slow results, addressed by what determines them.
+
+An entry is a folder `<kind>/<key>`, where key is the sha256 of the canonical JSON of its identity. If machines share a
+bucket, it keeps the entries, and the cache's folder is this machine's copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.config.canonical import digest
+from harness.config.places import BucketPlace, bucket_place
+from harness.storage.atomic import write_text
+from harness.storage.bucket import Bucket, NotAllowed, endpoint
+from harness.storage.bucket_entries import BucketEntries
+from harness.storage.entries import (
+    KEY,
+    MANIFEST,
+    CacheEntry,
+    delete,
+    describe,
+    fill,
+    intact,
+    lock_name,
+    manifest_text,
+    missing_entry,
+    read_manifest,
+    subfolders,
+    unfinished_of,
+    verify_entry,
+)
+from harness.storage.lease import Until, never
+from retrievers.base import BadInput, Failed, Ranking
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+log = logging.getLogger(__name__)
+LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
+FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
+AT_ONCE = 4  # segments of scored pairs that are fetched
+USED_SECONDS = 86_400  # a use is noted in a bucket once a day
+
+
+def open_cache(path: str) -> Cache:
+    """The cache at a place; any process on any machine may open it by the same text.
+
+    path: a folder, which is created if it is not there, or `s3://BUCKET/PREFIX`. A bucket is not asked before something
+        is looked up in it.
+    """
+    if place := bucket_place(path):
+        return _in_bucket(place, local_copy(place), endpoint())
+    return Cache(Path(path))
+
+
+def existing_cache(path: str) -> Cache | None:
+    """The cache at a place; None if it is a folder that is not there, which is not created."""
+    return open_cache(path) if bucket_place(path) or Path(path).is_dir() else None
+
+
+def local_copy(place: BucketPlace) -> Path:
+    """The folder of this machine's copy of a cache in a bucket: one for each bucket, prefix and server."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
+    folder = Path(os.environ.get(LOCAL) or usual).absolute()
+    return folder / f"{place.bucket}-{hashlib.sha256(f'{endpoint()} {place.url}'.encode()).hexdigest()[:16]}"
+
+
+@functools.cache
+def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
+    """One for each place and server, so that connections are made once."""
+    return Cache(local, BucketEntries(Bucket(place), local))
+
+
+class Cache:
+    """Results that several processes share. An entry's name is `<kind>/<key>`; a segment's, `pairs/<key>/<key>`.
+
+    root:   the folder where entries lie on this machine; it is made.
+    bucket: what keeps them for all machines; None: the folder does.
+    sealed: whether it is read-only: BadInput for a result that is missing or has changed, which is never built again.
+    """
+
+    def __init__(self, root: Path, bucket: BucketEntries | None = None, sealed: bool = False) -> None:
+        if not sealed:
+            root.mkdir(parents=True, exist_ok=True)
+        self.root, self.bucket, self._sealed = root, bucket, sealed
+
+    @property
+    def location(self) -> str:
+        """Where it is, as `open_cache` takes it."""
+        return self.bucket.location if self.bucket else str(self.root)
+
+    def folder(
+        self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
+    ) -> Path:
+        """The folder of a result; on a miss, `build(folder)` fills it.
+
+        A second process that needs the same result waits for the first. A damaged entry is built again, with a
+        warning. An OSError, such as of a full disk, has the path.
+
+        kind:     folder of the cache.
+        identity: everything that determines the result, as plain JSON.
+        build:    writes the files of the result.
+        resume:   whether `build` continues in the folder that an interrupted call left.
+        """
+        return self._entry(_name(kind, identity), identity, build, resume)
+
+    def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
+        """Size of a cached result in bytes; None if it is not cached."""
+        manifest = self._manifest(_name(kind, identity))
+        return sum(size for size, _ in manifest["files"].values()) if manifest else None
+
+    def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
+        """The folder of a cached result; None if it is not cached, or damaged."""
+        name = _name(kind, identity)
+        return self._used(name) if self._get(name) else None
+
+    def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
+        """The folder of a result that grows, such as a log of replies; empty at first.
+
+        Its manifest lists no files: whoever writes to it checks what it reads, and holds the lock `FOLDER.lock`, so
+        that the entry is not removed meanwhile. It is never built again, whatever is in it. Arguments as for `folder`.
+        """
+        from filelock import Timeout
+
+        name = _name(kind, identity)
+        place = self.root / name
+        if not intact(place):
+            with self._lock(name):
+                place.mkdir(parents=True, exist_ok=True)
+                if not intact(place):  # where only its manifest is lost, what it holds may have been paid for
+                    delete(place / MANIFEST)
+                    write_text(place / MANIFEST, manifest_text(identity, {}))
+        if self.bucket is None:
+            return self._used(name)
+        shared = self.bucket.log(name)
+        shared.fetch()
+        with contextlib.suppress(Timeout, NotAllowed), self._lock(name, 0):
+            shared.send()  # what could not be sent before
+        return place
+
+    def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
+        """The folder of a result that grows; None if there is none. Nothing is made."""
+        return self.log_folder(kind, identity) if self.found(kind, identity) else None
+
+    def adding(self, folder: Path) -> AbstractContextManager[None]:
+        """Whoever adds to a log holds this, too. folder: that `log_folder` gave."""
+        name = folder.relative_to(self.root).as_posix()
+        return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
+
+    def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
+        """A ranking at `depth`, taken from one cached at that depth or more; on a miss, `build(depth)` makes it.
+
+        identity: everything but the depth that determines the ranking, as plain JSON.
+        """
+        cached = self.ranking_depth(identity, depth) or depth
+        name = f"{_name('rankings', identity)}-{cached}"
+        folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
+        return load_ranking(folder).top(depth)
+
+    def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
+        """Whether a ranking is cached at `depth` or more."""
+        return self.ranking_depth(identity, depth) is not None
+
+    def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
+        """The least cached depth of a ranking that is at least `depth`; None if there is none."""
+        start = f"{_name('rankings', identity)}-"
+        for near in (True, False):  # deeper ones begin with the same documents
+            depths = sorted(int(name.removeprefix(start)) for name in self._names(start, near))
+            if enough := [other for other in depths if other >= depth]:
+                return enough[0]
+        return None
+
+    def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
+        """Whether scores of any pairs are cached."""
+        return any(self._names(f"{_name('pairs', identity)}/", near) for near in (True, False))
+
+    def pairs(
+        self,
+        identity: Mapping[str, Any],
+        keys: Sequence[bytes],
+        compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
+    ) -> np.ndarray:
+        """A score for each key, float64 [n], such as of a (query, document) pair; each is computed once for all runs.
+
+        New scores are cached every few seconds, and when `compute` ends or fails, in segments that are entries of
+        their own.
+
+        identity: everything but the key that determines a score, as plain JSON.
+        keys:     of equal length in bytes; they may repeat.
+        compute:  called with the positions (within `keys`) of the missing scores; yields (positions within that
+                  argument, their scores).
+        """
+        name = _name("pairs", identity)
+        known = self._known_pairs(name, keys)
+        if any(key not in known for key in keys):
+            with self._turn(name):
+                known = self._known_pairs(name, keys, held=True)
+                missing = {key: i for i, key in enumerate(keys) if key not in known}
+                positions = list(missing.values())
+                for rows, scores in _batched(compute(positions)) if positions else ():
+                    scored = [keys[positions[row]] for row in rows]
+                    self._cache_pairs(name, identity, scored, scores)
+                    known.update(zip(scored, scores.tolist(), strict=True))
+        return np.array([known[key] for key in keys], np.float64)
+
+    def entries(self) -> list[CacheEntry]:
+        """All entries, whatever their state. Other processes may remove entries while this lists them."""
+        if self.bucket:
+            return self.bucket.entries()
+        seen: set[tuple[int, int]] = set()
+        found = []
+        for kind in subfolders(self.root):
+            for place in () if kind.name.startswith(".") else subfolders(kind):
+                inner = kind.name == "pairs" and KEY.fullmatch(place.name)
+                for one in subfolders(place) if inner else [place]:
+                    with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                        found.append(describe(self.root, one, seen))
+        return found
+
+    def contents(self, name: str) -> Iterator[bytes]:
+        """What is in each small file `name` of a finished entry, wherever in its folder; damaged files are left out."""
+        for entry in self.entries():
+            place = f"{entry.kind}/{entry.key}"
+            manifest = self._manifest(place) if entry.state == "finished" else None
+            for file, (_, sha256) in manifest["files"].items() if manifest else ():
+                with contextlib.suppress(OSError):  # another process has just removed it
+                    if file.rpartition("/")[2] == name and (content := self._read(place, file, sha256)) is not None:
+                        yield content
+
+    def remove(self, entry: CacheEntry) -> bool:
+        """Delete an entry; False if a process is using it, or if it is foreign."""
+        from filelock import Timeout
+
+        name = f"{entry.kind}/{entry.key}"
+        place = self.root / name
+        if entry.state == "foreign":
+            return False
+        try:
+            with self._lock(name, 0):
+                if self.bucket and not self.bucket.delete(name):
+                    return False
+                for left in (place / MANIFEST, place, unfinished_of(place)):  # what is half deleted does not count
+                    delete(left)
+        except Timeout:
+            return False
+        return True
+
+    def _entry(
+        self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
+    ) -> Path:
+        """The folder of an entry, built if there is none; arguments as for `folder`."""
+        if self._sealed:
+            return self._verified(name, identity)
+        if not self._get(name):
+            with self._turn(name, until=lambda: self._get(name)):
+                if not self._get(name, held=True):
+                    self._build(name, identity, build, resume)
+        return self._used(name)
+
+    def _get(self, name: str, held: bool = False) -> bool:
+        """Whether an entry lies on this machine as it was written, be it fetched now.
+
+        held: whether the caller holds its turn; then a damaged one is removed, with a warning.
+        """
+        place = self.root / name
+        if intact(place):
+            return True
+        if os.path.lexists(place) and (held or self.bucket):
+            log.warning("%s is damaged and will be %sbuilt again", place, "fetched or " if self.bucket else "")
+        if self.bucket and self.bucket.get(name, held):
+            return True
+        if held:
+            delete(place)
+        return False
+
+    def _build(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
+        """Make an entry where there is none; the caller holds its turn."""
+        place = self.root / name
+        fill(place, identity, build, resume)
+        if self.bucket is None or self.bucket.put(name):
+            unfinished_of(place).rename(place)
+        else:  # another machine was quicker
+            delete(unfinished_of(place))
+
+    @contextlib.contextmanager
+    def _turn(self, name: str, until: Until = never) -> Iterator[None]:
+        """Wait for whoever builds an entry, and keep others out.
+
+        What another machine makes is fetched by `until` without its lease, so that all machines fetch at once.
+        """
+        with self._lock(name):
+            if self.bucket is None or intact(self.root / name):
+                yield
+            else:
+                with self.bucket.lease(name).held(until):
+                    yield
+
+    def _lock(self, name: str, seconds: float = -1) -> FileLock:
+        """The lock of this machine's processes. seconds: the most to wait for it; -1: for ever."""
+        from filelock import FileLock
+
+        file = self.root / lock_name(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(file, timeout=seconds)
+
+    def _names(self, start: str, near: bool) -> list[str]:
+        """The names of entries that begin with this. near: of those alone that are on this machine."""
+        if self.bucket and not near:
+            return self.bucket.names(start)
+        parent, _, prefix = start.rpartition("/")
+        try:
+            found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
+        except FileNotFoundError:
+            return []
+        return [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
+
+    def _manifest(self, name: str) -> Mapping[str, Any] | None:
+        """The manifest of an entry, whose files are not fetched; None if there is none."""
+        try:
+            return read_manifest(self.root / name)
+        except (OSError, ValueError):
+            return self.bucket.manifest(name) if self.bucket else None
+
+    def _read(self, name: str, file: str, sha256: str) -> bytes | None:
+        """What is in one file of an entry; None if it is damaged."""
+        content = self.bucket.read(name, file, sha256) if self.bucket else (self.root / name / file).read_bytes()
+        return content if content is not None and hashlib.sha256(content).hexdigest() == sha256 else None
+
+    def _used(self, name: str) -> Path:
+        """Note that an entry is in use, for pruning; in a bucket, once a day. Returns its folder."""
+        manifest = self.root / name / MANIFEST
+        with contextlib.suppress(OSError, BadInput, Failed):  # a shared cache may be read-only
+            old = time.time() - manifest.stat().st_mtime >= USED_SECONDS
+            if old or self.bucket is None:
+                os.utime(manifest)
+            if old and self.bucket:
+                self.bucket.touch(name)
+        return manifest.parent
+
+    def _verified(self, name: str, identity: Mapping[str, Any]) -> Path:
+        """The folder of an entry of a sealed cache."""
+        place = self.root / name
+        if not place.is_dir():
+            raise missing_entry(place, identity)
+        verify_entry(place)
+        return place
+
+    def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
+        """key -> score, of those wanted and others, from all whole segments; from this machine's alone if they do.
+
+        held: whether the caller holds the turn.
+        """
+        known: dict[bytes, float] = {}
+        read: set[str] = set()
+        for near in (True, False):
+            new = [one for one in self._names(f"{name}/", near) if one not in read]
+            read.update(new)
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                whole = [*pool.map(lambda one: self._get(one, held), new)]
+            for segment in itertools.compress(new, whole):
+                found = np.load(self.root / segment / "keys.npy", allow_pickle=False)
+                scores = np.load(self.root / segment / "scores.npy", allow_pickle=False)
+                known.update(zip(map(bytes, found), scores.tolist(), strict=True))
+            if all(key in known for key in keys):
+                break
+        return known
+
+    def _cache_pairs(self, name: str, identity: Mapping[str, Any], keys: Sequence[bytes], scores: np.ndarray) -> None:
+        """Add a segment."""
+
+        def save(folder: Path) -> None:
+            np.save(folder / "keys.npy", np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1))
+            np.save(folder / "scores.npy", scores)
+
+        segment = {"pairs": identity, "keys": hashlib.sha256(b"".join(keys)).hexdigest()}
+        self._build(f"{name}/{digest(segment)}", segment, save, resume=False)
+
+
+def _name(kind: str, identity: Mapping[str, Any]) -> str:
+    return f"{kind}/{digest(identity)}"
+
+
+def save_ranking(ranking: Ranking, folder: Path) -> None:
+    """Write a ranking to a folder, with only those doc_ids that occur in it."""
+    used = np.unique(ranking.docs[ranking.docs >= 0])
+    docs = np.where(ranking.docs >= 0, np.searchsorted(used, ranking.docs), -1).astype(np.int32)
+    np.save(folder / "docs.npy", docs, allow_pickle=False)
+    np.save(folder / "scores.npy", ranking.scores, allow_pickle=False)
+    ids = {"query_ids": ranking.query_ids, "doc_ids": [ranking.doc_ids[i] for i in used]}
+    text = json.dumps({**ids, "measured": dict(ranking.measured)}, ensure_ascii=False)
+    (folder / "ids.json").write_text(text, "utf-8")
+
+
+def load_ranking(folder: Path) -> Ranking:
+    """The ranking that `save_ranking` wrote, with memory-mapped arrays."""
+    ids = json.loads((folder / "ids.json").read_text("utf-8"))
+    docs = np.load(folder / "docs.npy", mmap_mode="r", allow_pickle=False)
+    scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+    return Ranking(tuple(ids["query_ids"]), tuple(ids["doc_ids"]), docs, scores, ids["measured"])
+
+
+def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Joins small parts into (rows, scores) of a few seconds each.
+
+    If `computed` fails, the parts before the failure come first, then the error.
+    """
+    rows: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
+    began = time.monotonic()
+    failed: BaseException | None = None
+    try:
+        for part_rows, part_scores in computed:
+            rows.append(part_rows)
+            scores.append(part_scores)
+            if time.monotonic() - began >= FLUSH_SECONDS:
+                yield np.concatenate(rows), np.concatenate(scores)
+                rows, scores, began = [], [], time.monotonic()
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        failed = error
+    if rows:
+        yield np.concatenate(rows), np.concatenate(scores)
+    if failed is not None:
+        raise failed

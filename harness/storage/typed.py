@@ -1,0 +1,126 @@
+"""Dataclasses as JSON and back: what a file holds is checked against the types of the fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
+
+from retrievers.base import BadInput
+
+T = TypeVar("T")
+Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises _Unfit
+_PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
+
+
+class _Unfit(ValueError):
+    """A value that does not fit its field."""
+
+
+def row_as(kind: type[T], row: Any, where: str) -> T:
+    """Return the dataclass `kind` that a JSON object holds, with all dataclasses inside it.
+
+    A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
+    these. Lists become tuples where the field is a Sequence. Raise BadInput for a missing or unknown field, and for a
+    value of another type or one that the dataclass itself refuses. where: the position in the file.
+    """
+    try:
+        return cast(T, _reader(cast(Any, kind))(row, ""))
+    except _Unfit as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
+def fields_of(one: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON has them."""
+    fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    return {name: fields_of(value) if dataclasses.is_dataclass(value) else value for name, value in fields.items()}
+
+
+@functools.cache
+def _reader(hint: Any) -> Read:
+    """Return what reads a value of this type."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind is Any:
+        return lambda value, name: value
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(cast(type, kind))
+    if kind in (types.UnionType, typing.Union):
+        return _union(hint, inner)
+
+    def fits(value: Any) -> bool:
+        if kind is Literal:
+            return any(type(value) is type(one) and value == one for one in inner)
+        if kind in (dict, Mapping):
+            return type(value) is dict
+        if kind in (list, tuple, Sequence):
+            return type(value) is list
+        if kind in (int, float) and type(value) is int:
+            return abs(value) < 2**63  # as a database keeps them
+        return type(value) is kind
+
+    def read(value: Any, name: str) -> Any:
+        if not fits(value):
+            raise _Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
+        if kind in (dict, Mapping):
+            return {key: _reader(inner[1])(one, name) for key, one in value.items()}
+        if kind in (list, tuple, Sequence):
+            several = (_reader(inner[0])(one, name) for one in value)
+            return [*several] if kind is list else (*several,)
+        return value
+
+    return read
+
+
+def _union(hint: Any, inner: Sequence[Any]) -> Read:
+    """Read the first type that fits. Of a dataclass or null, errors are those of the dataclass."""
+    deep = next((one for one in inner if dataclasses.is_dataclass(one) and len(inner) == 2), None)
+
+    def read(value: Any, name: str) -> Any:
+        if deep and value is not None:
+            return _reader(cast(Any, deep))(value, name)
+        for one in inner:
+            try:
+                return _reader(one)(value, name)
+            except _Unfit:
+                continue
+        raise _Unfit(f"{name} is {value!r:.60}, but must be {_words(hint)}.")
+
+    return read
+
+
+def _dataclass(kind: type) -> Read:
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in fields}
+    missing = dataclasses.MISSING
+    needed = [one.name for one in fields if one.default is missing and one.default_factory is missing]
+
+    def read(row: Any, name: str) -> Any:
+        if type(row) is not dict:
+            raise _Unfit(f"{name or 'the row'} is {row!r:.60}, but must be an object.")
+        prefix = f"{name}." if name else ""
+        if unknown := [key for key in row if key not in readers]:
+            raise _Unfit(f"{prefix}{unknown[0]:.60} is not a field here: the fields are {', '.join(readers)}.")
+        if lacking := [key for key in needed if key not in row]:
+            raise _Unfit(f"{prefix}{lacking[0]} is missing.")
+        values = {key: readers[key](value, prefix + key) for key, value in row.items()}
+        try:
+            return kind(**values)
+        except ValueError as error:
+            raise _Unfit(str(error)) from None
+
+    return read
+
+
+def _words(hint: Any) -> str:
+    """Return what a value of this type may be, for people."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind is Literal or kind in (types.UnionType, typing.Union):
+        words = [str(one) if kind is Literal else _words(one) for one in inner]
+        return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    if kind in (list, tuple, Sequence):
+        return "a list"
+    return _PLAIN.get(kind, "an object" if kind in (dict, Mapping) or dataclasses.is_dataclass(kind) else "left out")

@@ -1,0 +1,89 @@
+"""Locks and claims: what a process that died has left is found by the next one, and nothing else is touched."""
+
+import multiprocessing
+import os
+import socket
+import threading
+from dataclasses import dataclass
+
+import pytest
+from filelock import FileLock
+
+from harness.storage.locks import abandoned, claim, locked
+
+
+@dataclass(frozen=True)
+class Duty:
+    folder: str | None = None
+    scratch: bool = False
+
+
+DUTY = Duty("runs/1", scratch=True)
+
+
+def _die(folder):
+    claim(folder, DUTY)
+    os._exit(9)
+
+
+def test_a_claim_of_a_process_that_died_is_abandoned(tmp_path):
+    process = multiprocessing.Process(target=_die, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    [found] = abandoned(tmp_path, Duty)
+    assert found.work == DUTY
+    found.release()
+    assert list(abandoned(tmp_path, Duty)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claim_is_not_abandoned_while_its_process_lives(tmp_path):
+    held = claim(tmp_path, DUTY)
+    assert list(abandoned(tmp_path, Duty)) == []
+    held.unlock()
+    for _ in range(2):  # looking changes nothing
+        assert [(one.name, one.work) for one in abandoned(tmp_path, Duty)] == [(held.name, DUTY)]
+    held.release()
+    held.release()
+    assert list(abandoned(tmp_path / "nowhere", Duty)) == list(abandoned(tmp_path, Duty)) == []
+
+
+def test_claims_of_other_hosts_are_left_to_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    claim(tmp_path, DUTY).unlock()
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    assert list(abandoned(tmp_path, Duty)) == []
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert len(list(abandoned(tmp_path, Duty))) == 1
+
+
+def test_where_files_cannot_be_locked_a_claim_is_only_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(FileLock, "acquire", lambda *_, **__: (_ for _ in ()).throw(OSError(38, "no locks")))
+    assert claim(tmp_path, DUTY).name
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", '{"folder"', "[]", '{"unknown": 1}', '{"folder": 5}', "[" * 100_000])
+def test_a_process_that_died_before_it_wrote_its_claim_and_a_damaged_one(tmp_path, content):
+    held = claim(tmp_path, DUTY)
+    held.file.write_text(content)
+    held.unlock()
+    (tmp_path / f"{held.name[:-1]}x").mkdir()
+    assert [one.work for one in abandoned(tmp_path, Duty)] == [None]
+
+
+def test_a_lock_is_waited_for(tmp_path):
+    order = []
+
+    def second():
+        with locked(tmp_path / "lock", "does this"):
+            order.append("second")
+
+    with locked(tmp_path / "lock", "does this"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]

@@ -1,0 +1,75 @@
+"""Dataclasses as JSON and back: every kind of field, and what does not fit it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from harness.storage.typed import fields_of, row_as
+from retrievers.base import BadInput
+
+
+@dataclass(frozen=True)
+class Part:
+    value: float
+
+    def __post_init__(self):
+        if self.value < 0:
+            raise ValueError("value is below 0.")
+
+
+@dataclass(frozen=True)
+class Whole:
+    text: str
+    flag: bool = False
+    count: int | None = None
+    kind: Literal["a", "b", 1] = "a"
+    places: Sequence[int] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    part: Part | None = None
+    anything: Any = None
+
+
+WHOLE = Whole("달", True, 3, 1, (1, 2), {"x": Part(1.5)}, Part(2.0), [{"y": None}])
+
+
+def test_a_dataclass_comes_back():
+    assert row_as(Whole, json.loads(json.dumps(fields_of(Whole("a", part=Part(1.0))))), "f:1") == Whole(
+        "a", part=Part(1.0)
+    )
+    plain = {"text": "달", "flag": True, "count": 3, "kind": 1, "places": [1, 2], "parts": {"x": {"value": 1.5}},
+             "part": {"value": 2.0}, "anything": [{"y": None}]}  # fmt: skip
+    assert row_as(Whole, plain, "f:1") == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": None}, "text is None, but must be text."),
+        ({"flag": 1}, "flag is 1, but must be true or false."),
+        ({"count": True}, "count is True, but must be a whole number or null."),
+        ({"count": 2**63}, "count is 9223372036854775808, but must be a whole number or null."),
+        ({"kind": True}, "kind is True, but must be a, b or 1."),
+        ({"kind": "c"}, "kind is 'c', but must be a, b or 1."),
+        ({"places": 3}, "places is 3, but must be a list."),
+        ({"places": ["x"]}, "places is 'x', but must be a whole number."),
+        ({"parts": []}, "parts is [], but must be an object."),
+        ({"parts": {"x": {"value": "y"}}}, "parts.value is 'y', but must be a number."),
+        ({"part": 3}, "part is 3, but must be an object."),
+        ({"part": {}}, "part.value is missing."),
+        ({"part": {"value": -1}}, "value is below 0."),
+        ({"other": 1}, "other is not a field here: the fields are text, flag,"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(change, message):
+    with pytest.raises(BadInput) as refused:
+        row_as(Whole, {"text": "a"} | change, "rows.jsonl:7")
+    assert str(refused.value).startswith(f"rows.jsonl:7: {message}")
+
+
+@pytest.mark.parametrize(("row", "message"), [([], "the row is [], but must be an object"), ({}, "text is missing")])
+def test_a_row_that_is_none_is_refused(row, message):
+    with pytest.raises(BadInput, match=f"here: {message}".replace("[", r"\[")):
+        row_as(Whole, row, "here")
