@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.board.expected import Expected
@@ -11,7 +10,7 @@ from harness.board.leaderboard import Leaderboard, leaderboard
 from harness.board.matters import Matters, matters
 from harness.board.queries import Details, details
 from harness.board.runs import BoardRuns
-from harness.reports.sections import Section
+from harness.reports.report import Report
 from harness.tracking.tracker import Tracker
 
 
@@ -19,9 +18,8 @@ from harness.tracking.tracker import Tracker
 class Board:
     """What the page of a board shows.
 
-    matters: None where nothing was varied. sections: a report to be read from top to bottom, with its figures,
-    name -> PNG. title, verdicts: what the page is called, and what it says first; "" and () for the board of an
-    experiment.
+    matters: None where nothing was varied. report: of a comparison, whose title and verdict the page begins with; None
+    for the board of an experiment.
     """
 
     experiment: str
@@ -29,10 +27,7 @@ class Board:
     leaderboard: Leaderboard
     matters: Matters | None
     details: Details
-    sections: Sequence[Section] = ()
-    figures: Mapping[str, bytes] = field(default_factory=dict)
-    title: str = ""
-    verdicts: Sequence[str] = ()
+    report: Report | None = None
 
 
 def assembled(
@@ -40,10 +35,9 @@ def assembled(
     tracker: Tracker,
     folder: Path,
     expected: Expected | None,
-    sections: Sequence[Section] = (),
-    figures: Mapping[str, bytes] | None = None,
+    report: Report | None = None,
 ) -> Board:
-    """The board of the runs. folder: for downloads. expected: of the best run. sections, figures: as in `Board`."""
+    """Return the board of the runs. folder: for downloads. expected: of the best run. report: as in `Board`."""
     experiment = runs.runs[0].run.experiment
     return Board(
         experiment=experiment,
@@ -51,6 +45,5 @@ def assembled(
         leaderboard=leaderboard(runs, expected),
         matters=matters(runs),
         details=details(runs, tracker, folder),
-        sections=sections,
-        figures=figures or {},
+        report=report,
     )

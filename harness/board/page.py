@@ -5,8 +5,6 @@ The page is the template `board.html`, filled; `board.js` says what a tab's file
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from harness.board.runs import LOSSES, BoardRuns
 from harness.board.settings import changed_settings
 from harness.reports.markup import finite
 from harness.reports.page import TEMPLATES, filled
-from harness.reports.sections import Section
+from harness.reports.report import page_data
 
 if TYPE_CHECKING:
     from harness.board.board import Board
@@ -47,15 +45,14 @@ def document(board: Board) -> dict[str, Any]:
             "select_on": runs.select_on,
             "queries": len(runs.query_ids),
             "notes": [*runs.notes],
-            "title": board.title,
-            "verdicts": [*board.verdicts],
+            "title": board.report.title if board.report else "",
+            "verdicts": [*board.report.verdict] if board.report else [],
         },
         "runs": _runs(runs),
         "leaderboard": board.leaderboard.to_json(),
         "matters": board.matters and board.matters.to_json(),
         "queries": board.details.to_json(),
-        "sections": [_section(one, board.figures) for one in board.sections],
-        "figures": {name: base64.b64encode(png).decode() for name, png in board.figures.items()},
+        "sections": page_data(board.report) if board.report else [],
     }
 
 
@@ -79,13 +76,3 @@ def _runs(runs: BoardRuns) -> list[dict[str, Any]]:
         }
         for place, (one, losses) in enumerate(zip(runs.runs, runs.losses, strict=True))
     ]
-
-
-def _section(one: Section, figures: Mapping[str, bytes]) -> dict[str, Any]:
-    return {
-        "title": one.title,
-        "lines": [*one.lines],
-        "header": [*one.header],
-        "rows": [[*row] for row in one.rows],
-        "figures": [name for name in one.figures if name in figures],
-    }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.board.expected import Expected, shown_of_run
 from harness.config.check import Invocation
@@ -15,18 +15,24 @@ from harness.config.text import counted
 from harness.evaluation.measures import of_spans
 from harness.evaluation.objective import Objective
 from harness.progress import stage
-from harness.reports import sections, terminal
-from harness.reports.markup import interval, number
+from harness.reports import terminal
 from harness.reports.next_steps import Place
-from harness.reports.sections import Section
+from harness.reports.report import Report
+from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.tracking.mlflow_client import redacted
 from harness.tracking.ranking import SCORED, SCORED_QUERIES, compares, is_same
 from harness.tracking.recording import open_tracker
 from harness.tracking.tracker import NO_RUNS, LoggedRun, Tracker, member_tag, refusal
 from retrievers.base import BadInput, did_you_mean
 
-if TYPE_CHECKING:
-    from rich.console import Console
+EXPERIMENTS = (
+    Column("experiment"),
+    Column("runs", "count"),
+    Column("sweeps", "count"),
+    Column("best", "value"),
+    Column("objective"),
+    Column("latest run"),
+)
 
 
 @dataclass(frozen=True)
@@ -113,24 +119,31 @@ class Group:
             found.append({name: row.shown.params[name] for name in names})
         return found
 
-    def section(self, title: str, top: int) -> Section:
-        several, ended = len(self.kinds) > 1, all(row.run.status == "FINISHED" for row in self.rows)
-        estimated = any(row.objective and row.objective.estimate for row in self.rows)
-        value = ["estimate", "95 % interval", "raw"] if estimated else ["value", "95 % interval"]
-        scored = [*value, *(["kind"] if several else [])] if self.measure else []
-        header = [*scored, *([] if ended else ["status"]), "what differs", "age", "run"]
-        cells = []
+    def table(self, title: str, top: int) -> Table:
+        """Return the first rows, with the columns in which they differ."""
+        columns = [
+            Column(
+                "estimate" if any(row.objective and row.objective.estimate for row in self.rows) else "value", "value"
+            ),
+            Column("raw", "value"),
+            Column("kind"),
+            Column("status"),
+            Column("what differs"),
+            Column("age"),
+            Column("run"),
+        ]
+        ended = all(row.run.status == "FINISHED" for row in self.rows)
+        cells: Rows = []
         for place, (row, differs) in enumerate(zip(self.rows[:top], self.differs, strict=False)):
-            one = row.objective
             twin = next((above.shown for above in self.rows[:place] if self._is_twin(row, above)), None)
-            score = [*_value_cells(one, estimated), *([one.kind] if several else [])] if one else []
-            status = [] if ended else [row.run.status]
             said = _in_words(row, differs) + (f" (returns the same as {twin.short_id})" if twin else "")
-            cells.append([*score, *status, said, _age(row.run.began), row.run.short_id])
+            kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
+            status = "" if ended else row.run.status
+            cells.append([*_score(row.objective), kind, status, said, _age(row.run.began), row.run.short_id])
         left_out = len(self.rows) - top
         lines = [self.expected.sentence] if self.expected else []
         lines += [f"{left_out} more: top={len(self.rows)} lists all."] if left_out > 0 else []
-        return Section(title, lines, header, cells)
+        return Table(title, columns, cells, lines, "runs").without_empty()
 
     @staticmethod
     def _is_twin(row: Row, above: Row) -> bool:
@@ -138,7 +151,7 @@ class Group:
         return row.shown.run_id != above.shown.run_id and is_same(row.shown, above.shown)
 
     def to_json(self, top: int) -> dict[str, Any]:
-        rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
+        rows: Rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
         about: dict[str, Any] = {"objective": self.measure, "kinds": self.kinds, "queries": self.queries}
         about |= {"expected": self.expected and self.expected.to_json()}
         return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
@@ -161,11 +174,11 @@ def runs(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = {"title": title, "groups": [group.to_json(top) for group in groups]}
     titles = [group.title for group in groups]
     shown = [
-        group.section(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
+        group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
         for group in groups
     ]
     next_steps = _next(groups, Place.of(config, invocation))
-    _show(config, document, f"{title}: {_count(groups)}", shown, next_steps)
+    terminal.emit(config["format"], document, Report(f"{title}: {_count(groups)}", tables=shown, steps=next_steps))
     return document
 
 
@@ -186,7 +199,7 @@ def _experiment(tracker: Tracker, config: Mapping[str, Any], invocation: Invocat
 def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
     """The runs of an experiment, without the trials that a sweep of it computed, and its sweeps."""
     by_id = {run.run_id: run for run in logged}
-    rows = []
+    rows: Rows = []
     for run in logged:
         verb, parent = run.tags.get("harness.verb"), run.tags.get("mlflow.parentRunId")
         if verb == "sweep":
@@ -238,13 +251,12 @@ def _value(row: Row) -> float:
     return row.objective.value if row.objective else 0.0
 
 
-def _value_cells(one: Objective, estimated: bool) -> list[str]:
-    """An objective with its interval. estimated: whether estimates are shown, with the raw value beside them."""
-    if not estimated:
-        return [number(one.value), interval(one.low, one.high)]
-    found = one.estimate
-    known = [number(found.value), interval(found.low, found.high)] if found else [number(None)] * 2
-    return [*known, number(one.value)]
+def _score(one: Objective | None) -> list[Cell]:
+    """Return an objective with its interval, and the raw value beside an estimate."""
+    if one is None:
+        return [None, None]
+    found = one.estimate or one
+    return [Number(found.value, found.low, found.high), one.value if one.estimate else None]
 
 
 def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
@@ -269,7 +281,7 @@ def _age(began: int) -> str:
 
 
 def _count(groups: Sequence[Group]) -> str:
-    rows = [row for group in groups for row in group.rows]
+    rows: Rows = [row for group in groups for row in group.rows]
     sweeps = sum(row.trials is not None for row in rows)
     return counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
 
@@ -301,34 +313,13 @@ def _show_experiments(tracker: Tracker, config: Mapping[str, Any], place: Place)
             "best": best and best.to_json(),
             "latest": latest.to_json({})["began"],
         })  # fmt: skip
-        score = [number(best.value), best.title] if best else ["", ""]
-        cells.append([name, str(found[-1]["runs"]), str(found[-1]["sweeps"]), *score, f"{_age(latest.run.began)} ago"])
+        score: list[Cell] = [best.value, best.title] if best else [None, ""]
+        cells.append([name, found[-1]["runs"], found[-1]["sweeps"], *score, f"{_age(latest.run.began)} ago"])
     top = config["top"]
     left_out = [f"{len(cells) - top} more: top={len(cells)} lists all."] if len(cells) > top else []
-    header = ["experiment", "runs", "sweeps", "best", "objective", "latest run"]
     document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
     steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
     title = f"{counted(len(cells), 'experiment')} in {redacted(tracker.uri)}"
-    _show(config, document, title, [Section("The latest first", left_out, header, cells[:top])] if cells else [], steps)
+    tables = [Table("The latest first", EXPERIMENTS, cells[:top], left_out, "experiments")] if cells else []
+    terminal.emit(config["format"], document, Report(title, tables=tables, steps=steps))
     return document
-
-
-def _show(
-    config: Mapping[str, Any],
-    document: Mapping[str, Any],
-    title: str,
-    shown: Sequence[Section],
-    next_steps: Sequence[str],
-) -> None:
-    if config["format"] == "markdown":
-        print(sections.markdown(title, shown), end="")  # noqa: T201
-        return
-
-    def show(console: Console) -> None:
-        sections.show(console, title, shown)
-        if next_steps:
-            console.print("Next:")
-        for step in next_steps:
-            console.print(f"  {step}")
-
-    terminal.emit(config["format"], document, show)

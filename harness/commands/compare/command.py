@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.board.expected import of_run
-from harness.commands.compare import family, on_board, page, pasted, retrieval_runs, task_runs, web_page
-from harness.commands.compare.choice import Choice, choose
+from harness.commands.compare import page, retrieval_runs, task_runs
+from harness.commands.compare.choice import Choice, choose, tested_family
 from harness.commands.compare.comparison import Comparison, Settings
 from harness.config.check import Invocation
 from harness.data.files import write_text
 from harness.evaluation import measures
-from harness.reports import sections, terminal
-from harness.reports.sections import Section
+from harness.reports import report, terminal
 from harness.tracking import provenance, ranking, recording, run_files
 from harness.tracking.run_kind import RunKind, Text, kind_of
 from harness.tracking.tracker import RunRecord, Tracker, refusal
@@ -26,16 +25,9 @@ from retrievers.base import BadInput, Failed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import Console
 
 
-@dataclass(frozen=True)
-class Report:
-    """A comparison, and how it is shown. sections: whether with details -> sections. page: the whole HTML."""
-
-    comparison: Comparison
-    sections: Callable[[bool], list[Section]]
-    page: Callable[[], str]
+Found = tuple[Comparison, Callable[[], str]]
 
 
 class Comparer(Protocol):
@@ -44,34 +36,34 @@ class Comparer(Protocol):
     def check_metric(self, metric: str) -> None:
         """BadInput if no run can have the metric."""
 
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
-        """folder: for downloads."""
+    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Found:
+        """Return the comparison, and its page when it is called. folder: for downloads."""
 
 
 class RetrievalComparer:
     def check_metric(self, metric: str) -> None:
         measures.parse(metric)
 
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
+    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Found:
         runs = retrieval_runs.read(tracker, choice.labelled, folder)
-        p, expected = family.tested(tracker, choice, settings, folder / "family")
+        p, expected = tested_family(tracker, choice, settings, folder / "family")
         comparison = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
         if not choice.family:
             best = {run.label: run.run for run in runs}[comparison.best]
             expected = of_run(tracker, best, settings.metric, settings.select_on)
         comparison = replace(comparison, expected=expected)
-        html = on_board.html(comparison, runs, tracker, folder, settings)  # while its downloads are there
-        return Report(comparison, partial(page.run_sections, comparison), lambda: html)
+        html = page.board_html(comparison, runs, tracker, folder, settings)  # while its downloads are there
+        return comparison, lambda: html
 
 
 class TaskComparer:
     def check_metric(self, metric: str) -> None:
         """The runs' own task decides, which may have other arguments than the config's."""
 
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Report:
+    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Found:
         comparison = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
         comparison = comparison.with_notes(choice.notes)
-        return Report(comparison, partial(page.file_sections, comparison), partial(web_page.html, comparison))
+        return comparison, partial(page.items_html, comparison)
 
 
 def comparer_of(kind: RunKind) -> Comparer:
@@ -80,21 +72,17 @@ def comparer_of(kind: RunKind) -> Comparer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison that was logged as a run of its own. folder: of its page and files.
+    """A comparison that was logged as a run of its own.
 
+    comparison: all that was found, as typed values. folder: of its page and files.
     run_id, experiment: None of a comparison of files, which is logged nowhere.
     """
 
-    report: Report
+    comparison: Comparison
     run_id: str | None
     experiment: str | None
     folder: Path
     private_peeks: int
-
-    @property
-    def comparison(self) -> Comparison:
-        """All that was found, as typed values."""
-        return self.report.comparison
 
     @property
     def verdicts(self) -> list[str]:
@@ -122,7 +110,7 @@ class Compared:
         return "\n".join([title, *(f"{one.label}: {one.run.named}" for one in runs), *self.verdicts])
 
     def _repr_html_(self) -> str:
-        return sections.html([Section(page.title(self.comparison)), *self.report.sections(False)])
+        return report.html(page.report(self.comparison))
 
 
 def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
@@ -134,13 +122,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if gated and len(config["runs"] or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
     compared = comparison(config, invocation)
-    document, title = compared.to_json(), page.title(compared.comparison)
-
-    def show(console: Console) -> None:
-        sections.show(console, title, compared.report.sections(False))
-        console.print(f"Files: {compared.files['html']}, .md, .json")
-
-    terminal.emit(config["format"], document, show, lambda style: pasted.tables(compared.comparison, style))
+    document = compared.to_json()
+    said = replace(page.report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
+    terminal.emit(config["format"], document, said, lambda style: page.pasted(compared.comparison, style))
     base, new = compared.comparison.runs[:2]
     if gated and compared.comparison.in_metric[0].better == base.label:
         raise Failed(f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse).")
@@ -162,22 +146,22 @@ def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
         choice = choose(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
         settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on, config["pairs"])
-        report = comparer.compare(tracker, choice, Path(folder), settings)
-    record = _record(report.comparison, kind, settings)
+        found, html = comparer.compare(tracker, choice, Path(folder), settings)
+    record = _record(found, kind, settings)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
         peeks = tracker.count_private_view(record.experiment)
-        compared = Compared(report, live.run_id, None if files else record.experiment, target, peeks)
-        _write(live.folder, compared)
+        compared = Compared(found, live.run_id, None if files else record.experiment, target, peeks)
+        _write(live.folder, compared, html())
     return compared
 
 
-def _write(folder: Path, compared: Compared) -> None:
-    title, details = page.title(compared.comparison), compared.report.sections(True)
+def _write(folder: Path, compared: Compared, html: str) -> None:
+    details = page.report(compared.comparison, details=True)
     document = json.dumps(compared.to_json(), ensure_ascii=False, allow_nan=False)
     write_text(folder / "comparison.json", document + "\n")
-    write_text(folder / "comparison.md", sections.markdown(title, details))
-    write_text(folder / "comparison.html", compared.report.page())
+    write_text(folder / "comparison.md", report.markdown(details))
+    write_text(folder / "comparison.html", html)
 
 
 def _record(comparison: Comparison, kind: RunKind, settings: Settings) -> RunRecord:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,107 +20,104 @@ from harness.commands.sweep.trials import Context, Result, read_journal
 from harness.config.text import counted, short_id
 from harness.data.files import write_text
 from harness.data.tables import csv_text
-from harness.reports import markup
 from harness.reports.next_steps import Place
-from harness.reports.terminal import bare_table, peeked
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
+from harness.reports.report import Report
+from harness.reports.tables import Column, Number, Rows, Table
+from harness.reports.terminal import peeked
 
 QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
 POLL_SECONDS = 0.2
 
 
-def show(console: Console, summary: Summary, document: Mapping[str, Any], place: Place) -> None:
-    """Print the best trials, the Pareto front, the failures, and the next commands.
+def report(summary: Summary, document: Mapping[str, Any], place: Place) -> Report:
+    """Return the best trials, the Pareto front, the failures, and the next commands.
 
     document: the JSON document of the command.
     """
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
     asked = counted(counts["asked"], "trial")
-    console.print(f"Sweep {summary.sweep_id}: {asked} ({statuses}), {document['seconds']:.1f} s.")
-    for part in summary.parts:
-        _show_ranking(console, part)
-    if summary.groups:
-        console.print("All groups:", style="bold")
-        console.print(_systems(summary))
-        console.print(" ".join(summary.notes))
+    tables = [table for part in summary.parts for table in _ranking(part)]
+    notes = [f"failed: {' '.join(failed['overrides'])}: {failed['error']}" for failed in document["failed"]]
     if summary.select_on == "public" and summary.run_id:
-        console.print(peeked(summary.experiment, document["private_peeks"]))
-    for failed in document["failed"]:
-        console.print(f"failed: {' '.join(failed['overrides'])}: {failed['error']}", style="red")
-    console.print(f"Files: {document['files']['folder']}")
-    _show_next(console, summary, place)
+        notes.insert(0, peeked(summary.experiment, document["private_peeks"]))
+    files = [f"Files: {document['files']['folder']}"]
+    if summary.run_id:
+        files.append(f"Parent run {short_id(summary.run_id)} of experiment {summary.experiment!r}.")
+    return Report(
+        f"Sweep {summary.sweep_id}: {asked} ({statuses}), {document['seconds']:.1f} s.",
+        tables=[*tables, *([_systems(summary)] if summary.groups else [])],
+        notes=notes,
+        files=files,
+        steps=[*_steps(summary, place)],
+    )
 
 
-def _show_ranking(console: Console, summary: Summary) -> None:
-    """Print the best of the trials that compare, and what to know of them."""
-    if summary.apart:
-        console.print(f"{summary.label}:", style="bold")
-    if kinds := summary.kinds(SHOWN):
-        console.print(f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}.")
-    console.print(_best_trials(summary))
+def _ranking(summary: Summary) -> Iterator[Table]:
+    """Yield the best of the trials that compare, with what to know of them, and the Pareto front."""
+    kinds = summary.kinds(SHOWN)
+    lines = [f"Ranked by {summary.objectives[0].name}, {' or '.join(kinds)}."] if kinds else []
+    lines += [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]
     if (more := len(summary.finished) - SHOWN) > 0:
-        console.print(f"{more:,} more in trials.csv")
+        lines.append(f"{more:,} more in trials.csv")
     if any(summary.results[number].reused for number in summary.finished[:SHOWN]):
-        console.print("* reused: a run that was there before")
-    for text in [*summary.expectation, *summary.notes, *(summary.automatic.lines() if summary.automatic else [])]:
-        console.print(text)
+        lines.append("* reused: a run that was there before")
+    yield replace(_best_trials(summary), caption=summary.label if summary.apart else "Best trials", notes=lines)
     if len(summary.objectives) > 1:
-        console.print("Pareto front:", style="bold")
-        for number in summary.front:
-            values = ", ".join(f"{value:.4f}" for value in summary.values(number))
-            console.print(f"  {values}  {' '.join(summary.trials[number].overrides)}")
+        columns = [*(Column(name, "value") for name, _ in summary.objectives), Column("trial")]
+        rows: Rows = [[*summary.values(number), " ".join(summary.trials[number].overrides)] for number in summary.front]
+        yield Table("Pareto front", columns, rows)
 
 
 def _systems(summary: Summary) -> Table:
-    """Systems × groups, with the mean over the groups where that means something."""
-    means = any(not np.isnan(system.mean) for system in summary.systems)
-    labels = [group.label.replace("=", "=\n").replace(" ", "\n") for group in summary.groups]  # room for the names
-    header = (*labels, *(["mean"] if means else []), "system")
-    table = bare_table(header, left=["system"], folded=["system"])
-    for system in summary.systems[:SHOWN]:
-        numbers = [*system.values, *([system.mean] if means else [])]
-        table.add_row(*(markup.number(value) for value in numbers), system.name)
-    return table
+    """Return systems × groups, with the mean over the groups where that means something."""
+    names = [*(group.label for group in summary.groups), "mean"]
+    rows: Rows = [[*system.values, system.mean, system.name] for system in summary.systems[:SHOWN]]
+    columns = [*(Column(name, "value") for name in names), Column("system")]
+    return Table("All groups", columns, rows, [" ".join(summary.notes)]).without_empty()
 
 
 def _best_trials(summary: Summary) -> Table:
-    # The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
+    """Return the best trials with what was swept.
+
+    The trials of an automatic sweep differ in many keys: a column for each would leave room for none.
+    """
     keys = [] if summary.automatic else list(summary.axes())
     several = len(summary.kinds(SHOWN)) > 1
     names = [name for name, _ in summary.objectives] if len(summary.objectives) > 1 else ["value"]
-    headers = [key.replace(".", ".\n") for key in keys]  # a narrow terminal breaks them there, and no number
-    headers += ["configuration"] if summary.automatic else []
-    header = ("", *names, "95 % interval", *(["kind"] if several else []), *headers, "run")
-    table = bare_table(header, left=("kind", *headers, "run"), folded=headers)
+    columns = [
+        Column("", "count"),
+        *(Column(name, "value") for name in names),
+        *([Column("kind")] if several else []),
+        *(Column(key) for key in ([*keys, "configuration"] if summary.automatic else keys)),
+        Column("run"),
+    ]
+    rows: Rows = []
     for place, number in enumerate(summary.finished[:SHOWN], start=1):
         result, values = summary.results[number], swept_values(summary.trials[number])
-        table.add_row(
-            str(place),
-            *(f"{value:.4f}" for value in summary.values(number)),
-            markup.interval(*summary.interval(number), absent=""),
+        first, *others = summary.values(number)
+        low, high = summary.interval(number)
+        rows.append([
+            place,
+            Number(first, low, high),
+            *others,
             *([summary.kind(number)] if several else []),
             *(values.get(key, "") for key in keys),
             *([" ".join(summary.trials[number].overrides)] if summary.automatic else []),
             (short_id(result.run_id) if result.run_id else f"trial {number}") + (" *" if result.reused else ""),
-        )
-    return table
+        ])  # fmt: skip
+    return Table("", columns, rows)
 
 
-def _show_next(console: Console, summary: Summary, place: Place) -> None:
-    """Print the commands that show the runs and export the best one."""
+def _steps(summary: Summary, place: Place) -> Iterator[str]:
+    """Yield the commands that show the runs and export the best one."""
     if summary.run_id:
-        console.print(f"Parent run {short_id(summary.run_id)} of experiment {summary.experiment!r}. Next:")
-        console.print(f"  {place.command('ui')}")
+        yield place.command("ui")
     for part in summary.parts:
         if part.best is not None and (run_id := part.results[part.best].run_id):
             of = f"  # the best with {part.label}" if part.apart else ""
             there = replace(place, choices=part.trials[part.best].choices)
-            console.print(f"  {there.command('export', f'run={short_id(run_id)}')}{of}")
+            yield f"{there.command('export', f'run={short_id(run_id)}')}{of}"
 
 
 def write_files(summary: Summary, folder: Path) -> Path:
@@ -136,6 +133,7 @@ def write_files(summary: Summary, folder: Path) -> Path:
 def _draw(summary: Summary, folder: Path, suffix: str) -> None:
     """suffix: of the files' names, for trials that do not compare with all others."""
     from harness.commands.sweep import figures
+    from harness.reports.figure import save
 
     axes = summary.axes()
     values = np.array([summary.values(number) for number in summary.trials]).reshape(-1, len(summary.objectives))
@@ -144,11 +142,11 @@ def _draw(summary: Summary, folder: Path, suffix: str) -> None:
     name, numbers = summary.objectives[0].name, list(summary.trials)
     name += f" ({summary.label})" if summary.apart else ""
     best = None if summary.best is None else numbers.index(summary.best)
-    figures.objective_by_key(axes, name, values[:, 0], best, folder / f"objective{suffix}.png")
-    figures.overview(axes, name, values[:, 0], best, folder / f"overview{suffix}.png")
+    save(figures.draw_by_key(axes, name, values[:, 0], best), folder / f"objective{suffix}.png", quick=False)
     if len(summary.objectives) == 2:
         (first, _), (second, _) = summary.objectives
-        figures.pareto(values, (first, second), np.isin(numbers, summary.front), folder / f"front{suffix}.png")
+        front = figures.draw_pareto(values, (first, second), np.isin(numbers, summary.front))
+        save(front, folder / f"front{suffix}.png", quick=False)
 
 
 @contextmanager
