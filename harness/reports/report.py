@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.reports.markup import finite, literal
-from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_rows, on_screen, terminal
+from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_screen, on_screen, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +70,7 @@ def markdown(report: Report) -> str:
     """Return a report as a document."""
     parts = [f"# {literal(report.title)}"]
     for one in report.sections:
-        parts += [f"## {literal(one.caption)}", *map(literal, one.notes), *([markdown_rows(one)] if one.rows else [])]
+        parts += [f"## {literal(one.caption)}", *map(literal, one.notes), *([markdown_screen(one)] if one.rows else [])]
     return "\n\n".join(parts) + "\n"
 
 

@@ -277,12 +277,26 @@ def markdown(table: Table) -> str:
 
 
 def markdown_rows(table: Table) -> str:
-    """Return the rows below their header."""
+    """Return the rows below their header, as they are pasted."""
     pasted = table.for_medium("paste")
     rows = [[_in_markdown(*one) for one in zip(row, pasted.columns, strict=True)] for row in pasted.rows]
-    aligned = grid([literal(column.name) for column in pasted.columns], rows).split("\n")
-    aligned[1] = f"| {' | '.join('---' if column.shows == 'text' else '---:' for column in pasted.columns)} |"
-    return "\n".join(aligned)
+    return _aligned(pasted.columns, rows)
+
+
+def markdown_screen(table: Table) -> str:
+    """Return the rows below their header, as a screen shows them."""
+    shown = on_screen(table)
+    return _aligned(shown.columns, [[_lines(str(cell)) for cell in row] for row in shown.rows])
+
+
+def _aligned(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
+    found = grid([literal(column.name) for column in columns], rows).split("\n")
+    found[1] = f"| {' | '.join('---' if column.shows == 'text' else '---:' for column in columns)} |"
+    return "\n".join(found)
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(map(literal, text.split("\n")))
 
 
 def latex(table: Table) -> str:
@@ -356,7 +370,7 @@ def _bracketed(cell: Cell, column: Column) -> str:
 
 def _in_markdown(cell: Cell, column: Column) -> str:
     if column.shows == "text":
-        return "<br>".join(map(literal, str(cell or "").split("\n")))
+        return _lines(str(cell or ""))
     one, value = _number(cell), escaping.escape(_shown(cell, column, min(column.digits, PASTED)))
     value = f"**{value}**" if one.best else value
     return f"{value}{MARK if one.significant else ''} {_bracketed(cell, column)}".rstrip()
