@@ -39,7 +39,7 @@ class Report:
 def show(console: Console, report: Report) -> None:
     """Print a report."""
     if report.title:
-        console.print(f"{report.title}\n", soft_wrap=False)
+        console.print(f"{report.title}\n")
     for one in report.sections:
         show_table(console, one)
         console.print()

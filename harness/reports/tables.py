@@ -188,7 +188,8 @@ def on_screen(table: Table) -> Table:
 
 
 def _signed(cell: Cell, column: Column) -> str:
-    return "0" if column.shows == "difference" and _number(cell).value == 0 else _shown(cell, column, column.digits)
+    shown = _shown(cell, column, column.digits)
+    return re.sub(r"^\+0\.0+(?= |$)", "0", shown) if _number(cell).value == 0 else shown
 
 
 def _ends(one: Number, column: Column) -> str:
@@ -214,7 +215,8 @@ def terminal(table: Table, width: int) -> RichTable:
     header = [_broken(one.name, BROKEN) for one in shown.columns]
     least = [min(one, FOLDED) if fold else one for one, fold in zip(_widths(header, rows), folds, strict=True)]
     if sum(least) > width + GAP:
-        header = [_broken(name, FOLDED - 1) for name in header]
+        cells = _widths([""] * len(header), rows)
+        header = [_broken(one.name, max(FOLDED, own) - 1) for one, own in zip(shown.columns, cells, strict=True)]
     keys, widths = [row[0] for row in rows], _widths(header, rows)
     if sum(widths) > width + GAP and shown.columns[0].shows == "text" and all(map(KEY.fullmatch, keys)):
         room = width - sum(min(one, FOLDED + GAP) if one > WHOLE + GAP else one for one in widths[1:])
@@ -241,10 +243,15 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _broken(name: str, most: int) -> str:
-    """Return a long heading broken after underscores, dots and commas, before brackets, and between words."""
-    if max(map(len, name.split("\n"))) <= most:
-        return name
-    return re.sub(r"([_.,]) ?(?=.)| (?=\()|(?<=\w) (?=\w)", lambda found: f"{found[1] or ''}\n", name)
+    """Return a heading in lines of about so many letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
+    lines = [""]
+    for part in re.split(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ", name):
+        joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
+        if lines[-1] and len(lines[-1]) + len(joint) + len(part) > most:
+            lines.append("")
+            joint = ""
+        lines[-1] += joint + part
+    return "\n".join(lines) if len(name) > most else name
 
 
 def _at_dots(key: str, most: int) -> str:

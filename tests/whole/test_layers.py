@@ -130,7 +130,7 @@ def test_heavy_imports_happen_where_they_are_used(module):
 @pytest.mark.parametrize("module", EVERY)
 def test_modules_stay_readable_and_safe(module):
     text = EVERY[module].read_text("utf-8")
-    assert len(text.splitlines()) <= 450
+    assert len(text.splitlines()) <= 500
     harmless = ("allow_pickle=False", "cloudpickle.register_pickle_by_value")  # the latter sends our own code to Ray
     assert "pickle" not in functools.reduce(lambda rest, words: rest.replace(words, ""), harmless, text)
 

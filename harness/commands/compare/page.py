@@ -210,15 +210,11 @@ def _reasons(rows: Sequence[PairedResult]) -> list[str]:
 
 
 def _by_part(comparison: Comparison, found: Sequence[PartDifference]) -> Table:
-    """Return the differences by kind of query, a row per pair; or of item, a row per kind, as there may be many."""
+    """Return the differences by kind of query or item, a column per pair."""
     cells = {(str(one.pair), one.part): Number(one.mean, beside=one.n) for one in found}
     pairs, parts = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
-    first = "pair" if isinstance(comparison, RetrievalComparison) else "kind"
-    if first == "pair":
-        rows: Rows = [[pair, *(cells.get((pair, part)) for part in parts)] for pair in pairs]
-    else:
-        rows: Rows = [[part, *(cells.get((pair, part)) for pair in pairs)] for part in parts]
-    columns = [Column(first), *(Column(name, "difference") for name in (parts if first == "pair" else pairs))]
+    rows: Rows = [[part, *(cells.get((pair, part)) for pair in pairs)] for part in parts]
+    columns = [Column("kind"), *(Column(pair, "difference") for pair in pairs)]
     noun = {"queries": "query", "items": "item"}[comparison.unit]
     note = f"Mean difference ({comparison.unit}), not tested."
     return Table(f"Differences in {comparison.metric} by kind of {noun}", columns, rows, [note])
