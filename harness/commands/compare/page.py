@@ -88,9 +88,10 @@ def _runs(comparison: Comparison) -> Table:
     kinds = list(dict.fromkeys(run.kind for run in runs))
     estimated = _estimated(comparison)
     columns = [Column("", on="screen"), Column("run", on="paste"), Column("id", on="screen")]
-    columns += [Column(f"estimate of {metric}" if estimated else metric, "value"), Column("raw", "value", on="screen")]
     others = [name for name in _measures(comparison) if name != metric]
-    screened = others if isinstance(comparison, TaskComparison) else []
+    screened = [metric, *others] if isinstance(comparison, TaskComparison) else []  # without intervals: these are many
+    name = f"estimate of {metric}" if estimated else metric
+    columns += [Column(name, "value", on="paste" if screened else None), Column("raw", "value", on="screen")]
     columns += [Column(name, "value", on="paste") for name in others]
     columns += [Column(name, "value", on="screen") for name in screened]
     columns.append(Column("kind", on="screen"))

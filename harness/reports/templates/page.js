@@ -25,14 +25,16 @@ function fill(one, attributes, inside) {
   return one;
 }
 
-// Words: a text, a name in WORDS, or {en, ko}. Pages are in English unless their reader chooses; {name} in a text is one
-// of `places`.
+// Words: a text, a name in WORDS, or {en, ko}. Pages are in English unless their reader chooses; with `places`, {name} in a
+// text is one of them.
 const LANGUAGES = { en: "English", ko: "한국어" };
 const PREFERRED = (navigator.languages ?? [navigator.language]).map((one) => one.slice(0, 2).toLowerCase()).find((one) => one in LANGUAGES) ?? "en";
 let language = "en";
 let WORDS = {}; // language -> name -> text, of a page that keeps them in a file
-const say = (words, places = {}) => (typeof words === "string" ? WORDS[language]?.[words] ?? words : words[language])
-  .replace(/\{(\w+)\}/g, (whole, name) => places[name] ?? whole);
+function say(words, places = null) {
+  const found = typeof words === "string" ? WORDS[language]?.[words] ?? words : words[language];
+  return places ? found.replace(/\{(\w+)\}/g, (whole, name) => places[name] ?? whole) : found;
+}
 
 // What a screen reader says now: all that one action brings about, and only the last of it.
 let unsaid = [];
