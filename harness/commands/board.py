@@ -71,7 +71,7 @@ def _document(one: Board) -> dict[str, Any]:
     """What is found, with ids of runs in place of places."""
     runs, found = one.runs, one.leaderboard.to_json()
     ids = [run.run.run_id for run in runs.runs]
-    rows: Rows = [
+    rows = [
         {
             "run_id": run_id,
             "short_name": run.name,

@@ -151,7 +151,7 @@ class Group:
         return row.shown.run_id != above.shown.run_id and is_same(row.shown, above.shown)
 
     def to_json(self, top: int) -> dict[str, Any]:
-        rows: Rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
+        rows = [row.to_json(differs) for row, differs in zip(self.rows[:top], self.differs, strict=False)]
         about: dict[str, Any] = {"objective": self.measure, "kinds": self.kinds, "queries": self.queries}
         about |= {"expected": self.expected and self.expected.to_json()}
         return about | {"rows": rows, "left_out": max(0, len(self.rows) - top)}
@@ -199,7 +199,7 @@ def _experiment(tracker: Tracker, config: Mapping[str, Any], invocation: Invocat
 def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
     """The runs of an experiment, without the trials that a sweep of it computed, and its sweeps."""
     by_id = {run.run_id: run for run in logged}
-    rows: Rows = []
+    rows = []
     for run in logged:
         verb, parent = run.tags.get("harness.verb"), run.tags.get("mlflow.parentRunId")
         if verb == "sweep":
@@ -281,7 +281,7 @@ def _age(began: int) -> str:
 
 
 def _count(groups: Sequence[Group]) -> str:
-    rows: Rows = [row for group in groups for row in group.rows]
+    rows = [row for group in groups for row in group.rows]
     sweeps = sum(row.trials is not None for row in rows)
     return counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
 

@@ -62,7 +62,8 @@ class Number:
     @classmethod
     def of(cls, value: float | None, low: float | None = None, high: float | None = None) -> Self:
         """Return a number of which each part may be unknown."""
-        return cls(*(math.nan if one is None else one for one in (value, low, high)))
+        first, least, most = (math.nan if one is None else one for one in (value, low, high))
+        return cls(first, least, most)
 
     @property
     def has_interval(self) -> bool:

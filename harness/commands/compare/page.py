@@ -310,7 +310,7 @@ def _pasted_runs(comparison: Comparison) -> Table:
     rows: Rows = [[*row] for row in found.for_medium("paste").rows]
     if len(measures) > WIDE:
         columns = [Column("measure"), *(Column(str(row[0]), "value") for row in rows)]
-        rows: Rows = [[name, *(row[place] for row in rows)] for place, name in enumerate(measures, start=1)]
+        rows = [[name, *(row[place] for row in rows)] for place, name in enumerate(measures, start=1)]
     return replace(found, columns=columns, rows=rows)
 
 

@@ -72,7 +72,7 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
             if any(ledger.pending.glob("*.json")):
                 _settle(ledger, config)
             known = tuple(ledger.submissions().values())
-    rows: Rows = [_row(one, known[-1]) for one in known]
+    rows = [_row(one, known[-1]) for one in known]
     document: dict[str, Any] = {
         "ledger": str(ledger.file),
         "metric": known[-1].exports[0]["metric"] if known else None,
