@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,17 @@ from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.reports.terminal import peeked
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Swept = Mapping[str, Sequence[str | float | None]]
+Places = tuple[np.ndarray, list[str]]
+
+ABSENT = "–"  # the value of a key that a trial does not have
+MOST_KEYS = 12  # in one figure
+MOST_BINS = 8  # into which the values of a key are grouped to estimate its effect
+TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
 QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
 POLL_SECONDS = 0.2
 
@@ -126,27 +137,150 @@ def write_files(summary: Summary, folder: Path) -> Path:
     write_text(folder / "trials.csv", csv_text(summary.table()))
     write_text(folder / "summary.json", json.dumps(summary.to_json(), ensure_ascii=False, indent=2))
     for place, part in enumerate(summary.parts):
-        _draw(part, folder, f"-{place}" if part.apart else "")
+        _write_figures(part, folder, f"-{place}" if part.apart else "")
     return folder
 
 
-def _draw(summary: Summary, folder: Path, suffix: str) -> None:
+def _write_figures(summary: Summary, folder: Path, suffix: str) -> None:
     """suffix: of the files' names, for trials that do not compare with all others."""
-    from harness.commands.sweep import figures
-    from harness.reports.figure import save
-
     axes = summary.axes()
     values = np.array([summary.values(number) for number in summary.trials]).reshape(-1, len(summary.objectives))
     if not axes or not np.isfinite(values[:, 0]).any():
         return
+    from harness.reports.figure import save
+
     name, numbers = summary.objectives[0].name, list(summary.trials)
     name += f" ({summary.label})" if summary.apart else ""
     best = None if summary.best is None else numbers.index(summary.best)
-    save(figures.draw_by_key(axes, name, values[:, 0], best), folder / f"objective{suffix}.png", quick=False)
+    save(draw_by_key(axes, name, values[:, 0], best), folder / f"objective{suffix}.png", quick=False)
     if len(summary.objectives) == 2:
         (first, _), (second, _) = summary.objectives
-        front = figures.draw_pareto(values, (first, second), np.isin(numbers, summary.front))
+        front = draw_pareto(values, (first, second), np.isin(numbers, summary.front))
         save(front, folder / f"front{suffix}.png", quick=False)
+
+
+def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
+    """Return one panel per swept key (the 12 with the largest effect): all trials, best and median at each value.
+
+    axes: swept key -> its value in each of T trials, all numbers or all texts, None where a trial does not have the
+    key. values: the objective, float64 [T], NaN where a trial failed. best: place of the best one; None if all failed.
+    """
+    from harness.reports.figure import new_figure, shortened, with_fonts
+
+    keys = _strongest({name: _places(given) for name, given in axes.items()}, values)
+    columns = {1: 1, 2: 2, 4: 2}.get(len(keys), 3)
+    rows = -(-len(keys) // columns)
+    figure = new_figure(max(5.2, 3.4 * columns), 0.7 + 2.6 * rows)
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    handles: dict[str, Any] = {}
+    for panel, (name, (places, labels)) in zip(panels, keys.items(), strict=False):
+        lines = ("" if labels else "-") if len(keys) == 1 or 2 * len(np.unique(places)) <= len(values) else None
+        _draw_panel(panel, places, values, best, lines)
+        _label_axis(panel, places, labels)
+        panel.set_xlabel(shortened(name, 42))
+        handles = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True)) | handles
+    for panel in panels[len(keys) :]:
+        panel.remove()
+    for panel in panels[: len(keys) : columns]:
+        panel.set_ylabel(objective)
+    panels[0].ticklabel_format(axis="y", useOffset=False)
+    top = "" if best is None else f": best {objective} {values[best]:.4f}"
+    figure.suptitle(f"{counted(len(values), 'trial')}{top}{_failures(values)}", fontsize=10)
+    if best is not None:
+        shown = {"loc": "outside lower center", "ncols": len(handles), "frameon": False, "fontsize": 8}
+        figure.legend(handles.values(), handles.keys(), **shown)
+    return with_fonts(figure)
+
+
+def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -> Figure:
+    """Return the trials by two objectives. values: float64 [T, 2], NaN: failed. front: bool [T], the Pareto front."""
+    from harness.reports.figure import new_figure, with_fonts
+
+    figure = new_figure(5.6, 4.2)
+    panel = figure.subplots()
+    panel.scatter(values[~front, 0], values[~front, 1], s=14, color=TRIAL, alpha=0.6, linewidths=0, label="trial")
+    chosen = values[front][np.lexsort(values[front].T)]
+    panel.plot(*chosen.T, "o-", color=BEST, markersize=5, linewidth=1.2, label="Pareto front")
+    panel.set(xlabel=names[0], ylabel=names[1])
+    panel.ticklabel_format(useOffset=False)
+    title = f"{len(chosen)} of {len(values):,} trials on the Pareto front{_failures(values.sum(axis=1))}"
+    figure.suptitle(title, fontsize=10)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return with_fonts(figure)
+
+
+def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]:
+    """Return the values of a key as places on an axis, float64 [T], and the labels of 0, 1, … if they are texts."""
+    from harness.reports.figure import drawable, shortened
+
+    if all(isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value) for value in given):
+        return np.array(given, np.float64), []
+    numbers = sorted({value for value in given if isinstance(value, int | float)}) if None in given else []
+    texts = [ABSENT if value is None else f"{value:.6g}" if numbers else str(value) for value in given]
+    known = list(dict.fromkeys([f"{number:.6g}" for number in numbers] or texts)) + [ABSENT] * bool(numbers)
+    labels = [drawable(text) for text in known]
+    if len({shortened(label, 14) for label in labels}) < len(labels):
+        labels = [f"{label} #{n}" for n, label in enumerate(labels, start=1)]
+    return np.array([known.index(text) for text in texts], np.float64), labels
+
+
+def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]:
+    """Return at most 12 keys, in their order: those whose values, or groups of them, have the most different means."""
+    done = np.isfinite(values)
+
+    def effect(name: str) -> float:
+        places = keys[name][0][done]
+        if len(np.unique(places)) > MOST_BINS:
+            places = np.searchsorted(np.quantile(places, np.arange(1, MOST_BINS) / MOST_BINS), places)
+        means = [values[done][places == level].mean() for level in np.unique(places)]
+        return float(np.ptp(means)) if means else 0.0
+
+    strongest = sorted(keys, key=effect, reverse=True)[:MOST_KEYS]
+    return {name: places for name, places in keys.items() if name in strongest}
+
+
+def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int | None, lines: str | None) -> None:
+    """Draw all trials as points. lines: how the best and the median at each value are joined; None without these."""
+    done = np.isfinite(values)
+    panel.scatter(places[done], values[done], s=12, color=TRIAL, alpha=0.5, linewidths=0, label="trial")
+    if lines is not None:
+        levels = np.unique(places[done])
+        at_level = [values[done & (places == level)] for level in levels]
+        less = best is not None and np.nanmin(values) == values[best] < np.nanmax(values)  # lower is better
+        tops = [(np.min if less else np.max)(some) for some in at_level]
+        middles = [np.median(some) for some in at_level]
+        panel.plot(levels, middles, "D", ls=lines, color=GOOD, ms=3.5, lw=0.8, alpha=0.45, label="median")
+        panel.plot(levels, tops, "o", ls=lines, color=GOOD, ms=4, lw=1.3, label="best")
+    if best is not None:
+        panel.plot(places[best], values[best], "*", color=BEST, ms=12, mec="white", mew=0.7, label="best trial")
+    if not done.any():
+        panel.scatter(places, np.zeros(len(places)), alpha=0)  # gives the axis its range
+        panel.set_yticks([])
+
+
+def _label_axis(panel: Axes, places: np.ndarray, labels: Sequence[str]) -> None:
+    """Label the horizontal axis: texts at 0, 1, …; numbers over two decades, most of them small, on a log scale."""
+    from harness.reports.figure import shortened
+
+    levels = np.unique(places)
+    if labels:
+        wide = sum(min(len(label), 18) + 2 for label in labels) > 40
+        shown = range(0, len(labels), -(-len(labels) // 40))
+        turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
+        panel.set_xticks(shown, [shortened(labels[n], 18) for n in shown], fontsize=8, **turned)
+        panel.set_xlim(-0.5, len(labels) - 0.5)
+    elif levels[0] > 0 and levels[-1] >= 100 * levels[0] and 10 * levels[len(levels) // 2] <= levels[-1]:
+        panel.set_xscale("log")
+    elif len(levels) <= 6 and np.diff(levels).min(initial=np.inf) > 0.1 * np.ptp(levels):
+        panel.set_xticks(levels, [f"{level:.6g}" for level in levels])
+    else:
+        panel.ticklabel_format(axis="x", useOffset=False)
+        panel.locator_params(axis="x", nbins=6)
+
+
+def _failures(values: np.ndarray) -> str:
+    failed = int((~np.isfinite(values)).sum())
+    return f" ({failed:,} failed)" if failed else ""
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.commands.sweep.figures import draw_by_key, draw_pareto
+from harness.commands.sweep.report import draw_by_key, draw_pareto
 from harness.reports import figure as reports_figure
 from harness.reports.figure import fonts, png
 
