@@ -53,7 +53,7 @@ def board(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = _document(one) | {"files": {"html": str(output)}, "private_peeks": peeks}
 
     files = [f"The page, query by query: {output}"]
-    said = replace(report(one), files=files, steps=_next(one, Place.of(config, invocation)))
+    said = replace(board_report(one), files=files, steps=_next(one, Place.of(config, invocation)))
     terminal.emit(config["format"], document, said, lambda _: [leaderboard_table(one)])
     return document
 
@@ -98,7 +98,7 @@ def _document(one: Board) -> dict[str, Any]:
     }
 
 
-def report(one: Board) -> Report:
+def board_report(one: Board) -> Report:
     """Return which run to take, those that are not told apart from the best, the others, and what matters."""
     found = one.leaderboard
     whole = leaderboard_table(one)

@@ -97,7 +97,7 @@ def power(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document = found.to_json()
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config['runs'])}]"] if files else []
     steps = _next(found, Place.of(config, invocation), words)
-    terminal.emit(config["format"], document, report(found, steps), lambda _: [curve(found)])
+    terminal.emit(config["format"], document, power_report(found, steps), lambda _: [power_curve(found)])
     return document
 
 
@@ -123,7 +123,7 @@ def _run(label: str, one: BoardRun) -> dict[str, Any]:
     return head | {"objective": one.score.to_json()}
 
 
-def report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
+def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
     """Return what it takes, with the curve. steps: the commands to go on with."""
     told, found = one.told, one.told.found
     share, n = f"{100 * told.wanted:.0f} % power", f"{found.n:,} {one.pair.judges}queries"
@@ -138,7 +138,7 @@ def report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
         f"A: {one.pair.first.run.named}",
         f"B: {one.pair.second.run.named}",
     ]
-    shown = replace(curve(one), caption="With other numbers of queries", notes=())
+    shown = replace(power_curve(one), caption="With other numbers of queries", notes=())
     return Report(one.title, answers, [shown], one.notes, steps=steps)
 
 
@@ -154,7 +154,7 @@ def _count(queries: int | None) -> str:
     return f"more than {MOST:,}" if queries is None else f"{queries:,}"
 
 
-def curve(one: PowerReport) -> Table:
+def power_curve(one: PowerReport) -> Table:
     """Return the power of other numbers of queries, and the smallest difference that each finds."""
     told, found = one.told, one.told.found
     columns = [

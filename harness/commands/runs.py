@@ -36,7 +36,7 @@ EXPERIMENTS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """A run, or a sweep with its best trial.
 
     shown: the run whose objective and params stand in the row: the run itself, or the best trial.
@@ -67,13 +67,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Rows whose objectives compare, the best first; or those without an objective, the latest first.
 
     expected: of the best run on new queries; None if unknown.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[RunRow]
     expected: Expected | None = None
 
     @cached_property
@@ -146,7 +146,7 @@ class Group:
         return Table(title, columns, cells, lines, "runs").without_empty()
 
     @staticmethod
-    def _is_twin(row: Row, above: Row) -> bool:
+    def _is_twin(row: RunRow, above: RunRow) -> bool:
         """Whether two rows show different runs that are the same."""
         return row.shown.run_id != above.shown.run_id and is_same(row.shown, above.shown)
 
@@ -196,7 +196,7 @@ def _experiment(tracker: Tracker, config: Mapping[str, Any], invocation: Invocat
     return None  # the default's, which nobody asked for
 
 
-def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
+def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
     """The runs of an experiment, without the trials that a sweep of it computed, and its sweeps."""
     by_id = {run.run_id: run for run in logged}
     rows = []
@@ -205,27 +205,27 @@ def _rows(logged: Sequence[LoggedRun]) -> list[Row]:
         if verb == "sweep":
             member = member_tag(run.tags.get("sweep.id", ""))
             rows.append(
-                Row(run, by_id.get(run.tags.get("best.run_id", ""), run), sum(member in a.tags for a in logged))
+                RunRow(run, by_id.get(run.tags.get("best.run_id", ""), run), sum(member in a.tags for a in logged))
             )
         elif verb in SCORED and parent not in by_id:
-            rows.append(Row(run, run))
+            rows.append(RunRow(run, run))
     return rows
 
 
-def _trials(tracker: Tracker, sweep: LoggedRun) -> list[Row]:
+def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
     """The trials of a sweep, computed and reused; BadInput for a run that is no sweep."""
     if sweep.tags.get("harness.verb") != "sweep":
         raise BadInput(f"Run {sweep.named} is no sweep, so it has no trials. `harness runs` lists the sweeps.")
     member = member_tag(sweep.tags["sweep.id"])
-    return [Row(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
+    return [RunRow(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
 
 
-def grouped(rows: Sequence[Row]) -> list[Group]:
+def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
     """Groups of rows that compare, that of the latest run first; what has no objective comes last.
 
     rows: the latest first.
     """
-    found: list[list[Row]] = []
+    found: list[list[RunRow]] = []
     for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):
         same = next((group for group in found if compares(group[0].shown, row.shown)), None)
         if same is None:
@@ -233,12 +233,12 @@ def grouped(rows: Sequence[Row]) -> list[Group]:
         else:
             same.append(row)
     found.sort(key=lambda group: -max(row.run.began for row in group))
-    groups = [Group(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
+    groups = [RunGroup(sorted(group, key=lambda row: (-_value(row), row.run.began))) for group in found]
     rest = [row for row in rows if not row.objective]
-    return [*groups, *([Group(rest)] if rest else [])]
+    return [*groups, *([RunGroup(rest)] if rest else [])]
 
 
-def _expecting(tracker: Tracker, groups: Sequence[Group]) -> list[Group]:
+def _expecting(tracker: Tracker, groups: Sequence[RunGroup]) -> list[RunGroup]:
     """The groups with what to expect of the best run of each."""
     found = []
     for group in groups:
@@ -247,7 +247,7 @@ def _expecting(tracker: Tracker, groups: Sequence[Group]) -> list[Group]:
     return found
 
 
-def _value(row: Row) -> float:
+def _value(row: RunRow) -> float:
     return row.objective.value if row.objective else 0.0
 
 
@@ -264,7 +264,7 @@ def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
     return len(values - {None} if "." in name else values) > 1
 
 
-def _in_words(row: Row, differs: Mapping[str, str]) -> str:
+def _in_words(row: RunRow, differs: Mapping[str, str]) -> str:
     if row.trials is None:
         said = " ".join(f"{name}={value}" for name, value in differs.items())
         automatic = "sweep.trial" in row.run.tags or row.run.name.startswith(row.run.params.get("retriever", ""))
@@ -280,13 +280,13 @@ def _age(began: int) -> str:
     return f"{minutes // size:,} {unit}"
 
 
-def _count(groups: Sequence[Group]) -> str:
+def _count(groups: Sequence[RunGroup]) -> str:
     rows = [row for group in groups for row in group.rows]
     sweeps = sum(row.trials is not None for row in rows)
     return counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
 
 
-def _next(groups: Sequence[Group], place: Place) -> list[str]:
+def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
     """The commands to go on with: the trials of a sweep, and whether the best runs of the first group differ."""
     sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
     said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []

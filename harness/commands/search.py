@@ -64,7 +64,7 @@ class Hits:
     def _repr_html_(self) -> str:
         columns = [Column("rank", "count"), Column("document"), Column("score", "value"), Column("text")]
         rows: Rows = [[rank, hit.doc_id, hit.score, _snippet(hit)] for rank, hit in self._ranked]
-        return report.html(Report(self.query, [self.decision], [Table("Documents", columns, rows)]))
+        return report.report_html(Report(self.query, [self.decision], [Table("Documents", columns, rows)]))
 
     @property
     def _ranked(self) -> list[tuple[int, Hit]]:

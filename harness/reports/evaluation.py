@@ -91,7 +91,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         first, *others = self._lines()
-        return report.html(Report(first, others, [*self._tables()]))
+        return report.report_html(Report(first, others, [*self._tables()]))
 
     def _lines(self) -> Iterator[str]:
         if self.objective:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.reports.markup import finite, literal
-from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_screen, on_screen, terminal
+from harness.reports.tables import INTERVAL, Cell, Number, Table, markdown_screen, on_screen, terminal_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ class Report:
         return [one for one in (ends[0], *self.tables, ends[1]) if one.rows or one.notes]
 
 
-def show(console: Console, report: Report) -> None:
+def show_report(console: Console, report: Report) -> None:
     """Print a report."""
     if report.title:
         console.print(f"{report.title}\n")
@@ -53,7 +53,7 @@ def show_table(console: Console, table: Table) -> None:
     for line in table.notes:
         console.print(f"  {line}" if table.caption else line, style="yellow" if line.startswith("Warning") else None)
     if table.rows:
-        console.print(terminal(table, console.width))
+        console.print(terminal_table(table, console.width))
 
 
 def show_end(console: Console, files: Sequence[str], steps: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ def show_end(console: Console, files: Sequence[str], steps: Sequence[str]) -> No
         console.print(f"  {step}")
 
 
-def markdown(report: Report) -> str:
+def report_markdown(report: Report) -> str:
     """Return a report as a document."""
     parts = [f"# {literal(report.title)}"]
     for one in report.sections:
@@ -74,7 +74,7 @@ def markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def html(report: Report) -> str:
+def report_html(report: Report) -> str:
     """Return a fragment for a notebook, which shows every text literally."""
     parts = [f"<p><b>{_literal(report.title)}</b></p>", *(f"<p>{_literal(line)}</p>" for line in report.verdict)]
     for one in (*report.tables, *([Table("Notes", notes=report.notes)] if report.notes else [])):

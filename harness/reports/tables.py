@@ -202,7 +202,7 @@ def _ends(one: Number, column: Column) -> str:
     return f"{_digits(one.low, column.shows, digits)} to {_digits(one.high, column.shows, digits)}"
 
 
-def terminal(table: Table, width: int) -> RichTable:
+def terminal_table(table: Table, width: int) -> RichTable:
     """Return the table for a terminal of so many columns.
 
     Numbers and ids stay whole. Where it is too narrow, texts and headings are broken, and keys at their dots only.

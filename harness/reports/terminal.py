@@ -50,7 +50,7 @@ def emit(
         json.dump(document, sys.stdout, ensure_ascii=False, allow_nan=False)
         sys.stdout.write("\n")
     elif isinstance(shown, Report):
-        report.show(_console(), shown)
+        report.show_report(_console(), shown)
     else:
         shown(_console())
 

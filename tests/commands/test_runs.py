@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.commands.runs import Row, grouped
+from harness.commands.runs import RunRow, grouped
 from harness.evaluation.objective import Objective
 from harness.tracking.tracker import LoggedRun, RunRecord, member_tag, objective_metrics
 
@@ -12,7 +12,9 @@ RUNS = ("runs", "experiment_name=e")
 def logged(run_id, value, *, kind="in sample", name="map@3", params=None, **tags):
     objective = Objective(name, value, kind=kind)
     tags = {"harness.verb": "run", "objective.name": name, "objective.kind": kind, "data.qrels": "q"} | tags
-    return Row(run := LoggedRun(run_id, run_id, "e", "FINISHED", objective_metrics(objective), params or {}, tags), run)
+    return RunRow(
+        run := LoggedRun(run_id, run_id, "e", "FINISHED", objective_metrics(objective), params or {}, tags), run
+    )
 
 
 def ids(rows):

@@ -270,7 +270,7 @@ REPORT = Report(
 
 def printed(report, width=80):
     console = Console(file=io.StringIO(), width=width, markup=False)
-    reports.show(console, report)
+    reports.show_report(console, report)
     return console.file.getvalue()
 
 
@@ -283,11 +283,11 @@ def test_a_report_says_what_matters_most_first_and_legends_above_rows():
 
 
 def test_a_report_as_markdown_html_and_data_of_a_page():
-    text = reports.markdown(REPORT)
+    text = reports.report_markdown(REPORT)
     assert text.startswith("# Title\n\n## Verdict\n\nA is \\*better\\*.\n\n## 2 runs on 220 queries\n\n† differs")
     assert text.endswith("| 220 |\n\n## Notes\n\nRead &lt;this&gt;.\n")
-    assert "<p>Read &lt;this&gt;.</p>" in reports.html(REPORT)
-    assert "<td>0.690 – 0.800</td>" in reports.html(REPORT)
+    assert "<p>Read &lt;this&gt;.</p>" in reports.report_html(REPORT)
+    assert "<td>0.690 – 0.800</td>" in reports.report_html(REPORT)
     verdict, runs, notes = reports.page_data(REPORT)
     assert (verdict["lines"], notes["lines"], runs["title"]) == (["A is *better*."], ["Read <this>."], TABLE.caption)
     assert runs["header"] == ["run", "map@3", INTERVAL, "difference", INTERVAL, "", "p", "n"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.board.expected import of_run
 from harness.commands.compare import page, retrieval_runs, task_runs
@@ -27,47 +27,26 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-Found = tuple[Comparison, Callable[[], str]]
+def _retrieval(
+    tracker: Tracker, choice: Choice, folder: Path, settings: Settings
+) -> tuple[Comparison, Callable[[], str]]:
+    """Compare retrieval runs; return the comparison, and its page when it is called. folder: for downloads."""
+    runs = retrieval_runs.read(tracker, choice.labelled, folder)
+    p, expected = tested_family(tracker, choice, settings, folder / "family")
+    found = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
+    if not choice.family:
+        best = {run.label: run.run for run in runs}[found.best]
+        expected = of_run(tracker, best, settings.metric, settings.select_on)
+    found = replace(found, expected=expected)
+    html = page.board_html(found, runs, tracker, folder, settings)  # while its downloads are there
+    return found, lambda: html
 
 
-class Comparer(Protocol):
-    """How runs of one kind are compared."""
-
-    def check_metric(self, metric: str) -> None:
-        """BadInput if no run can have the metric."""
-
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Found:
-        """Return the comparison, and its page when it is called. folder: for downloads."""
-
-
-class RetrievalComparer:
-    def check_metric(self, metric: str) -> None:
-        measures.parse(metric)
-
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Found:
-        runs = retrieval_runs.read(tracker, choice.labelled, folder)
-        p, expected = tested_family(tracker, choice, settings, folder / "family")
-        comparison = retrieval_runs.comparison(runs, settings, p).with_notes(choice.notes)
-        if not choice.family:
-            best = {run.label: run.run for run in runs}[comparison.best]
-            expected = of_run(tracker, best, settings.metric, settings.select_on)
-        comparison = replace(comparison, expected=expected)
-        html = page.board_html(comparison, runs, tracker, folder, settings)  # while its downloads are there
-        return comparison, lambda: html
-
-
-class TaskComparer:
-    def check_metric(self, metric: str) -> None:
-        """The runs' own task decides, which may have other arguments than the config's."""
-
-    def compare(self, tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> Found:
-        comparison = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
-        comparison = comparison.with_notes(choice.notes)
-        return comparison, partial(page.items_html, comparison)
-
-
-def comparer_of(kind: RunKind) -> Comparer:
-    return TaskComparer() if isinstance(kind, Text) else RetrievalComparer()
+def _task(tracker: Tracker, choice: Choice, folder: Path, settings: Settings) -> tuple[Comparison, Callable[[], str]]:
+    """Compare submissions to a text task; as `_retrieval`."""
+    found = task_runs.comparison(task_runs.read(tracker, choice.labelled, folder), settings)
+    found = found.with_notes(choice.notes)
+    return found, partial(page.items_html, found)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +89,7 @@ class Compared:
         return "\n".join([title, *(f"{one.label}: {one.run.named}" for one in runs), *self.verdicts])
 
     def _repr_html_(self) -> str:
-        return report.html(page.report(self.comparison))
+        return report.report_html(page.comparison_report(self.comparison))
 
 
 def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
@@ -123,7 +102,7 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
     compared = comparison(config, invocation)
     document = compared.to_json()
-    said = replace(page.report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
+    said = replace(page.comparison_report(compared.comparison), files=[f"Files: {compared.files['html']}, .md, .json"])
     terminal.emit(config["format"], document, said, lambda style: page.pasted(compared.comparison, style))
     base, new = compared.comparison.runs[:2]
     if gated and compared.comparison.in_metric[0].better == base.label:
@@ -134,9 +113,9 @@ def compare(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
 def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
     """Compare runs pair by pair, and log what was found; of files nothing is logged."""
     kind = kind_of(config)
-    comparer = comparer_of(kind)
-    if config["metric"] is not None:
-        comparer.check_metric(config["metric"])
+    task = isinstance(kind, Text)
+    if config["metric"] is not None and not task:  # the runs' own task knows its measures, not the config's
+        measures.parse(config["metric"])
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.opened(config, invocation, Path(folder) / "files")
         tracker = files or recording.open_tracker(config)
@@ -146,7 +125,7 @@ def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
         choice = choose(tracker, config, kind)
         choice = replace(choice, notes=[*notes, *choice.notes])
         settings = Settings(config["metric"], config["resamples"], config["seed"], choice.select_on, config["pairs"])
-        found, html = comparer.compare(tracker, choice, Path(folder), settings)
+        found, html = (_task if task else _retrieval)(tracker, choice, Path(folder), settings)
     record = _record(found, kind, settings)
     target = recording.new_folder(Path(config["outputs"]).absolute() / "comparisons")
     with recording.live_run(tracker, record, target) as live:
@@ -157,10 +136,10 @@ def comparison(config: dict[str, Any], invocation: Invocation) -> Compared:
 
 
 def _write(folder: Path, compared: Compared, html: str) -> None:
-    details = page.report(compared.comparison, details=True)
+    details = page.comparison_report(compared.comparison, details=True)
     document = json.dumps(compared.to_json(), ensure_ascii=False, allow_nan=False)
     write_text(folder / "comparison.json", document + "\n")
-    write_text(folder / "comparison.md", report.markdown(details))
+    write_text(folder / "comparison.md", report.report_markdown(details))
     write_text(folder / "comparison.html", html)
 
 

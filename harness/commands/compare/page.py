@@ -58,7 +58,7 @@ def title(comparison: Comparison) -> str:
     return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
 
 
-def report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
+def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
     """Return what was found, the verdict first.
 
     details: all pairs and measures; otherwise all pairs by the metric, and more on the first pair only.
@@ -434,7 +434,7 @@ def board_html(
     ]
     placed.sort(key=lambda one: -one[0].score.value)
     found = of_tables(settings.metric, settings.select_on, placed, comparison.notes)
-    said = report(comparison, details=True, changed=False)
+    said = comparison_report(comparison, details=True, changed=False)
     return board_page.html(assembled(found, tracker, folder, comparison.expected, said))
 
 
@@ -459,7 +459,7 @@ def items_html(comparison: TaskComparison) -> str:
             "nouns": ["item", "items"],
             "total": comparison.count,
             "runs": [{"label": run.label, "name": run.run.name} for run in comparison.runs],
-            "sections": page_data(report(comparison, details=True, changed=False)),
+            "sections": page_data(comparison_report(comparison, details=True, changed=False)),
             "rows": [_item(one) for one in comparison.items],
         },
     )

@@ -83,7 +83,7 @@ def history(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     if max(agreement["submissions"] for agreement in document["agreement"].values()) >= 2:
         document["picture"] = str(ledger.folder / "history.png")
         _draw(rows, document["metric"], Path(document["picture"]))
-    terminal.emit(config["format"], document, report(document), lambda _: [submissions_table(document)])
+    terminal.emit(config["format"], document, history_report(document), lambda _: [submissions_table(document)])
     return document
 
 
@@ -223,7 +223,7 @@ def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
     return {"submissions": len(both), "drift": drift, "tau": tau, "pairs": len(pairs), "swapped": swapped}
 
 
-def report(document: Mapping[str, Any]) -> Report:
+def history_report(document: Mapping[str, Any]) -> Report:
     """Return how far the leaderboard agrees with us, the scores, and where the files are."""
     rows: Sequence[Row] = document["submissions"]
     if not rows:

@@ -40,7 +40,7 @@ QUIET_SECONDS = 10.0  # between two lines if standard error is no terminal
 POLL_SECONDS = 0.2
 
 
-def report(summary: Summary, document: Mapping[str, Any], place: Place) -> Report:
+def sweep_report(summary: Summary, document: Mapping[str, Any], place: Place) -> Report:
     """Return the best trials, the Pareto front, the failures, and the next commands.
 
     document: the JSON document of the command.

@@ -65,7 +65,7 @@ def audit(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     document["judgements"] = sha256_of(folder / JUDGEMENTS)
     document["judges"] = {one.by: judge_record.row(one) for one in records}
     write_text(folder / AGREEMENT, json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    terminal.emit(config["format"], document, report(folder, found, records, more))
+    terminal.emit(config["format"], document, audit_report(folder, found, records, more))
     return document
 
 
@@ -101,7 +101,7 @@ def _review(folder: Path) -> str:
     return f"Judge them first: {command} reviewer=NAME sample=audit"
 
 
-def report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
+def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
     """Return how far judges agree, and what to do about it.
 
     folder: of the test set. records: of the models that judged it. more: what more checked queries are worth.

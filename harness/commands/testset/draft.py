@@ -40,7 +40,7 @@ LOOKED_AT = 100  # documents that decide the language of the prompts
 
 
 @dataclass(frozen=True)
-class Work:
+class DraftWork:
     """All that is to be asked, and where its drafts go."""
 
     folder: DocumentsFolder
@@ -122,11 +122,11 @@ def draft(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     measured = _measured(work, kept, cache) if config["easiness"] else Measured(kept, None, None)
     outcome = DraftOutcome(work.place.path, work.tasks, drafted.empty, measured, rejections)
     work.place.write(outcome.kept, outcome.rejections, _manifest(work, outcome, chat.taken(work.prompts)))
-    terminal.emit(config["format"], _document(outcome, chat.spent), report(outcome, chat.spent))
+    terminal.emit(config["format"], _document(outcome, chat.spent), draft_report(outcome, chat.spent))
     return _document(outcome, chat.spent)
 
 
-def _work(config: dict[str, Any], model: ChatModel) -> Work:
+def _work(config: dict[str, Any], model: ChatModel) -> DraftWork:
     """BadInput unless what the config names can be read and the test set may be written."""
     kinds = _kinds(config["kinds"])
     examples = read_examples(Path(config["examples"])) if config["examples"] else Examples()
@@ -148,10 +148,10 @@ def _work(config: dict[str, Any], model: ChatModel) -> Work:
     }
     place = TestsetFolder(Path(config["testset"]), settings)
     place.check(len(chunks))
-    return Work(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
+    return DraftWork(folder, chunks, plan, examples, drafting.tasks(plan, chunks), place)
 
 
-def _sifted(work: Work, drafted: Drafted, filters: Filters) -> tuple[list[Draft], list[Rejection]]:
+def _sifted(work: DraftWork, drafted: Drafted, filters: Filters) -> tuple[list[Draft], list[Rejection]]:
     """(the drafts that the filters leave, all rejections). Failed if no draft is left."""
     documents = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
     with watch("filters") as progress:
@@ -161,7 +161,7 @@ def _sifted(work: Work, drafted: Drafted, filters: Filters) -> tuple[list[Draft]
     return kept, rejections
 
 
-def _measured(work: Work, drafts: Sequence[Draft], cache: Cache) -> Measured:
+def _measured(work: DraftWork, drafts: Sequence[Draft], cache: Cache) -> Measured:
     """What BM25 makes of the drafts, which it flags, and of the examples."""
     chunks = list(work.folder.chunks())
     labels = work.examples.labels(chunks, work.folder)
@@ -186,7 +186,7 @@ def _unasked(config: dict[str, Any], model: ChatModel) -> Chat:
     return Chat(model, cache.found_log("replies", model.log_identity(PURPOSE)) if cache else None)
 
 
-def _manifest(work: Work, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
+def _manifest(work: DraftWork, outcome: DraftOutcome, taken: Usage) -> dict[str, Any]:
     """What `testset.json` says of the drafts. taken: by all replies, in whatever process they came."""
     where = os.path.relpath(work.folder.path.absolute(), work.place.path.absolute())
     return {
@@ -227,7 +227,7 @@ def _document(outcome: DraftOutcome, spent: Usage) -> dict[str, Any]:
     }
 
 
-def report(outcome: DraftOutcome, spent: Usage) -> Report:
+def draft_report(outcome: DraftOutcome, spent: Usage) -> Report:
     """Return what was drafted, rejected and spent, and what to do next. spent: by this process."""
     measured = {"drafts": outcome.measured.of_drafts, "examples": outcome.measured.of_examples}
     files = [f"{outcome.path / REJECTED} has every rejected draft with its reason."] if outcome.rejections else []

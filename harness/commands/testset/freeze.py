@@ -27,7 +27,7 @@ from retrievers.base import BadInput
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FreezeOutcome:
     """What was frozen, or was there already.
 
     path: of the version. new: whether it was written now. content: None if an older version was only exported.
@@ -52,15 +52,15 @@ def freeze(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     output = Path(config["output"] or testset / f"v{config['version']}")
     if config["formats"] and (output / FROZEN).exists():
         manifest = read_frozen(output, "output")
-        outcome = Outcome(output, False, manifest, exports.export(output, config["formats"]))
+        outcome = FreezeOutcome(output, False, manifest, exports.export(output, config["formats"]))
     else:
         outcome = _frozen(config, testset, output)
     document = _document(outcome)
-    terminal.emit(config["format"], document, report(outcome, invocation.config_dir))
+    terminal.emit(config["format"], document, freeze_report(outcome, invocation.config_dir))
     return document
 
 
-def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> Outcome:
+def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> FreezeOutcome:
     with stage("reading judgements"):
         material = _material(config, testset)
     left_out = material.resolved.open
@@ -71,7 +71,7 @@ def _frozen(config: Mapping[str, Any], testset: Path, output: Path) -> Outcome:
         new = write(output, content)
     exported = exports.export(output, config["formats"])
     manifest = {**content.manifest, "sha256": content.sha256}
-    return Outcome(output, new, manifest, exported, left_out, material.checks.why)
+    return FreezeOutcome(output, new, manifest, exported, left_out, material.checks.why)
 
 
 def _material(config: Mapping[str, Any], testset: Path) -> Material:
@@ -93,7 +93,7 @@ def _material(config: Mapping[str, Any], testset: Path) -> Material:
     return material
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
+def _document(outcome: FreezeOutcome) -> dict[str, Any]:
     manifest = outcome.manifest
     said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
     return {
@@ -106,7 +106,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def report(outcome: Outcome, config_dir: str | None) -> Report:
+def freeze_report(outcome: FreezeOutcome, config_dir: str | None) -> Report:
     """Return what was frozen, what to know of it, and how it is used."""
     manifest = outcome.manifest
     how = "is frozen" if outcome.new else "is there already"
@@ -132,7 +132,7 @@ def _counts(counts: Mapping[str, Any]) -> Table:
     return Table("Labels", [Column("what"), Column("number", "rough"), Column("of which")], rows)
 
 
-def _remarks(outcome: Outcome) -> Iterator[str]:
+def _remarks(outcome: FreezeOutcome) -> Iterator[str]:
     counts = outcome.manifest["counts"]
     if drafted := counts["needs"].get(DRAFTED, 0):
         yield f"Whether they need retrieval is as drafted for {counted(drafted, 'query')}: nobody has judged it."

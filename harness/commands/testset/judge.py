@@ -114,7 +114,7 @@ def _judged(config: dict[str, Any], todo: Work, model: ChatModel) -> dict[str, A
     reasons = Counter(one.reason for one in verdicts[: len(added)] if one.reason)
     outcome = JudgeOutcome(todo, record, found, reasons)
     document = _document(outcome, chat.spent)
-    terminal.emit(config["format"], document, report(outcome, chat.spent))
+    terminal.emit(config["format"], document, judge_report(outcome, chat.spent))
     return document
 
 
@@ -188,7 +188,7 @@ def _document(outcome: JudgeOutcome, spent: Usage) -> dict[str, Any]:
     }
 
 
-def report(outcome: JudgeOutcome, spent: Usage) -> Report:
+def judge_report(outcome: JudgeOutcome, spent: Usage) -> Report:
     """Return what was judged, how far the judge can be trusted, and what to do next. spent: by this process."""
     todo, answered = outcome.work, outcome.tally.answered
     said = []

@@ -133,7 +133,7 @@ def pool(config: dict[str, Any], invocation: Invocation) -> dict[str, Any]:
     notes += [*_short(runs, config["pool"]["depth"]), *_changes(testset, judgements)]
     found = Pooled(made, testset.before, testset.queries, judgements)
     document = _document(path, found, notes)
-    terminal.emit(config["format"], document, report(path, found, notes))
+    terminal.emit(config["format"], document, pool_report(path, found, notes))
     return document
 
 
@@ -252,7 +252,7 @@ def _document(testset: Path, pooled: Pooled, notes: Sequence[str]) -> dict[str, 
     }
 
 
-def report(testset: Path, pooled: Pooled, notes: Sequence[str]) -> Report:
+def pool_report(testset: Path, pooled: Pooled, notes: Sequence[str]) -> Report:
     """Return what a pool holds, who brought it, and how far its judgements reach."""
     sizes, about = pooled.per_query, pooled.pool.about
     left, unneeded = pooled.unjudged

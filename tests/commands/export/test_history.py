@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.commands.export.history import _agreement, report, submissions_table
+from harness.commands.export.history import _agreement, history_report, submissions_table
 from harness.commands.export.ledger import Ledger
-from harness.reports.report import show
+from harness.reports.report import show_report
 from harness.reports.tables import csv, markdown
 from harness.tracking.mlflow_tracker import MlflowTracker
 
@@ -223,7 +223,7 @@ def test_a_narrow_terminal_breaks_words_and_no_number(kind):
     none = {"submissions": 0, "drift": None, "tau": None, "pairs": 0, "swapped": []}
     document = {"submissions": [row | {"file": "/a/b.csv"}], "metric": "map@3", "picture": None}
     console = Console(width=80, file=io.StringIO())
-    show(console, report(document | {"agreement": {"public": none, "private": none}}))
+    show_report(console, history_report(document | {"agreement": {"public": none, "private": none}}))
     said = console.file.getvalue()
     for shown in ("0.7500", "0.700 – 0.800", "0.7512", "0.8111", "+0.0611", "0.7999", "-0.0499"):
         assert shown in said

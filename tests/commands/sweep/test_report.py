@@ -20,7 +20,7 @@ from harness.commands.sweep.search import Objective
 from harness.commands.sweep.summary import Summary, objective_values
 from harness.commands.sweep.trials import Context, Result, read_journal, write_journal
 from harness.reports.next_steps import Place
-from harness.reports.report import show
+from harness.reports.report import show_report
 from harness.reports.tables import Number
 from harness.tracking.tracker import measured
 
@@ -168,12 +168,14 @@ def shown(found, seconds=1.25, width=200):
     document = found.to_json() | {"files": {"folder": "outputs/sweeps/abc", "best": None}, "seconds": seconds}
     json.dumps(document, allow_nan=False)
     out = io.StringIO()
-    show(Console(file=out, width=width, highlight=False, markup=False), report.report(found, document, PLACE))
+    show_report(
+        Console(file=out, width=width, highlight=False, markup=False), report.sweep_report(found, document, PLACE)
+    )
     return out.getvalue()
 
 
 def said_of(found):
-    return report.report(found, found.to_json() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
+    return report.sweep_report(found, found.to_json() | {"files": {"folder": "f"}, "seconds": 1.25}, PLACE)
 
 
 def test_what_is_shown():
@@ -526,7 +528,9 @@ def test_with_select_on_public_the_views_of_private_scores_are_reported():
     chosen = public([RANKED, PLAIN])
     for one in (found, chosen, dataclasses.replace(chosen, run_id=None)):
         out = io.StringIO()
-        show(Console(file=out, width=300, highlight=False, markup=False), report.report(one, document, PLACE))
+        show_report(
+            Console(file=out, width=300, highlight=False, markup=False), report.sweep_report(one, document, PLACE)
+        )
         told.append("Private scores of experiment 'e' have been seen 7 times" in out.getvalue())
     assert told == [False, True, False]
 
