@@ -187,7 +187,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
     top = "" if best is None else f": best {objective} {values[best]:.4f}"
     figure.suptitle(f"{counted(len(values), 'trial')}{top}{_failures(values)}", fontsize=10)
     if best is not None:
-        shown = {"loc": "outside lower center", "ncols": len(handles), "frameon": False, "fontsize": 8}
+        shown: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles), "frameon": False, "fontsize": 8}
         figure.legend(handles.values(), handles.keys(), **shown)
     return with_fonts(figure)
 
@@ -266,7 +266,7 @@ def _label_axis(panel: Axes, places: np.ndarray, labels: Sequence[str]) -> None:
     if labels:
         wide = sum(min(len(label), 18) + 2 for label in labels) > 40
         shown = range(0, len(labels), -(-len(labels) // 40))
-        turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
+        turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
         panel.set_xticks(shown, [shortened(labels[n], 18) for n in shown], fontsize=8, **turned)
         panel.set_xlim(-0.5, len(labels) - 0.5)
     elif levels[0] > 0 and levels[-1] >= 100 * levels[0] and 10 * levels[len(levels) // 2] <= levels[-1]:
