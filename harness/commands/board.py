@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from harness.board import expected, page, runs
-from harness.board.board import Board, assembled
 from harness.board.choice import Asked
 from harness.board.leaderboard import ALPHA
+from harness.board.page import Board, assembled
 from harness.config.check import Invocation
 from harness.config.text import counted
 from harness.data.files import write_text

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.board import page as board_page
-from harness.board.board import assembled
 from harness.board.runs import BoardRun, of_tables
 from harness.board.settings import changed_settings, short_names
 from harness.commands.compare.comparison import (
@@ -435,7 +434,7 @@ def board_html(
     placed.sort(key=lambda one: -one[0].score.value)
     found = of_tables(settings.metric, settings.select_on, placed, comparison.notes)
     said = comparison_report(comparison, details=True, changed=False)
-    return board_page.html(assembled(found, tracker, folder, comparison.expected, said))
+    return board_page.html(board_page.assembled(found, tracker, folder, comparison.expected, said))
 
 
 def _objective(run: ComparedRun, settings: Settings) -> Objective:
